@@ -1,0 +1,12 @@
+-- raise: sets a number to the given one where that is higher.
+--
+-- KEYS[1] highest   string: the highest number so far
+-- ARGV[1] number    an integer
+-- Reply             the highest number now
+local highest = tonumber(redis.call('GET', KEYS[1]) or ARGV[1])
+local number = tonumber(ARGV[1])
+if number >= highest then
+  redis.call('SET', KEYS[1], ARGV[1], 'EX', 60)
+  return number
+end
+return highest

@@ -1,0 +1,219 @@
+-- acquire: grants a permit to each request, or queues it, or refuses it.
+--
+-- A call may be repeated: an id that holds a permit is granted again (same permit, its lease starts
+-- anew, the token is newer), an id that is queued keeps its ticket and counts as heard of. While
+-- anybody is queued, new requests go behind, and tries are refused. Who is queued is served first.
+--
+-- KEYS[1] permits   sorted set: permit id -> end of lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: request id -> ticket
+-- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
+-- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
+-- ARGV[1] kind      "declared" or "initial": what `limit` is when the state is gone
+-- ARGV[2] limit     0 to 4294967295: used when no limit is in force, else ignored
+-- ARGV[3] client    the channel of the client's wake-ups; with "poll" any name
+-- ARGV[4] wake      "publish", "spublish" (sharded channel), or "poll" (no message: ask again)
+-- ARGV[5] liveness  1 to 604800000 ms: a queued request not asked for again in that time may go
+-- ARGV[6+] requests 1 to 1000 times: id, weight, lease, place
+--   id              unique for each acquire, 1 to 256 bytes, no white space, no "+" in front
+--   weight          1 to 4294967295
+--   lease           1 to 604800000 ms
+--   place           "try" (never queue), "wait" (queue), or the ticket that the request had
+-- Reply             server time (ms), wake_in, then for each request three integers:
+--   1 token end     granted: fencing token, end of lease (ms on the server's clock)
+--   2 ticket place  queued: ticket, position (1 is the head)
+--   0 0 0           refused
+--   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
+-- Cost              O(log N) for each request and each waiter served
+-- include: lib/queue.lua
+
+local FIXED, SIZE = 5, 4
+
+local function check_request(index, seen)
+  local place = ARGV[index + 3]
+  return check_id(index, seen)
+    or check_integer(index + 1, 'weight', 1, MAX_COUNT)
+    or check_integer(index + 2, 'lease', 1, MAX_LEASE)
+    or (place ~= 'try' and place ~= 'wait' and check_integer(index + 3, 'place', 1, MAX_SEQUENCE)
+      and wrong(index + 3, 'place', '"try", "wait" or a ticket'))
+end
+
+local function check()
+  local kind, wake = ARGV[1], ARGV[4]
+  local refusal = check_keys()
+    or (kind ~= 'declared' and kind ~= 'initial' and wrong(1, 'kind', '"declared" or "initial"'))
+    or check_integer(2, 'limit', 0, MAX_COUNT)
+    or check_word(3, 'client')
+    or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll'
+      and wrong(4, 'wake', '"publish", "spublish" or "poll"'))
+    or check_integer(5, 'liveness', 1, MAX_LEASE)
+    or check_requests(FIXED, SIZE)
+  local seen, index = {}, FIXED + 1
+  while not refusal and index <= #ARGV do
+    refusal = check_request(index, seen)
+    index = index + SIZE
+  end
+  return refusal
+end
+
+local function read_requests()
+  local requests, ids = {}, {}
+  for index = FIXED + 1, #ARGV, SIZE do
+    requests[#requests + 1] = {
+      index = index,
+      id = ARGV[index],
+      weight = tonumber(ARGV[index + 1]),
+      lease = tonumber(ARGV[index + 2]),
+      place = ARGV[index + 3],
+    }
+    ids[#ids + 1] = ARGV[index]
+  end
+  return requests, ids
+end
+
+-- Marks the requests that hold a permit, and those whose lease has ended.
+local function find_permits(sem, requests, ids)
+  local ends = ends_of(sem, ids)
+  for i, request in ipairs(requests) do
+    request.holds = ends[i] and ends[i] > sem.now
+    request.ended = ends[i] and not request.holds
+  end
+end
+
+local function remove_ended(sem, requests)
+  local ended = {}
+  for _, request in ipairs(requests) do
+    ended[#ended + 1] = request.ended and request.id or nil
+  end
+  remove_permits(sem, ended)
+end
+
+local function check_weights(sem, requests)
+  if sem.runtime then
+    return
+  end
+  for _, request in ipairs(requests) do
+    if request.weight > sem.limit and not request.holds then
+      return redis.error_reply(string.format(
+        'SEM_TOO_HEAVY ARGV[%d] (weight) is %.0f, the limit is %.0f',
+        request.index + 1, request.weight, sem.limit
+      ))
+    end
+  end
+end
+
+local function record_of(sem, request)
+  return record(sem, request.weight, request.lease, tonumber(ARGV[5]), ARGV[4], ARGV[3])
+end
+
+-- Finds the requests that are queued, and counts them as heard of now.
+local function find_queued(sem, requests, ids)
+  local tickets, heard = tickets_of(sem, ids), {}
+  for i, request in ipairs(requests) do
+    sem.asking[request.id] = true
+    if tickets[i] then
+      request.ticket = tickets[i]
+      heard[#heard + 1] = request.id
+      heard[#heard + 1] = record_of(sem, request)
+    end
+  end
+  if #heard > 0 then
+    call_in_chunks('HSET', WAITING, heard)
+    sem.new_queue = sem.new_queue or sem.waiting == 0
+  end
+end
+
+-- A ticket is believed when it can have been given: a waiter that comes back gets its old place,
+-- which may be in front of others.
+local function ticket_of(sem, request)
+  local ticket = tonumber(request.place)
+  if ticket and ticket <= sem.sequence then
+    sem.reordered = true
+    return ticket
+  end
+  return next_sequence(sem)
+end
+
+-- Decides on one request, after the queue was served.
+local function decide(sem, request)
+  local id = request.id
+  if sem.granted[id] then
+    return
+  end
+  if request.holds then
+    sem.granted[id] = {next_sequence(sem), renew(sem, id, request.lease)}
+  elseif request.ticket then
+    request.queued = request.ticket
+  elseif sem.queued == 0 and make_room(sem, request.weight) then
+    grant(sem, id, request.weight, request.lease)
+  elseif request.place ~= 'try' then
+    request.queued = ticket_of(sem, request)
+    enqueue(sem, id, request.queued, record_of(sem, request))
+    request.position = sem.queued
+  end
+end
+
+local function answer(sem, requests)
+  local reply, waits = {sem.now, 0}, false
+  for _, request in ipairs(requests) do
+    local granted = sem.granted[request.id]
+    local first, second, third = 0, 0, 0
+    if granted then
+      first, second, third = 1, granted[1], granted[2]
+    elseif request.queued then
+      waits = true
+      if sem.reordered or not request.position then
+        request.position = redis.call('ZRANK', QUEUE, request.id) + 1
+      end
+      first, second, third = 2, request.queued, request.position
+    end
+    reply[#reply + 1] = first
+    reply[#reply + 1] = second
+    reply[#reply + 1] = third
+  end
+  reply[2] = wake_in(sem, waits)
+  return reply
+end
+
+local function acquire()
+  local refusal = check()
+  if refusal then
+    return refusal
+  end
+  local sem, broken = open()
+  if broken then
+    return broken
+  end
+  local has_limit = sem.declared or sem.runtime
+  if not has_limit then
+    sem.limit = tonumber(ARGV[2])
+    sem.runtime = ARGV[1] == 'initial' and sem.limit or nil
+  end
+  local requests, ids = read_requests()
+  find_permits(sem, requests, ids)
+  local too_heavy = check_weights(sem, requests)
+  if too_heavy then
+    return too_heavy
+  end
+
+  repair(sem)
+  if not has_limit then
+    set(sem, sem.runtime and 'runtime' or 'declared', sem.limit)
+  end
+  remove_ended(sem, requests)
+  find_queued(sem, requests, ids)
+  hand_off(sem)
+  for _, request in ipairs(requests) do
+    decide(sem, request)
+  end
+  write_permits(sem)
+  write_queue(sem)
+  if sem.reordered then
+    hand_off(sem)
+  end
+  local reply = answer(sem, requests)
+  save(sem)
+  return reply
+end
+
+return acquire()

@@ -1,0 +1,155 @@
+-- Permits: count them, purge those whose lease ended, grant and remove them.
+-- include: lib/semaphore.lua
+
+local PURGE_CHUNK = 1000
+local PURGE_BOUND = 2000 -- ended leases that one script removes at most, when it needs room
+
+local function held(sem)
+  return sem.members - sem.marks + sem.extra
+end
+
+-- Takes members that have left `permits` out of the count. Answers the weight of each by its id.
+local function uncount(sem, ids)
+  sem.members = sem.members - #ids
+  local weights, marks = {}, 0
+  for _, id in ipairs(ids) do
+    if sem.marks > 0 and string.sub(id, 1, 1) == '+' then
+      marks = marks + 1
+    end
+    weights[id] = 1
+  end
+  if marks > 0 then
+    set(sem, 'marks', sem.marks - marks)
+  end
+  if sem.extra > 0 then
+    local fields, known, extra = {}, {}, 0
+    for i, id in ipairs(ids) do
+      fields[i] = 'w:' .. id
+    end
+    for i, weight in ipairs(redis.call('HMGET', STATE, unpack(fields))) do
+      if weight then
+        weights[ids[i]] = tonumber(weight)
+        extra = extra + weight - 1
+        known[#known + 1] = fields[i]
+      end
+    end
+    if #known > 0 then
+      redis.call('HDEL', STATE, unpack(known))
+      set(sem, 'extra', sem.extra - extra)
+    end
+  end
+  return weights
+end
+
+-- The end of lease of each id (at most 1,000), false where there is none.
+local function ends_of(sem, ids)
+  local ends = {}
+  if sem.members > 0 then
+    ends = redis.call('ZMSCORE', PERMITS, unpack(ids))
+  end
+  for i = 1, #ids do
+    ends[i] = tonumber(ends[i]) or false
+  end
+  return ends
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+local function remove_permits(sem, ids)
+  if #ids == 0 then
+    return {}
+  end
+  redis.call('ZREM', PERMITS, unpack(ids))
+  return uncount(sem, ids)
+end
+
+-- Removes one chunk of ended leases; answers whether there may be more.
+local function purge_chunk(sem)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '-inf', sem.now, 'LIMIT', 0, PURGE_CHUNK)
+  remove_permits(sem, ended)
+  sem.purged = (sem.purged or 0) + #ended
+  return #ended == PURGE_CHUNK
+end
+
+-- No lease can truly end later than the longest lease from now. One that seems to was given before
+-- the server's clock stepped back; without a cut its dead holder would keep it longer by the step.
+local function cut_leases(sem)
+  local last = sem.now + sem.longest
+  local beyond = redis.call('ZRANGEBYSCORE', PERMITS, '(' .. last, '+inf', 'LIMIT', 0, PURGE_CHUNK)
+  local cut = {}
+  for _, id in ipairs(beyond) do
+    cut[#cut + 1] = last
+    cut[#cut + 1] = id
+  end
+  if #cut > 0 then
+    call_in_chunks('ZADD', PERMITS, cut)
+  end
+end
+
+-- Whether `weight` fits, after purging as far as it must. Leases are looked at only while room is
+-- short, and once in a script: time stands still inside it.
+local function make_room(sem, weight)
+  while held(sem) + weight > sem.limit and not sem.all_purged do
+    if (sem.purged or 0) >= PURGE_BOUND then
+      sem.more = true
+      return false
+    end
+    if not purge_chunk(sem) then
+      sem.all_purged = true
+      cut_leases(sem)
+    end
+  end
+  return held(sem) + weight <= sem.limit
+end
+
+-- Counts a permit as granted. `write_permits` must follow.
+local function grant(sem, id, weight, lease)
+  local token, ends = next_sequence(sem), sem.now + lease
+  local longest = sem.members == 0 and lease or math.max(sem.longest, lease)
+  if longest ~= sem.longest then
+    set(sem, 'longest', longest)
+  end
+  sem.members, sem.unwritten = sem.members + 1, sem.unwritten + 1
+  if weight > 1 then
+    set(sem, 'extra', sem.extra + weight - 1)
+    sem.changed['w:' .. id] = weight
+  end
+  sem.writes[#sem.writes + 1] = ends
+  sem.writes[#sem.writes + 1] = id
+  sem.granted[id] = {token, ends}
+  need_until(sem, ends)
+end
+
+-- Starts the lease of a permit that is held anew; answers its new end. `write_permits` must follow.
+local function renew(sem, id, lease)
+  local ends = sem.now + lease
+  if lease > sem.longest then
+    set(sem, 'longest', lease)
+  end
+  sem.writes[#sem.writes + 1] = ends
+  sem.writes[#sem.writes + 1] = id
+  need_until(sem, ends)
+  return ends
+end
+
+local function write_permits(sem)
+  if #sem.writes > 0 then
+    -- A key that this call creates (its last member may just have left) has no expiry yet.
+    sem.new_permits = sem.new_permits or sem.members == sem.unwritten
+    sem.unwritten = 0
+    call_in_chunks('ZADD', PERMITS, sem.writes)
+    sem.writes = {}
+  end
+end
+
+-- When the next lease ends, in ms from now, for those who wait: 0 asks for `wake` at once because
+-- the script stopped at a bound, -1 says that there is nothing to wait for.
+local function wake_in(sem, is_waiting)
+  if sem.more then
+    return 0
+  end
+  if not is_waiting then
+    return -1
+  end
+  local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
+  return first[2] and math.max(1, first[2] - sem.now) or -1
+end

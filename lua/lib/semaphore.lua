@@ -1,0 +1,189 @@
+-- Opens a semaphore at the head of a script and saves it at the end. In between, the table `sem`
+-- carries what every part of the scripts needs:
+--
+--   now        the server's clock, ms
+--   limit      in force: `runtime` (set at run time, or nil), else `declared` (configured, or nil)
+--   last       the last token or ticket given; the next one must exceed `sequence`
+--   longest    the longest lease in use, ms
+--   members    of `permits`, of which `marks` are marks of `limit add`
+--   extra      sum of (weight - 1) over the permits
+--   queued     members of `queue`; `waiting` fields of `waiting`
+--   keep       when the keys expire, ms; `need` how long they must live for this call
+--   changed    fields of `state` to write
+--   writes     ends and ids to write to `permits`, of which `unwritten` are new members
+--   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
+--   asking     ids that hear of their grant from this call's reply
+--   granted    id -> {token, end of lease}
+--   more       the script stopped at a bound: somebody must call `wake`
+-- include: lib/arguments.lua
+
+local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local VERSION = '1'
+local SLACK = 60000 -- ms that keys outlive their use; expiry is moved at most once in that time
+-- `state` stays longer, so that tokens grow on when the clock steps back while nobody is there.
+local STATE_SLACK = 7200000
+
+local function wrong_type(key, wanted)
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a ' .. wanted)
+end
+
+-- Answers sem, or nil and an error reply. The reads check the types of the keys as well.
+local function open()
+  local clock = redis.call('TIME')
+  local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
+    'marks', 'extra', 'keep')
+  if state.err then
+    return nil, wrong_type(STATE, 'hash')
+  end
+  if state[1] and state[1] ~= VERSION then
+    return nil, redis.error_reply(
+      'SEM_VERSION the semaphore was written by protocol version ' .. state[1]
+      .. ', these scripts speak version ' .. VERSION
+    )
+  end
+  local members = redis.pcall('ZCARD', PERMITS)
+  if type(members) == 'table' then
+    return nil, wrong_type(PERMITS, 'sorted set')
+  end
+  local queued = redis.pcall('ZCARD', QUEUE)
+  if type(queued) == 'table' then
+    return nil, wrong_type(QUEUE, 'sorted set')
+  end
+  local waiting = redis.pcall('HLEN', WAITING)
+  if type(waiting) == 'table' then
+    return nil, wrong_type(WAITING, 'hash')
+  end
+  local now_us = clock[1] * 1000000 + clock[2]
+  local sem = {
+    now = math.floor(now_us / 1000),
+    declared = tonumber(state[2]),
+    runtime = tonumber(state[3]),
+    last = tonumber(state[4] or 0),
+    sequence = math.max(tonumber(state[4] or 0), now_us - 1),
+    longest = tonumber(state[5] or 0),
+    marks = tonumber(state[6] or 0),
+    extra = tonumber(state[7] or 0),
+    keep = tonumber(state[8] or 0),
+    members = members,
+    queued = queued,
+    waiting = waiting,
+    is_new = not state[1],
+    need = 0,
+    more = false,
+    changed = {},
+    granted = {},
+    writes = {},
+    unwritten = 0,
+    tickets = {},
+    records = {},
+    asking = {},
+  }
+  sem.limit = sem.runtime or sem.declared or 0
+  if members == 0 and (sem.extra > 0 or sem.marks > 0) then
+    -- `permits` expired or was lost: the weights in `state` belong to nobody.
+    sem.extra, sem.marks, sem.has_strays = 0, 0, true
+  end
+  return sem
+end
+
+-- Sets a field of `state` when the script saves.
+local function set(sem, field, value)
+  sem[field] = value
+  sem.changed[field] = value
+end
+
+-- A limit set at run time must not be forgotten: while there is one, `state` does not expire.
+local function set_runtime(sem, limit)
+  sem.persist = sem.persist or not sem.runtime
+  sem.limit = limit
+  set(sem, 'runtime', limit)
+end
+
+local function clear_runtime(sem)
+  if sem.runtime then
+    redis.call('HDEL', STATE, 'runtime')
+    sem.runtime, sem.changed.runtime = nil, nil
+    sem.limit = sem.declared or 0
+    sem.expire = true
+    sem.need = math.max(sem.need, sem.now)
+  end
+end
+
+-- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- stays ahead when the keys have expired, and counts on when the clock steps back.
+local function next_sequence(sem)
+  set(sem, 'sequence', sem.sequence + 1)
+  return sem.sequence
+end
+
+-- The keys must live at least until then (ms).
+local function need_until(sem, time)
+  sem.need = math.max(sem.need, time)
+end
+
+local function call_in_chunks(command, key, values)
+  for from = 1, #values, 1000 do
+    redis.call(command, key, unpack(values, from, math.min(from + 999, #values)))
+  end
+end
+
+-- Mends what the loss or expiry of single keys left behind. Where `state` was lost, the permits that
+-- are still there may have any lease, so the longest one is not known.
+local function repair(sem)
+  if sem.is_new and sem.members > 0 then
+    set(sem, 'longest', MAX_LEASE)
+  elseif sem.has_strays then
+    redis.call('UNLINK', STATE)
+    sem.is_new = true
+    for _, field in ipairs({'declared', 'runtime', 'longest'}) do
+      sem.changed[field] = sem[field]
+    end
+    sem.changed.sequence = sem.last
+    sem.keep = 0
+  end
+  if sem.queued == 0 and sem.waiting > 0 then
+    -- `queue` was lost: its waiters come back with their tickets.
+    redis.call('UNLINK', WAITING)
+  end
+end
+
+-- Writes what changed in `state`, and moves the expiry of the keys when it comes too near.
+local function save(sem)
+  if not next(sem.changed) and sem.need == 0 then
+    return
+  end
+  if sem.is_new then
+    sem.changed.version = VERSION
+    sem.changed.sequence = sem.changed.sequence or sem.sequence
+  end
+  -- The sequence must not be forgotten while it is ahead of the clock.
+  need_until(sem, math.floor(sem.sequence / 1000))
+  local keys = {}
+  if sem.need > sem.keep then
+    set(sem, 'keep', sem.need + math.max(SLACK, sem.need - sem.now))
+    keys = {PERMITS, QUEUE, WAITING}
+  else
+    if sem.new_permits then
+      keys = {PERMITS}
+    end
+    if sem.new_queue then
+      keys[#keys + 1], keys[#keys + 2] = QUEUE, WAITING
+    end
+  end
+  local fields = {}
+  for field, value in pairs(sem.changed) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  if #fields > 0 then
+    call_in_chunks('HSET', STATE, fields)
+  end
+  for _, key in ipairs(keys) do
+    redis.call('PEXPIREAT', key, sem.keep)
+  end
+  if sem.persist then
+    redis.call('PERSIST', STATE)
+  elseif not sem.runtime and (sem.expire or sem.changed.keep) then
+    redis.call('PEXPIREAT', STATE, sem.keep + STATE_SLACK)
+  end
+end

@@ -1,0 +1,59 @@
+-- refresh: starts the lease of permits anew, if they are still held.
+--
+-- An ended lease is lost, also when nothing has purged it yet.
+--
+-- KEYS[1] permits   sorted set: permit id -> end of lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: request id -> ticket
+-- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
+-- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
+-- ARGV[1+] requests 1 to 1000 times: id, lease
+--   id              as given to `acquire`
+--   lease           1 to 604800000 ms from now
+-- Reply             server time (ms), wake_in, then for each id one integer:
+--   end             the new end of lease, ms on the server's clock
+--   0               lost
+--   wake_in         0: call `wake` at once, -1 no need
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
+-- Cost              O(log N) for each id and each waiter served
+-- include: lib/queue.lua
+
+local function check()
+  local refusal = check_keys() or check_requests(0, 2)
+  local seen, index = {}, 1
+  while not refusal and index <= #ARGV do
+    refusal = check_id(index, seen) or check_integer(index + 1, 'lease', 1, MAX_LEASE)
+    index = index + 2
+  end
+  return refusal
+end
+
+local function refresh()
+  local refusal = check()
+  if refusal then
+    return refusal
+  end
+  local sem, broken = open()
+  if broken then
+    return broken
+  end
+  repair(sem)
+  local ids = {}
+  for index = 1, #ARGV, 2 do
+    ids[#ids + 1] = ARGV[index]
+  end
+  local reply = {sem.now, 0}
+  for i, ends in ipairs(ends_of(sem, ids)) do
+    if ends and ends > sem.now then
+      reply[i + 2] = renew(sem, ids[i], tonumber(ARGV[2 * i]))
+    else
+      reply[i + 2] = 0
+    end
+  end
+  write_permits(sem)
+  hand_off(sem)
+  reply[2] = wake_in(sem, false)
+  save(sem)
+  return reply
+end
+
+return refresh()

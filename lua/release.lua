@@ -1,0 +1,83 @@
+-- release: gives permits back, or takes requests out of the queue, then serves the queue.
+--
+-- A call may be repeated: the second time the ids are unknown, and nobody else's permit is touched.
+--
+-- KEYS[1] permits   sorted set: permit id -> end of lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: request id -> ticket
+-- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
+-- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
+-- ARGV[1] how       "return" (the weight is free again), or "consume" (it comes off the limit: the
+--                   permit is used up, as the textbook's P does)
+-- ARGV[2+] requests 1 to 1000 times: id
+--   id              as given to `acquire`
+-- Reply             server time (ms), wake_in, then for each id one integer:
+--   1               it held a permit
+--   2               it was queued
+--   0               unknown: released before, or its lease ended
+--   wake_in         0: call `wake` at once, -1 no need
+-- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
+-- Cost              O(log N) for each id and each waiter served
+-- include: lib/queue.lua
+
+local function check()
+  local how = ARGV[1]
+  local refusal = check_keys()
+    or (how ~= 'return' and how ~= 'consume' and wrong(1, 'how', '"return" or "consume"'))
+    or check_requests(1, 1)
+  local seen, index = {}, 2
+  while not refusal and index <= #ARGV do
+    refusal = check_id(index, seen)
+    index = index + 1
+  end
+  return refusal
+end
+
+-- Takes the weight of the ids that still held off the limit.
+local function consume(sem, statuses, ids, weights)
+  local weight = 0
+  for i, status in ipairs(statuses) do
+    if status == 1 then
+      weight = weight + weights[ids[i]]
+    end
+  end
+  if weight > 0 then
+    sem.limit = math.max(0, sem.limit - weight)
+    set_runtime(sem, sem.limit)
+  end
+end
+
+local function release()
+  local refusal = check()
+  if refusal then
+    return refusal
+  end
+  local sem, broken = open()
+  if broken then
+    return broken
+  end
+  repair(sem)
+  local ids = {unpack(ARGV, 2)}
+  local ends, tickets = ends_of(sem, ids), tickets_of(sem, ids)
+  local statuses, permits, requests = {}, {}, {}
+  for i, id in ipairs(ids) do
+    statuses[i] = 0
+    if ends[i] then
+      permits[#permits + 1] = id
+      statuses[i] = ends[i] > sem.now and 1 or 0
+    end
+    if tickets[i] then
+      requests[#requests + 1] = id
+      statuses[i] = 2
+    end
+  end
+  local weights = remove_permits(sem, permits)
+  leave_queue(sem, requests)
+  if ARGV[1] == 'consume' then
+    consume(sem, statuses, ids, weights)
+  end
+  hand_off(sem)
+  save(sem)
+  return {sem.now, wake_in(sem, false), unpack(statuses)}
+end
+
+return release()

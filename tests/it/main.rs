@@ -1,0 +1,5 @@
+//! Everything runs against real servers: `scripts/with-redis cargo test`.
+
+mod support;
+
+mod model;

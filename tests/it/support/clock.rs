@@ -1,0 +1,53 @@
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// The library that moves a server's clock, built once for all tests of this run.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c");
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
+    let unfinished = library.with_extension(format!("{}", std::process::id()));
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&unfinished)
+        .args([source, "-ldl"])
+        .status()
+        .expect("cc is needed: it comes with whatever links Rust programs");
+    assert!(built.success(), "cc could not build {source}");
+    std::fs::rename(&unfinished, &library).unwrap();
+    library
+});
+
+/// The wall clock of one server, moved by the test.
+pub struct Clock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Clock {
+    pub fn create(folder: &Path) -> Self {
+        let path = folder.join("clock");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&[0; 16], 0).unwrap();
+        Self { file, path }
+    }
+
+    pub fn preload(&self, server: &mut Command) {
+        server.env("LD_PRELOAD", LIBRARY.as_path()).env("TEST_CLOCK", &self.path);
+    }
+
+    /// Adds to the real time from now on.
+    pub fn step(&self, ms: i64) {
+        let mut offset = [0; 8];
+        self.file.read_exact_at(&mut offset, 0).unwrap();
+        let offset = i64::from_ne_bytes(offset) + ms * 1000;
+        self.file.write_all_at(&offset.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Stands still at this time.
+    pub fn freeze_at(&self, us: i64) {
+        self.file.write_all_at(&us.to_ne_bytes(), 8).unwrap();
+    }
+}

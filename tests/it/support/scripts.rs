@@ -1,0 +1,82 @@
+//! Calls the scripts as a client in any language would: by name, keys and arguments.
+
+use redis::{Connection, RedisError, Value};
+use redis_semaphore::ScriptRegistry;
+
+pub const KEYS: [&str; 4] = ["permits", "queue", "waiting", "state"];
+
+pub fn keys_of(name: &str) -> Vec<String> {
+    KEYS.iter().map(|key| format!("sem:{{{name}}}:{key}")).collect()
+}
+
+/// One semaphore as the scripts see it.
+pub struct Scripts {
+    pub connection: Connection,
+    pub keys: Vec<String>,
+}
+
+/// `publish` to this channel, heard of within ten seconds, limit declared.
+pub fn acquire_head(limit: u32, client: &str) -> Vec<String> {
+    ["declared", &limit.to_string(), client, "publish", "10000"].map(str::to_owned).to_vec()
+}
+
+pub fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Scripts {
+    pub fn new(connection: Connection, name: &str) -> Self {
+        Self { connection, keys: keys_of(name) }
+    }
+
+    pub fn call_with(
+        &mut self,
+        script: &str,
+        keys: &[String],
+        arguments: &[String],
+    ) -> Result<Value, RedisError> {
+        let script = ScriptRegistry::embedded().script(script).unwrap();
+        let mut by_sha1 = redis::cmd("EVALSHA");
+        by_sha1.arg(script.sha1()).arg(keys.len()).arg(keys).arg(arguments);
+        match by_sha1.query(&mut self.connection) {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(script.source()).exec(&mut self.connection)?;
+                by_sha1.query(&mut self.connection)
+            }
+            answer => answer,
+        }
+    }
+
+    /// A call with arguments split at blanks.
+    pub fn call(&mut self, script: &str, arguments: &str) -> Result<Value, RedisError> {
+        self.call_with(script, &self.keys.clone(), &words(arguments))
+    }
+
+    /// A call that must succeed, and answers integers only.
+    pub fn integers(&mut self, script: &str, arguments: &[String]) -> Vec<i64> {
+        let reply = self.call_with(script, &self.keys.clone(), arguments);
+        redis::from_redis_value(reply.unwrap()).unwrap()
+    }
+
+    pub fn ok(&mut self, script: &str, arguments: &str) -> Vec<i64> {
+        self.integers(script, &words(arguments))
+    }
+
+    /// The error of a call that must fail.
+    pub fn error(&mut self, script: &str, arguments: &str) -> String {
+        self.call(script, arguments).expect_err(arguments).to_string()
+    }
+
+    /// All that the four keys hold, byte for byte, and whether they expire.
+    pub fn dump(&mut self) -> Vec<(Value, bool)> {
+        let keys = self.keys.clone();
+        keys.iter()
+            .map(|key| {
+                let dump = redis::cmd("DUMP").arg(key).query(&mut self.connection).unwrap();
+                let ttl: i64 = redis::cmd("PTTL").arg(key).query(&mut self.connection).unwrap();
+                (dump, ttl > 0)
+            })
+            .collect()
+    }
+}

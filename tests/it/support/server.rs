@@ -1,0 +1,146 @@
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Client, Connection};
+use uuid::Uuid;
+
+use super::clock::Clock;
+
+/// The server that `scripts/with-redis` started: for tests that leave it as it is.
+pub fn shared_url() -> String {
+    std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
+}
+
+/// A name that no other test uses.
+pub fn unique_name() -> String {
+    format!("test-{}", Uuid::new_v4())
+}
+
+pub fn connect(url: &str) -> Connection {
+    Client::open(url).unwrap().get_connection().unwrap()
+}
+
+/// A server of a test's own, which it may stop, pause and flush.
+pub struct Server {
+    child: Child,
+    folder: PathBuf,
+    options: Vec<String>,
+    pub port: u16,
+    pub clock: Clock,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(options: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
+        std::fs::create_dir(&folder).unwrap();
+        let clock = Clock::create(&folder);
+        let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+        // Another process may take the port between our look and the server's: then another one.
+        for _ in 0..20 {
+            let port = free_port();
+            if let Some(child) = spawn(port, &folder, &options, &clock) {
+                return Self { child, folder, options, port, clock };
+            }
+        }
+        panic!("no server could be started; its log is in {}", folder.display());
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    pub fn connect(&self) -> Connection {
+        connect(&self.url())
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again on the same port, empty.
+    pub fn start_again(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if let Some(child) = spawn(self.port, &self.folder, &self.options, &self.clock) {
+                self.child = child;
+                return;
+            }
+        }
+        panic!("the server did not start again; its log is in {}", self.folder.display());
+    }
+
+    pub fn restart_empty(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The test may have killed it already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            std::fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn binary() -> String {
+    if let Ok(binary) = std::env::var("REDIS_SERVER_BIN") {
+        return binary;
+    }
+    let found = ["redis-server", "valkey-server"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok());
+    found.expect("no redis-server: run scripts/with-redis cargo test").to_owned()
+}
+
+fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Option<Child> {
+    let mut command = Command::new(binary());
+    clock.preload(&mut command);
+    let mut child = command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--appendonly", "no", "--logfile", "log", "--unixsocket", "socket", "--dir"])
+        .arg(folder)
+        .args(options)
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        // With a password set an error is an answer, too.
+        if let Ok(mut connection) = client.get_connection() {
+            let answer = redis::cmd("PING").query::<String>(&mut connection);
+            if answer.is_ok_and(|pong| pong == "PONG") {
+                return Some(child);
+            }
+        } else if client.get_connection().is_err_and(|error| !error.is_io_error()) {
+            return Some(child);
+        }
+        std::thread::yield_now();
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    None
+}
