@@ -39,13 +39,12 @@ local function check_request(index, seen)
 end
 
 local function check()
-  local kind, wake = ARGV[1], ARGV[4]
+  local kind = ARGV[1]
   local refusal = check_keys()
     or (kind ~= 'declared' and kind ~= 'initial' and wrong(1, 'kind', '"declared" or "initial"'))
     or check_integer(2, 'limit', 0, MAX_COUNT)
     or check_word(3, 'client')
-    or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll'
-      and wrong(4, 'wake', '"publish", "spublish" or "poll"'))
+    or check_wake(4)
     or check_integer(5, 'liveness', 1, MAX_LEASE)
     or check_requests(FIXED, SIZE)
   local seen, index = {}, FIXED + 1

@@ -75,3 +75,11 @@ local function check_id(index, seen)
   end
   return check_word(index, 'id')
 end
+
+-- How the client hears of a hand-off.
+local function check_wake(index)
+  local wake = ARGV[index]
+  if wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll' then
+    return wrong(index, 'wake', '"publish", "spublish" or "poll"')
+  end
+end

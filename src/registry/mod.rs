@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use include_dir::{Dir, include_dir};
 use redis::aio::ConnectionLike;
-use redis::{ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
 pub use script::Script;
 
@@ -78,7 +78,7 @@ impl ScriptRegistry {
     ///     .scripts()
     ///     .map(|script| script.name())
     ///     .collect();
-    /// assert_eq!(names, ["acquire", "inspect", "limit", "refresh", "release", "wake"]);
+    /// assert_eq!(names, ["acquire", "inspect", "limit", "probe", "refresh", "release", "wake"]);
     /// ```
     pub fn embedded() -> &'static Self {
         &EMBEDDED
@@ -194,14 +194,34 @@ impl ScriptRegistry {
         A: ToRedisArgs,
         T: FromRedisValue,
     {
+        let with_keys = |cmd: &mut Cmd| {
+            cmd.arg(keys.len()).arg(keys).arg(arguments);
+        };
+        self.run_with(connection, name, with_keys).await
+    }
+
+    /// Runs a script; `write` adds the number of keys, the keys and the arguments.
+    pub(crate) async fn run_with<C, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
         let script = self
             .script(name)
             .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;
-        let by_sha1 = script.call("EVALSHA", script.sha1(), keys, arguments);
-        match by_sha1.query_async(connection).await {
+        let call = |command: &str, body: &str| {
+            let mut cmd = redis::cmd(command);
+            write(cmd.arg(body));
+            cmd
+        };
+        match call("EVALSHA", script.sha1()).query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let by_source = script.call("EVAL", script.source(), keys, arguments);
-                Ok(by_source.query_async(connection).await?)
+                Ok(call("EVAL", script.source()).query_async(connection).await?)
             }
             result => Ok(result?),
         }

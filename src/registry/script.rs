@@ -1,7 +1,6 @@
 use std::path::Path;
 
 use include_dir::Dir;
-use redis::{Cmd, ToRedisArgs};
 use sha1_smol::Sha1;
 
 use super::{head, include};
@@ -82,15 +81,5 @@ impl Script {
     /// See [`Script`].
     pub fn arguments(&self) -> &[String] {
         &self.arguments
-    }
-
-    pub(super) fn call<K, A>(&self, command: &str, body: &str, keys: &[K], arguments: &[A]) -> Cmd
-    where
-        K: ToRedisArgs,
-        A: ToRedisArgs,
-    {
-        let mut cmd = redis::cmd(command);
-        cmd.arg(body).arg(keys.len()).arg(keys).arg(arguments);
-        cmd
     }
 }

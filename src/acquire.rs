@@ -1,0 +1,156 @@
+//! An acquire, from the first request to the permit.
+//!
+//! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
+//! back whatever the server has or will have for its id.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::calls::{Acquired, How, Otherwise};
+use crate::claim::{Claim, Grant};
+use crate::gate::Gate;
+use crate::lease::Lease;
+use crate::worker::{AskWhen, Task};
+use crate::{Error, Permit};
+
+/// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
+/// removes thousands.
+const MAX_TRIES: u32 = 1000;
+
+/// A claim that is not a permit yet.
+struct Pending {
+    gate: Arc<Gate>,
+    claim: Arc<Claim>,
+    is_permit: bool,
+}
+
+impl Pending {
+    fn new(gate: &Arc<Gate>, claim: &Arc<Claim>) -> Self {
+        Self { gate: gate.clone(), claim: claim.clone(), is_permit: false }
+    }
+
+    fn into_permit(mut self, grant: Grant) -> Permit {
+        self.is_permit = true;
+        let settings = &self.gate.settings;
+        let duration = settings.first_lease();
+        let lease = Arc::new(Lease::new(self.claim.clone(), grant, duration, settings.max_hold));
+        Permit::new(self.gate.clone(), lease)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.gate.shared().waits().remove(&self.claim.id);
+        if !self.is_permit {
+            self.claim.end();
+            self.gate.client.send(Task::Release(
+                self.gate.clone(),
+                self.claim.id.clone(),
+                How::Return,
+            ));
+        }
+    }
+}
+
+impl Gate {
+    async fn check(self: &Arc<Self>, weight: u32) -> Result<(), Error> {
+        if weight == 0 {
+            return Err(Error::invalid("weight", "at least 1 permit must be asked for"));
+        }
+        if self.client.is_closed() {
+            return Err(Error::Shutdown);
+        }
+        self.declare().await
+    }
+
+    #[tracing::instrument(level = "debug", skip(self), fields(semaphore = self.name), err(level = "debug"))]
+    pub(crate) async fn try_acquire(
+        self: &Arc<Self>,
+        weight: u32,
+    ) -> Result<Option<Permit>, Error> {
+        self.check(weight).await?;
+        let claims = [Arc::new(Claim::new(self, weight))];
+        let pending = Pending::new(self, &claims[0]);
+        for _ in 0..MAX_TRIES {
+            let patience = self.shared().settings.patience();
+            let answer = self.acquire(&claims, Otherwise::Refuse, patience).await?;
+            match answer.reply.requests[0] {
+                Acquired::Granted { token } => {
+                    let grant = Grant { token, since: answer.sent };
+                    return Ok(Some(pending.into_permit(grant)));
+                }
+                // Refused, but ended leases are still being purged.
+                _ if answer.reply.wake_in == Some(Duration::ZERO) => {}
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+
+    #[tracing::instrument(level = "debug", skip(self), fields(semaphore = self.name), err(level = "debug"))]
+    pub(crate) async fn acquire_within(
+        self: &Arc<Self>,
+        weight: u32,
+        timeout: Option<Duration>,
+    ) -> Result<Permit, Error> {
+        let started = Instant::now();
+        let claim = Arc::new(Claim::new(self, weight));
+        let wait = async {
+            self.check(weight).await?;
+            self.wait_in_queue(&claim).await
+        };
+        // A timeout so long that it cannot be added to the clock is none.
+        let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
+        let Some(deadline) = deadline else {
+            return wait.await;
+        };
+        tokio::time::timeout_at(deadline.into(), wait).await.unwrap_or_else(|_| {
+            Err(Error::Timeout {
+                semaphore: self.name.clone(),
+                waited: started.elapsed(),
+                position: claim.place().map(|place| place.position),
+            })
+        })
+    }
+
+    async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
+        let pending = Pending::new(self, claim);
+        loop {
+            // Listen first, then queue: the message may overtake the reply.
+            let outcome = claim.await_outcome();
+            self.shared().waits().insert(claim.id.clone(), claim.clone());
+            let patience = self.shared().settings.outage_tolerance;
+            let claims = std::slice::from_ref(claim);
+            let answer = self.acquire(claims, Otherwise::Queue, patience).await?;
+            let grant = match answer.reply.requests[0] {
+                Acquired::Granted { token } => Grant { token, since: answer.sent },
+                Acquired::Queued(place) => {
+                    claim.queued(answer.sent, place);
+                    self.plan_wake(&answer.reply);
+                    self.client.send(Task::Ask(AskWhen::InTime));
+                    outcome.await.map_err(|_| Error::Shutdown)??
+                }
+                Acquired::Refused => unreachable!("a request that queues is not refused"),
+            };
+            if let Some(grant) = self.confirm(claim, grant).await? {
+                return Ok(pending.into_permit(grant));
+            }
+        }
+    }
+
+    /// A permit that came by message may have used up much of its lease without our knowing. It is
+    /// renewed before it is handed out; `None` when it was lost already.
+    async fn confirm(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        grant: Grant,
+    ) -> Result<Option<Grant>, Error> {
+        let duration = self.settings.first_lease();
+        if grant.since.elapsed() * 2 < duration {
+            return Ok(Some(grant));
+        }
+        let patience = self.shared().settings.outage_tolerance;
+        let answer = self.refresh(&[(&claim.id, duration)], patience).await?;
+        Ok(answer.reply[0].then_some(Grant { since: answer.sent, ..grant }))
+    }
+}

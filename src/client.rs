@@ -1,0 +1,82 @@
+//! What all semaphores of a process share: the link, the table of waits, and the worker's inbox.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::claim::Claim;
+use crate::link::Link;
+use crate::worker::Task;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) prefix: String,
+    /// The first part of every id, so that `inspect` tells who holds.
+    pub(crate) owner: String,
+    /// Where this process listens for wake-ups.
+    pub(crate) channel: String,
+    pub(crate) settings: ClientSettings,
+    waits: Mutex<HashMap<String, Arc<Claim>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientSettings {
+    pub(crate) response_timeout: Duration,
+    pub(crate) liveness: Duration,
+    pub(crate) outage_tolerance: Duration,
+}
+
+impl ClientSettings {
+    /// How long a call that nobody queues for may be repeated.
+    pub(crate) fn patience(&self) -> Duration {
+        self.response_timeout * 2
+    }
+
+    /// How often the server must hear of our queued requests.
+    pub(crate) fn ask_interval(&self) -> Duration {
+        self.liveness / 3
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        link: Link,
+        prefix: String,
+        owner: String,
+        channel: String,
+        settings: ClientSettings,
+    ) -> Self {
+        Self { link, prefix, owner, channel, settings, waits: Mutex::default() }
+    }
+
+    /// The claims that wait in a queue, by id.
+    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<String, Arc<Claim>>> {
+        self.waits.lock().expect("nothing panics while it is locked")
+    }
+}
+
+/// A handle to the shared part. The worker ends when the last one is gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) shared: Arc<Shared>,
+    tasks: mpsc::UnboundedSender<Task>,
+}
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, tasks: mpsc::UnboundedSender<Task>) -> Self {
+        Self { shared, tasks }
+    }
+
+    /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its
+    /// runtime.
+    pub(crate) fn send(&self, task: Task) -> bool {
+        self.tasks.send(task).is_ok()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tasks.is_closed()
+    }
+}

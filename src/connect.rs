@@ -1,0 +1,75 @@
+//! Connecting fails fast and says why: what would fail half-way through a script later is looked
+//! for first.
+
+use redis::{ConnectionAddr, ErrorKind, InfoDict, RedisError, ServerErrorKind};
+
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::{Error, ScriptRegistry};
+
+/// Loads the scripts, and lets the server try every command that they use.
+pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Result<(), Error> {
+    let (_, mut connection) = link.connection().await.map_err(|error| explain(link, error))?;
+    let registry = ScriptRegistry::embedded();
+    let explain_registry = |error| match error {
+        Error::Redis(error) => explain(link, error),
+        other => other,
+    };
+    registry.load(&mut connection).await.map_err(explain_registry)?;
+
+    let name = format!("probe-{}", uuid::Uuid::new_v4().simple());
+    let keys = Keys::new(prefix, &name);
+    let failed: Vec<(String, String)> = registry
+        .run(&mut connection, "probe", &keys.0, &[channel, "publish"])
+        .await
+        .map_err(explain_registry)?;
+    let Some((command, reason)) = failed.into_iter().next() else {
+        return Ok(());
+    };
+    if reason.contains("READONLY") || reason.contains("read only replica") {
+        return Err(Error::Unsupported(format!("it is a replica, not a primary ({reason})")));
+    }
+    if reason.contains("Unknown Redis command") || reason.contains("unknown command") {
+        let info: Result<InfoDict, _> =
+            redis::cmd("INFO").arg("server").query_async(&mut connection).await;
+        let version = info.ok().and_then(|info| info.get::<String>("redis_version"));
+        let version = version.as_deref().unwrap_or("unknown");
+        return Err(Error::Unsupported(format!(
+            "its version is {version}, which has no {command}; Redis 6.2 or newer, or Valkey, is needed"
+        )));
+    }
+    if is_refusal(&reason) {
+        return Err(Error::Permission { command, reason });
+    }
+    Err(Error::Unsupported(format!("{command} failed: {reason}")))
+}
+
+/// Says what an error on the way to a working connection means.
+pub(crate) fn explain(link: &Link, error: RedisError) -> Error {
+    let reason = error.to_string();
+    if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+        // Redis names the command in quotes.
+        let command = reason.split('\'').nth(1).unwrap_or("unknown").to_owned();
+        return Error::Permission { command, reason };
+    }
+    if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
+        return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
+    }
+    Error::Connect { address: address(link), reason }
+}
+
+fn is_refusal(reason: &str) -> bool {
+    ["NOPERM", "no permissions", "can't run this command", "can't access"]
+        .iter()
+        .any(|words| reason.contains(words))
+}
+
+fn address(link: &Link) -> String {
+    match link.client().get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("{host}:{port}")
+        }
+        ConnectionAddr::Unix(path) => path.display().to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,135 @@
+//! One semaphore as this process uses it: its keys, its settings, and the permits to renew.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use crate::calls::{AcquireReply, Acquired};
+use crate::client::{Client, Shared};
+use crate::keys::Keys;
+use crate::lease::Lease;
+use crate::worker::Task;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) name: String,
+    pub(crate) keys: Keys,
+    pub(crate) settings: Settings,
+    pub(crate) client: Client,
+    /// Done once the limit was declared.
+    pub(crate) declared: OnceCell<()>,
+    leases: Mutex<HashMap<String, Arc<Lease>>>,
+    renewing: AtomicBool,
+    wake_at: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) limit: Limit,
+    pub(crate) lease: Duration,
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) acquire_timeout: Option<Duration>,
+}
+
+impl Settings {
+    /// The lease that an acquire asks for.
+    pub(crate) fn first_lease(&self) -> Duration {
+        self.max_hold.map_or(self.lease, |max_hold| max_hold.min(self.lease))
+    }
+}
+
+/// What the configuration says of the limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limit {
+    Declared(u32),
+    Initial(u32),
+}
+
+impl Gate {
+    pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
+        let keys = Keys::new(&client.shared.prefix, &name);
+        let (declared, leases, renewing, wake_at) = Default::default();
+        Self { name, keys, settings, client, declared, leases, renewing, wake_at }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.client.shared
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashMap<String, Arc<Lease>>> {
+        self.leases.lock().expect("nothing panics while it is locked")
+    }
+
+    /// From now on the worker renews this lease.
+    pub(crate) fn keep_renewing(self: &Arc<Self>, lease: &Arc<Lease>) {
+        self.leases().insert(lease.claim.id.clone(), lease.clone());
+        if !self.renewing.swap(true, Ordering::AcqRel) {
+            self.client.send(Task::Renew(self.clone()));
+        }
+    }
+
+    pub(crate) fn stop_renewing(&self, id: &str) {
+        self.leases().remove(id);
+    }
+
+    /// What the worker must renew. When there is nothing, the worker forgets this semaphore until
+    /// the next [`keep_renewing`](Self::keep_renewing).
+    pub(crate) fn leases_to_renew(&self) -> Vec<Arc<Lease>> {
+        let leases = self.leases();
+        if leases.is_empty() {
+            // Under the lock, so that no lease is put in between unseen.
+            self.renewing.store(false, Ordering::Release);
+        }
+        leases.values().cloned().collect()
+    }
+
+    pub(crate) fn renewal_interval(&self) -> Duration {
+        self.settings.lease / 3
+    }
+
+    /// The first in the queue set a timer for the end of the next lease. The others come later, in
+    /// case that those are gone, and do without where asking again comes first.
+    pub(crate) fn plan_wake(self: &Arc<Self>, reply: &AcquireReply) {
+        const STEP: Duration = Duration::from_millis(20);
+        let positions = reply.requests.iter().filter_map(|request| match request {
+            Acquired::Queued(place) => Some(place.position),
+            _ => None,
+        });
+        let ahead = positions.min().unwrap_or(1).saturating_sub(1).min(u32::MAX.into()) as u32;
+        match reply.wake_in {
+            Some(Duration::ZERO) => self.wake_at(Instant::now()),
+            Some(wake_in) if STEP * ahead < self.shared().settings.ask_interval() => {
+                self.wake_at(Instant::now() + wake_in + STEP * ahead);
+            }
+            _ => {}
+        }
+    }
+
+    /// Has the worker call `wake` then, unless it will do so earlier.
+    pub(crate) fn wake_at(self: &Arc<Self>, at: Instant) {
+        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
+        if planned.is_none_or(|planned| at < planned) {
+            *planned = Some(at);
+            self.client.send(Task::WakeAt(self.clone(), at));
+        }
+    }
+
+    /// The time has come, unless another was planned since.
+    pub(crate) fn take_wake(&self, at: Instant) -> bool {
+        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
+        let due = *planned == Some(at);
+        if due {
+            *planned = None;
+        }
+        due
+    }
+
+    pub(crate) fn has_waits(&self) -> bool {
+        let is_ours = |gate: Arc<Gate>| std::ptr::eq(Arc::as_ptr(&gate), self);
+        self.shared().waits().values().any(|claim| claim.gate().is_some_and(is_ours))
+    }
+}

@@ -1,0 +1,88 @@
+//! A lease: until when a permit is held, on this machine's monotonic clock.
+//!
+//! It counts from before the request was sent, so it ends here before it ends on the server, and
+//! the server's clock is never compared with ours.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::claim::{Claim, Grant};
+
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) token: u64,
+    /// When a permit is held no longer, however often it was renewed.
+    latest_end: Option<Instant>,
+    state: watch::Sender<State>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    ends: Instant,
+    /// Once lost, lost for good: the holder may have been told.
+    lost: bool,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        claim: Arc<Claim>,
+        grant: Grant,
+        duration: Duration,
+        max_hold: Option<Duration>,
+    ) -> Self {
+        let state = watch::Sender::new(State { ends: grant.since + duration, lost: false });
+        let latest_end = max_hold.map(|max_hold| grant.since + max_hold);
+        Self { claim, token: grant.token, latest_end, state }
+    }
+
+    /// For how long it may be renewed now; `None` when it has been held for as long as it may be.
+    pub(crate) fn next_duration(&self, duration: Duration) -> Option<Duration> {
+        let Some(latest_end) = self.latest_end else {
+            return Some(duration);
+        };
+        let left = latest_end.saturating_duration_since(Instant::now()).min(duration);
+        (left >= Duration::from_millis(1)).then_some(left)
+    }
+
+    /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
+    pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
+        self.state.send_modify(|state| {
+            state.lost |= Instant::now() >= state.ends;
+            if !state.lost {
+                state.ends = sent + duration;
+            }
+        });
+        !self.is_lost()
+    }
+
+    pub(crate) fn lose(&self) {
+        self.state.send_modify(|state| state.lost = true);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        let State { ends, lost } = *self.state.borrow();
+        lost || Instant::now() >= ends
+    }
+
+    pub(crate) fn expires_in(&self) -> Duration {
+        let State { ends, lost } = *self.state.borrow();
+        if lost { Duration::ZERO } else { ends.saturating_duration_since(Instant::now()) }
+    }
+
+    pub(crate) async fn lost(&self) {
+        let mut states = self.state.subscribe();
+        loop {
+            let State { ends, lost } = *states.borrow_and_update();
+            if lost || Instant::now() >= ends {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(ends.into()) => {}
+                _ = states.changed() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The connection for commands: one, shared by all calls, and replaced when it is lost.
+//!
+//! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
+//! slow one; this link gives it up after a few timeouts in a row.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind,
+};
+
+use crate::{Error, ScriptRegistry};
+
+/// Timeouts in a row after which a connection is given up.
+const MAX_TIMEOUTS: u32 = 2;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    client: Client,
+    config: AsyncConnectionConfig,
+    current: Mutex<Option<(u64, MultiplexedConnection)>>,
+    /// Held by the one call that connects; the others wait for it.
+    connecting: tokio::sync::Mutex<u64>,
+    timeouts: AtomicU32,
+}
+
+/// An answer, and when its question was sent: leases count from before that.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) sent: Instant,
+    pub(crate) reply: T,
+}
+
+/// A call that failed for good.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing but passing failures for as long as patience lasted.
+    NoAnswer {
+        elapsed: Duration,
+        last: RedisError,
+    },
+    Refused(RedisError),
+}
+
+impl Link {
+    pub(crate) fn new(client: Client, response_timeout: Duration) -> Self {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(response_timeout))
+            .set_response_timeout(Some(response_timeout));
+        let (current, connecting, timeouts) = Default::default();
+        Self { client, config, current, connecting, timeouts }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The connection and its number.
+    pub(crate) async fn connection(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
+        if let Some(current) = self.current() {
+            return Ok(current);
+        }
+        let mut number = self.connecting.lock().await;
+        if let Some(current) = self.current() {
+            return Ok(current);
+        }
+        let connection =
+            self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        *number += 1;
+        self.timeouts.store(0, Ordering::Relaxed);
+        let connected = (*number, connection);
+        *self.current.lock().expect("nothing panics while it is locked") = Some(connected.clone());
+        Ok(connected)
+    }
+
+    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
+        self.current.lock().expect("nothing panics while it is locked").clone()
+    }
+
+    fn give_up(&self, number: u64) {
+        let mut current = self.current.lock().expect("nothing panics while it is locked");
+        if current.as_ref().is_some_and(|(its_number, _)| *its_number == number) {
+            tracing::warn!("the connection to Redis is lost; the next call connects again");
+            *current = None;
+        }
+    }
+
+    /// One attempt to run a script.
+    async fn attempt<T: FromRedisValue>(
+        &self,
+        script: &str,
+        write: &impl Fn(&mut Cmd),
+    ) -> Result<T, RedisError> {
+        let (number, mut connection) = self.connection().await?;
+        match ScriptRegistry::embedded().run_with(&mut connection, script, write).await {
+            Ok(reply) => {
+                self.timeouts.store(0, Ordering::Relaxed);
+                Ok(reply)
+            }
+            Err(Error::Redis(error)) => {
+                let timeouts = match error.is_timeout() {
+                    true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
+                    false => 0,
+                };
+                // A primary that became a replica: the address may lead to the new one by now.
+                let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+                if timeouts >= MAX_TIMEOUTS || demoted || error.is_unrecoverable_error() {
+                    self.give_up(number);
+                }
+                Err(error)
+            }
+            Err(other) => unreachable!("the embedded scripts are there: {other}"),
+        }
+    }
+
+    /// Runs a script, and again while the failure is a passing one and patience lasts. That is
+    /// right for these scripts: the same id gets the same answer.
+    pub(crate) async fn run<T: FromRedisValue>(
+        &self,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        patience: Duration,
+    ) -> Result<Answer<T>, Failure> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let sent = Instant::now();
+            let last = match self.attempt(script, &write).await {
+                Ok(reply) => return Ok(Answer { sent, reply }),
+                Err(error) if is_passing(&error) => error,
+                Err(error) => return Err(Failure::Refused(error)),
+            };
+            if started.elapsed() + pause >= patience {
+                return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
+            }
+            tracing::debug!(script, error = %last, "no answer, trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// Whether the same call may succeed a moment later: the network, or a server that starts, fails
+/// over, or is busy.
+pub(crate) fn is_passing(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+    match error.kind() {
+        ErrorKind::Io => true,
+        ErrorKind::Server(kind) => {
+            matches!(kind, BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
+        }
+        _ => error.is_unrecoverable_error() || error.code() == Some("BUSY"),
+    }
+}

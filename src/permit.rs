@@ -1,0 +1,252 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Error;
+use crate::calls::How;
+use crate::gate::Gate;
+use crate::lease::Lease;
+use crate::worker::Task;
+
+/// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
+///
+/// A permit is leased: the server takes it back when its lease ends, so that a crashed holder blocks
+/// nobody for ever. While the permit lives its lease is renewed in the background (unless the
+/// semaphore was built without). When renewal fails for as long as the lease lasts, the permit is
+/// lost: [`lost`](Self::lost) says so, at the latest at the deadline on this machine's own clock, with
+/// Redis reachable or not. Work that must not go on without the permit races with it:
+///
+/// ```
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # async fn work() {}
+/// let permit = semaphore.acquire().await?;
+/// tokio::select! {
+///     () = work() => {}
+///     () = permit.lost() => eprintln!("stopped: somebody else may hold the permit now"),
+/// }
+/// assert!(permit.release().await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Between the end of a lease and the moment at which a stopped process (a long pause of a virtual
+/// machine, say) hears of it there is always a gap, in every system. Where that matters, send the
+/// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a write
+/// that comes with a lower token than it has seen.
+///
+/// Dropping a permit gives it back in the background. It never blocks and never panics, outside of a
+/// runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
+#[must_use = "a permit that is dropped at once is given back at once"]
+#[derive(Debug)]
+pub struct Permit {
+    gate: Arc<Gate>,
+    lease: Arc<Lease>,
+    /// What is left to do when it is dropped.
+    on_drop: Option<How>,
+}
+
+impl Permit {
+    pub(crate) fn new(gate: Arc<Gate>, lease: Arc<Lease>) -> Self {
+        if gate.settings.auto_renew {
+            gate.keep_renewing(&lease);
+        }
+        tracing::debug!(semaphore = gate.name, id = lease.claim.id, token = lease.token, "granted");
+        Self { gate, lease, on_drop: Some(How::Return) }
+    }
+
+    /// Gives the permit back now, and waits until Redis has it. Answers whether it was still held:
+    /// `false` says that it had been lost before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout; giving
+    /// back goes on in the background until Redis confirms it or the lease has ended.
+    /// [`Error::Refused`] when Redis answers with an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the permit is given back, in the background if need be.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit`].
+    pub async fn release(self) -> Result<bool, Error> {
+        self.end(How::Return).await
+    }
+
+    /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
+    /// Answers whether it was still held; one that was lost cannot be consumed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the permit is consumed, in the background if need be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let tickets = semaphores.semaphore(name).initial_permits(2).build()?;
+    /// tickets.acquire().await?.forget().await?;
+    /// assert_eq!(tickets.limit().await?, 1);
+    /// # tickets.clear_limit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn forget(self) -> Result<bool, Error> {
+        self.end(How::Consume).await
+    }
+
+    async fn end(mut self, how: How) -> Result<bool, Error> {
+        // If this future is dropped, or Redis does not answer, the drop below does the rest.
+        self.on_drop = Some(how);
+        self.lease.claim.end();
+        self.gate.stop_renewing(&self.lease.claim.id);
+        let was_lost = self.lease.is_lost();
+        let ids = std::slice::from_ref(&self.lease.claim.id);
+        let patience = self.gate.shared().settings.patience();
+        let held = self.gate.release(ids, how, patience).await?;
+        self.on_drop = None;
+        Ok(held[0] && !was_lost)
+    }
+
+    /// Starts the lease anew now. Answers whether the permit is still held; `false` says that it is
+    /// lost for good. Only needed where automatic renewal is off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout. That is
+    /// not a loss yet: the permit is held until [`expires_in`](Self::expires_in) is zero.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the lease may have been renewed on the server without being counted here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let lease = Duration::from_secs(10);
+    /// let semaphore = semaphores.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
+    /// let permit = semaphore.acquire().await?;
+    /// assert!(permit.refresh().await?);
+    /// assert!(permit.expires_in() <= lease);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn refresh(&self) -> Result<bool, Error> {
+        let Some(duration) = self.lease.next_duration(self.gate.settings.lease) else {
+            return Ok(!self.is_lost());
+        };
+        let patience = self.gate.shared().settings.patience();
+        let answer = self.gate.refresh(&[(&self.lease.claim.id, duration)], patience).await?;
+        if !answer.reply[0] {
+            self.lease.lose();
+        }
+        Ok(answer.reply[0] && self.lease.renewed(answer.sent, duration))
+    }
+
+    /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
+    /// monotonic clock. Needs a tokio runtime with time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only watches.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit`].
+    pub async fn lost(&self) {
+        self.lease.lost().await;
+    }
+
+    /// Whether the permit is lost. Once it is, it stays so.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn is_lost(&self) -> bool {
+        self.lease.is_lost()
+    }
+
+    /// How long the permit is surely held without another renewal: zero when it is lost. It counts
+    /// from before the request was sent, so it never promises more than the server does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// assert!(!permit.is_lost());
+    /// assert!(permit.expires_in().as_secs() >= 20);
+    /// assert_eq!(permit.num_permits(), 1);
+    /// assert!(permit.fencing_token() > 0);
+    /// println!("{}", permit.id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expires_in(&self) -> Duration {
+        self.lease.expires_in()
+    }
+
+    /// A number that is larger than that of every permit granted before, also when the semaphore's
+    /// keys have expired in between.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn fencing_token(&self) -> u64 {
+        self.lease.token
+    }
+
+    /// The weight: how much of the limit this permit takes.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn num_permits(&self) -> u32 {
+        self.lease.claim.weight
+    }
+
+    /// The id under which the server knows the permit: the owner label, a colon, and a UUID.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn id(&self) -> &str {
+        &self.lease.claim.id
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(how) = self.on_drop else {
+            return;
+        };
+        self.lease.claim.end();
+        self.gate.stop_renewing(&self.lease.claim.id);
+        if !self.gate.client.send(Task::Release(self.gate.clone(), self.id().to_owned(), how)) {
+            tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
+        }
+    }
+}

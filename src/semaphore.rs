@@ -1,0 +1,399 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::calls::LimitAction;
+use crate::gate::Gate;
+use crate::{Error, Inspection, Permit};
+
+/// How many holders and waiters one inspection tells of.
+const PAGE: u64 = 1000;
+
+/// A counting semaphore that many processes and machines share. Cheap to clone.
+///
+/// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
+/// even a lighter request that would fit or a try.
+///
+/// # Examples
+///
+/// ```
+/// use redis_semaphore::{Error, Semaphores};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+///
+/// let permit = semaphore.acquire().await?;
+/// // At most three processes, wherever they run, are here at the same time.
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Semaphore {
+    gate: Arc<Gate>,
+}
+
+impl Semaphore {
+    pub(crate) fn new(gate: Gate) -> Self {
+        Self { gate: Arc::new(gate) }
+    }
+
+    /// The name, without the prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
+    /// assert_eq!(semaphore.name(), "uploads");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.gate.name
+    }
+
+    /// Waits in the queue for one permit.
+    ///
+    /// Queueing takes one call; after that nothing is sent until the permit is handed over, but for
+    /// a sign of life (for all waits of the process together) every third of the liveness time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
+    /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
+    /// request can never fit, [`Error::Refused`], [`Error::Shutdown`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a wait that is dropped at any point leaves the queue, or gives back the permit that it
+    /// may have been granted, in the background. Its place is lost.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphore`].
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Waits in the queue for a permit of this weight, from 1 to the limit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire), and [`Error::Invalid`] for a weight of 0.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
+        self.gate.acquire_within(n, self.gate.settings.acquire_timeout).await
+    }
+
+    /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout the
+    /// semaphore was built with.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire); [`Error::Timeout`] tells how long the wait took and the
+    /// last position in the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// let permit = semaphore.acquire().await?;
+    /// let refused = semaphore.acquire_timeout(Duration::from_millis(50)).await;
+    /// assert!(matches!(refused, Err(Error::Timeout { position: Some(1), .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
+        self.gate.acquire_within(1, Some(timeout)).await
+    }
+
+    /// Takes one permit if there is one now and nobody waits. Never queues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
+    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Shutdown`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a permit that may have been granted is given back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// let permit = semaphore.try_acquire().await?;
+    /// assert!(permit.is_some());
+    /// assert!(semaphore.try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Takes a permit of this weight, from 1 to the limit, if it fits now and nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_acquire`](Self::try_acquire), and [`Error::Invalid`] for a weight of 0.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Examples
+    ///
+    /// See [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
+        self.gate.try_acquire(n).await
+    }
+
+    /// How much of the limit is free now. Another process may take it the next moment, and while
+    /// somebody waits it is not for a newcomer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// See [`add_permits`](Self::add_permits).
+    pub async fn available_permits(&self) -> Result<u32, Error> {
+        let now = self.inspect_page((0, 0), (0, 0)).await?;
+        Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
+    }
+
+    /// The limit in force.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// See [`set_limit`](Self::set_limit).
+    pub async fn limit(&self) -> Result<u32, Error> {
+        Ok(self.inspect_page((0, 0), (0, 0)).await?.limit)
+    }
+
+    /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).
+    /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
+    /// away: it drains. 0 pauses the semaphore.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
+    /// [`Error::Refused`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The limit may have been set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// assert_eq!(semaphore.set_limit(5).await?, 3);
+    /// assert_eq!(semaphore.limit().await?, 5);
+    /// assert_eq!(semaphore.clear_limit().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Set(limit)).await.map(|limits| as_limit(limits.before))
+    }
+
+    /// Adds to the limit in force: the textbook's V. Answers the limit now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_limit`](Self::set_limit); [`Error::Refused`] also when the limit would exceed
+    /// `u32::MAX`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The permits may have been added. (A repeated call within adds them once.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let finished = semaphores.semaphore(name).initial_permits(0).build()?;
+    /// // One process signals ...
+    /// finished.add_permits(1).await?;
+    /// assert_eq!(finished.available_permits().await?, 1);
+    /// // ... and another one consumes the signal.
+    /// finished.acquire().await?.forget().await?;
+    /// assert_eq!(finished.available_permits().await?, 0);
+    /// # finished.clear_limit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Add(n)).await.map(|limits| as_limit(limits.in_force))
+    }
+
+    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with initial
+    /// permits, which starts anew with the next acquire.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_limit`](Self::set_limit).
+    ///
+    /// # Cancel safety
+    ///
+    /// The limit may have been cleared.
+    ///
+    /// # Examples
+    ///
+    /// See [`set_limit`](Self::set_limit).
+    pub async fn clear_limit(&self) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Clear).await.map(|limits| as_limit(limits.in_force))
+    }
+
+    async fn change_limit(&self, action: LimitAction) -> Result<crate::calls::Limits, Error> {
+        self.gate.declare().await?;
+        self.gate.limit(action, self.gate.shared().settings.patience()).await
+    }
+
+    /// Who holds and who waits, up to 1,000 of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
+    /// [`Error::Refused`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.inspect_from(0, 0).await
+    }
+
+    /// As [`inspect`](Self::inspect), leaving out as many holders and waiters as were told already.
+    /// Between two calls they may come and go.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// let permits = [semaphore.acquire().await?, semaphore.acquire().await?];
+    /// assert_eq!(semaphore.inspect_from(1, 0).await?.holders.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inspect_from(&self, holders: u64, waiters: u64) -> Result<Inspection, Error> {
+        self.inspect_page((holders, PAGE), (waiters, PAGE)).await
+    }
+
+    async fn inspect_page(
+        &self,
+        holders: (u64, u64),
+        waiters: (u64, u64),
+    ) -> Result<Inspection, Error> {
+        self.gate.declare().await?;
+        let reply = self.gate.inspect_page(holders, waiters).await?;
+        Ok(Inspection::read(reply, waiters.0).map_err(redis::RedisError::from)?)
+    }
+
+    /// Has the server purge ended leases and serve the queue. Answers how many still wait.
+    ///
+    /// Waiting processes do this by themselves; an operator may be quicker.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// assert_eq!(semaphore.wake().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn wake(&self) -> Result<u64, Error> {
+        loop {
+            let (wake_in, queued) = self.gate.wake().await?;
+            if wake_in != Some(Duration::ZERO) {
+                return Ok(queued);
+            }
+        }
+    }
+}
+
+/// The scripts answer -1 where no limit is in force.
+fn as_limit(limit: i64) -> u32 {
+    u32::try_from(limit).unwrap_or(0)
+}

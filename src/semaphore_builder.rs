@@ -1,0 +1,170 @@
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::gate::{Gate, Limit, Settings};
+use crate::keys::check_name;
+use crate::{Error, Semaphore};
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Says how this process uses a semaphore. From [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = semaphores
+///     .semaphore("report-printer")
+///     .limit(2)
+///     .lease(Duration::from_secs(60))
+///     .max_hold(Duration::from_secs(3600))
+///     .acquire_timeout(Duration::from_secs(10))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "build() makes the semaphore"]
+#[derive(Debug)]
+pub struct SemaphoreBuilder {
+    client: Client,
+    name: String,
+    limit: Option<u32>,
+    initial_permits: Option<u32>,
+    lease: Duration,
+    auto_renew: bool,
+    max_hold: Option<Duration>,
+    acquire_timeout: Option<Duration>,
+}
+
+impl SemaphoreBuilder {
+    pub(crate) fn new(client: Client, name: String) -> Self {
+        Self {
+            client,
+            name,
+            limit: None,
+            initial_permits: None,
+            lease: DEFAULT_LEASE,
+            auto_renew: true,
+            max_hold: None,
+            acquire_timeout: None,
+        }
+    }
+
+    /// The weight that may be held at once: at least 1. Each process declares it when it first uses
+    /// the semaphore; where processes differ, the newest declaration is in force, and a warning is
+    /// logged.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Makes it a signalling semaphore: it starts with this many permits (0 too), and
+    /// [`add_permits`](Semaphore::add_permits) and [`Permit::forget`](crate::Permit::forget) add and
+    /// consume. The number is used when the semaphore is new; it is kept until
+    /// [`clear_limit`](Semaphore::clear_limit).
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphore::add_permits`].
+    pub fn initial_permits(mut self, permits: u32) -> Self {
+        self.initial_permits = Some(permits);
+        self
+    }
+
+    /// For how long a permit is held without renewal: 10 ms to 7 days, 30 s unless set. A crashed
+    /// holder blocks its place for this long; Redis may be away for two thirds of it.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Whether permits are renewed in the background, every third of the lease. On unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit::refresh`](crate::Permit::refresh).
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// The longest time for which a permit is held, however often it is renewed; then it is lost. A
+    /// guard against work that hangs. At least 10 ms; without end unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long [`acquire`](Semaphore::acquire) waits before it answers [`Error::Timeout`]. Without
+    /// end unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = Some(timeout);
+        self
+    }
+
+    /// Makes the semaphore. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one of
+    /// [`limit`](Self::limit) and [`initial_permits`](Self::initial_permits) is given.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn build(self) -> Result<Semaphore, Error> {
+        check_name("name", &self.name)?;
+        let limit = match (self.limit, self.initial_permits) {
+            (Some(0), None) => {
+                return Err(Error::invalid("limit", "at least 1; set_limit(0) pauses a semaphore"));
+            }
+            (Some(limit), None) => Limit::Declared(limit),
+            (None, Some(permits)) => Limit::Initial(permits),
+            _ => {
+                return Err(Error::invalid(
+                    "limit",
+                    "either a limit or initial permits, one of them",
+                ));
+            }
+        };
+        if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
+            return Err(Error::invalid("lease", format!("10 ms to 7 days, not {:?}", self.lease)));
+        }
+        if self.max_hold.is_some_and(|max_hold| max_hold < SHORTEST_LEASE) {
+            return Err(Error::invalid(
+                "max_hold",
+                format!("at least 10 ms, not {:?}", self.max_hold),
+            ));
+        }
+        let settings = Settings {
+            limit,
+            lease: self.lease,
+            auto_renew: self.auto_renew,
+            max_hold: self.max_hold,
+            acquire_timeout: self.acquire_timeout,
+        };
+        Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+    }
+}

@@ -1,0 +1,96 @@
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::worker::Task;
+use crate::{Error, SemaphoreBuilder, SemaphoresBuilder};
+
+/// The connection to Redis that all semaphores of a process share. Cheap to clone.
+///
+/// It has two connections, however many semaphores and waits there are: one for commands and one
+/// for wake-ups. A background task in the runtime in which it was connected renews permits and
+/// gives back what was dropped; it ends when all semaphores and permits are gone, or with
+/// [`shutdown`](Self::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use redis_semaphore::{Error, Semaphores};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
+/// drop(semaphore.acquire().await?);
+/// semaphores.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Semaphores {
+    client: Client,
+}
+
+impl Semaphores {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
+    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SemaphoresBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphores`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// For settings of your own.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn builder() -> SemaphoresBuilder {
+        SemaphoresBuilder::new()
+    }
+
+    /// A semaphore of this name: 1 to 512 bytes, no braces, no control characters. Whoever uses the
+    /// same name (and prefix) on the same server shares it.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
+        SemaphoreBuilder::new(self.client.clone(), name.into())
+    }
+
+    /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their queues,
+    /// dropped permits are given back. Returns when Redis has confirmed that, or after twice the
+    /// response timeout without an answer.
+    ///
+    /// Permits that are still held are not taken away; they are renewed no more, and are lost at the
+    /// end of their leases unless they are released before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the work ends in the background.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphores`].
+    pub async fn shutdown(&self) {
+        let (answer, done) = oneshot::channel();
+        if self.client.send(Task::Shutdown(answer)) {
+            // An error says that the worker has ended, which is what we wait for.
+            let _ = done.await;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::IntoConnectionInfo;
+
+use crate::client::{ClientSettings, Shared};
+use crate::keys::{check_name, check_word};
+use crate::link::Link;
+use crate::{Error, Semaphores, connect, wakeups, worker};
+
+const MAX_OWNER: usize = 128;
+
+/// Settings of the connection. From [`Semaphores::builder`].
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let semaphores = Semaphores::builder()
+///     .prefix("shop:sem")
+///     .owner("importer-7")
+///     .response_timeout(Duration::from_secs(1))
+///     .connect(&std::env::var("REDIS_URL").unwrap())
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "connect() connects"]
+#[derive(Debug, Clone)]
+pub struct SemaphoresBuilder {
+    prefix: String,
+    owner: Option<String>,
+    settings: ClientSettings,
+}
+
+impl SemaphoresBuilder {
+    pub(crate) fn new() -> Self {
+        let settings = ClientSettings {
+            response_timeout: Duration::from_secs(2),
+            liveness: Duration::from_secs(15),
+            outage_tolerance: Duration::from_secs(30),
+        };
+        Self { prefix: "sem".to_owned(), owner: None, settings }
+    }
+
+    /// What the names of all keys and channels begin with; `sem` unless set. 1 to 200 bytes, no
+    /// braces, no white space or control characters.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
+    /// process; host name and process id unless set. 1 to 128 bytes, no white space or control
+    /// characters, no `+` in front.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// How long to wait for the answer to one command, or for a connection: 2 s unless set, at
+    /// least 1 ms. After two of them in a row without an answer the connection is replaced.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.response_timeout = timeout;
+        self
+    }
+
+    /// After how long without a sign of life the server takes our waiting requests for dead, and
+    /// the next in the queue are served: 15 s unless set, 100 ms to 7 days. A sign is given every
+    /// third of it, and any lost wake-up is noticed then.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn liveness(mut self, liveness: Duration) -> Self {
+        self.settings.liveness = liveness;
+        self
+    }
+
+    /// For how long a wait survives that Redis does not answer: 30 s unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
+        self.settings.outage_tolerance = tolerance;
+        self
+    }
+
+    /// Connects, and checks that the server can do what the scripts need: see there for the URL.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] when the server cannot be reached within the response timeout or refuses
+    /// the password, [`Error::Unsupported`] when it is older than Redis 6.2 or a replica,
+    /// [`Error::Permission`] when the user lacks a command, [`Error::Invalid`] when a setting is out
+    /// of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
+        let info =
+            url.into_connection_info().map_err(|error| Error::invalid("url", error.to_string()))?;
+        let client =
+            redis::Client::open(info).map_err(|error| Error::invalid("url", error.to_string()))?;
+        self.connect_client(client).await
+    }
+
+    /// As [`connect`](Self::connect), with a client of your own (certificates, say).
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let client = redis_semaphore::redis::Client::open(std::env::var("REDIS_URL").unwrap())?;
+    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
+        self.check()?;
+        let owner = self.owner.unwrap_or_else(default_owner);
+        let channel = format!("{}:wake:{}", self.prefix, uuid::Uuid::new_v4().simple());
+        let link = Link::new(client, self.settings.response_timeout);
+        connect::check_server(&link, &self.prefix, &channel).await?;
+        let subscription =
+            wakeups::subscribe(link.client(), &channel, self.settings.response_timeout)
+                .await
+                .map_err(|error| connect::explain(&link, error))?;
+        let shared = Shared::new(link, self.prefix, owner, channel, self.settings);
+        Ok(Semaphores::new(worker::start(Arc::new(shared), subscription)))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        const LONGEST_LIVENESS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+        check_name("prefix", &self.prefix)?;
+        check_word("prefix", &self.prefix, 200)?;
+        if let Some(owner) = &self.owner {
+            check_word("owner", owner, MAX_OWNER)?;
+        }
+        let ClientSettings { response_timeout, liveness, .. } = self.settings;
+        if response_timeout < Duration::from_millis(1) {
+            return Err(Error::invalid("response_timeout", "at least 1 ms"));
+        }
+        if liveness < Duration::from_millis(100) || liveness > LONGEST_LIVENESS {
+            return Err(Error::invalid("liveness", format!("100 ms to 7 days, not {liveness:?}")));
+        }
+        Ok(())
+    }
+}
+
+/// Host and process, with nothing in it that an id may not have.
+fn default_owner() -> String {
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let host: String = host.chars().filter(allowed).take(MAX_OWNER / 2).collect();
+    format!("{}:{}", if host.is_empty() { "host" } else { &host }, std::process::id())
+}

@@ -1,0 +1,126 @@
+//! The wake-up side: one subscription for a whole process, kept alive across cuts.
+//!
+//! A message only saves time. What counts is in the keys, so after each new subscription the worker
+//! asks again for all that waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Client, ErrorKind, Msg, RedisError};
+use tokio::sync::mpsc::WeakUnboundedSender;
+use tokio::time::timeout;
+
+use crate::client::Shared;
+use crate::worker::{AskWhen, Task};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Subscription {
+    sink: PubSubSink,
+    messages: PubSubStream,
+}
+
+/// redis-rs has no timeouts of its own for subscriptions.
+pub(crate) async fn subscribe(
+    client: &Client,
+    channel: &str,
+    patience: Duration,
+) -> Result<Subscription, RedisError> {
+    let subscribe = async {
+        let (mut sink, messages) = client.get_async_pubsub().await?.split();
+        sink.subscribe(channel).await?;
+        Ok(Subscription { sink, messages })
+    };
+    timeout(patience, subscribe)
+        .await
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))
+}
+
+/// Hands messages to the claims that they are for, until the worker ends.
+pub(crate) async fn listen(
+    shared: Arc<Shared>,
+    mut subscription: Subscription,
+    tasks: WeakUnboundedSender<Task>,
+) {
+    loop {
+        receive(&shared, subscription, &tasks).await;
+        tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+        subscription = subscribe_again(&shared).await;
+        tracing::info!("the wake-up connection to Redis is back");
+        let Some(tasks) = tasks.upgrade() else {
+            return;
+        };
+        if tasks.send(Task::Ask(AskWhen::Now)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Until the connection ends, or goes silent.
+async fn receive(
+    shared: &Shared,
+    mut subscription: Subscription,
+    tasks: &WeakUnboundedSender<Task>,
+) {
+    let mut pings = tokio::time::interval(shared.settings.ask_interval());
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = subscription.messages.next() => match message {
+                Some(message) => deliver(shared, &message, tasks),
+                None => return,
+            },
+            _ = pings.tick() => {
+                let ping = subscription.sink.ping::<redis::Value>();
+                if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn subscribe_again(shared: &Shared) -> Subscription {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let patience = shared.settings.response_timeout;
+        match subscribe(shared.link.client(), &shared.channel, patience).await {
+            Ok(subscription) => return subscription,
+            Err(error) => tracing::debug!(%error, "subscribing failed, trying again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A message names the semaphore in its first line; each further line is a grant: id, fencing
+/// token, end of lease. Token 0 says that the request left the queue without a permit: asking
+/// again tells why.
+fn deliver(shared: &Shared, message: &Msg, tasks: &WeakUnboundedSender<Task>) {
+    let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else {
+        tracing::warn!("a wake-up message is not UTF-8");
+        return;
+    };
+    let mut ask = false;
+    for line in text.lines().skip(1) {
+        let mut words = line.split(' ');
+        let (Some(id), Some(Ok(token))) = (words.next(), words.next().map(str::parse)) else {
+            tracing::warn!(line, "a wake-up message cannot be read");
+            continue;
+        };
+        let claim = shared.waits().get(id).cloned();
+        match claim {
+            // Granted by a reply meanwhile, or given up: the worker gives that back.
+            None => {}
+            Some(_) if token == 0 => ask = true,
+            Some(claim) => claim.granted_by_message(token),
+        }
+    }
+    if let Some(tasks) = tasks.upgrade().filter(|_| ask) {
+        // A worker that has ended has ended all waits.
+        let _ = tasks.send(Task::Ask(AskWhen::Now));
+    }
+}

@@ -1,0 +1,269 @@
+//! The background worker: one task per [`Semaphores`](crate::Semaphores).
+//!
+//! It renews leases, gives back what was dropped, asks again for what waits, and calls `wake` when
+//! a lease ends. Its calls run as jobs beside it, so a slow one holds nothing up.
+
+mod ask;
+mod release;
+mod renew;
+
+use std::future::pending;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::time::DelayQueue;
+
+use crate::calls::How;
+use crate::client::{Client, Shared};
+use crate::gate::Gate;
+use crate::wakeups;
+use release::Releases;
+
+/// What the rest of the crate asks of the worker.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// A semaphore has its first permit to renew.
+    Renew(Arc<Gate>),
+    /// An id must be given back, whatever it has.
+    Release(Arc<Gate>, String, How),
+    /// Claims wait.
+    Ask(AskWhen),
+    WakeAt(Arc<Gate>, Instant),
+    /// Give back what is pending, end all waits, answer, and end.
+    Shutdown(oneshot::Sender<()>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum AskWhen {
+    /// Often enough that the server takes us for alive.
+    InTime,
+    /// The truth may have changed without our hearing of it.
+    Now,
+}
+
+/// Timers hold no semaphore in life.
+enum Timer {
+    Ask,
+    Renew(Weak<Gate>),
+    Wake(Weak<Gate>, Instant),
+}
+
+/// What a job has done.
+enum Done {
+    Renewed(Weak<Gate>, Instant),
+    Asked { again: Option<Duration> },
+    Woke(Arc<Gate>, Option<Duration>),
+    Released,
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    tasks: mpsc::UnboundedReceiver<Task>,
+    timers: DelayQueue<Timer>,
+    jobs: JoinSet<Done>,
+    /// Calls of `release` under way: the worker does not end before them.
+    releasing: usize,
+    ask: Ask,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+/// Asking goes on one call at a time.
+#[derive(Default)]
+struct Ask {
+    is_planned: bool,
+    is_running: bool,
+    is_wanted: bool,
+}
+
+/// Starts the worker and the listener in the current runtime.
+pub(crate) fn start(shared: Arc<Shared>, subscription: wakeups::Subscription) -> Client {
+    let (sender, tasks) = mpsc::unbounded_channel();
+    let listener = wakeups::listen(shared.clone(), subscription, sender.downgrade());
+    let worker = Worker {
+        shared: shared.clone(),
+        tasks,
+        timers: DelayQueue::new(),
+        jobs: JoinSet::new(),
+        releasing: 0,
+        ask: Ask::default(),
+        listener: tokio::spawn(listener),
+    };
+    tokio::spawn(worker.run());
+    Client::new(shared, sender)
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let answer = self.serve().await;
+        self.listener.abort();
+        let deadline = tokio::time::sleep(self.shared.settings.patience());
+        tokio::pin!(deadline);
+        while self.releasing > 0 {
+            tokio::select! {
+                Some(done) = self.jobs.join_next() => self.finished(done),
+                () = &mut deadline => {
+                    tracing::warn!("shut down with permits that Redis did not take back; their leases end by themselves");
+                    break;
+                }
+            }
+        }
+        if let Some(answer) = answer {
+            // Whoever asked may be gone.
+            let _ = answer.send(());
+        }
+    }
+
+    /// Works until nobody needs it, or it is told to end. Answers who wants to know of the end.
+    async fn serve(&mut self) -> Option<oneshot::Sender<()>> {
+        let mut tasks = Vec::new();
+        loop {
+            tokio::select! {
+                count = self.tasks.recv_many(&mut tasks, 10_000) => {
+                    if count == 0 {
+                        return None;
+                    }
+                    if let Some(answer) = self.take(&mut tasks) {
+                        return Some(answer);
+                    }
+                }
+                Some(timer) = next_timer(&mut self.timers) => self.due(timer),
+                Some(done) = self.jobs.join_next() => self.finished(done),
+            }
+        }
+    }
+
+    fn take(&mut self, tasks: &mut Vec<Task>) -> Option<oneshot::Sender<()>> {
+        let mut releases = Releases::default();
+        let mut shutdown = None;
+        for task in tasks.drain(..) {
+            match task {
+                Task::Renew(gate) => {
+                    self.plan_renewal(&gate, Instant::now() + gate.renewal_interval())
+                }
+                Task::Release(gate, id, how) => releases.add(gate, id, how),
+                Task::Ask(AskWhen::Now) => self.ask_now(),
+                Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
+                Task::WakeAt(gate, at) => {
+                    self.timers.insert(
+                        Timer::Wake(Arc::downgrade(&gate), at),
+                        at.saturating_duration_since(Instant::now()),
+                    );
+                }
+                Task::Shutdown(answer) => shutdown = Some(answer),
+            }
+        }
+        if shutdown.is_some() {
+            self.close(&mut releases);
+        }
+        for job in releases.into_jobs() {
+            self.releasing += 1;
+            self.jobs.spawn(job);
+        }
+        shutdown
+    }
+
+    /// Takes no more tasks, ends all waits and gives back what they have.
+    fn close(&mut self, releases: &mut Releases) {
+        self.tasks.close();
+        while let Ok(task) = self.tasks.try_recv() {
+            if let Task::Release(gate, id, how) = task {
+                releases.add(gate, id, how);
+            }
+        }
+        let waits = std::mem::take(&mut *self.shared.waits());
+        for (id, claim) in waits {
+            claim.end();
+            claim.settle(Err(crate::Error::Shutdown));
+            if let Some(gate) = claim.gate() {
+                releases.add(gate, id, How::Return);
+            }
+        }
+    }
+
+    fn due(&mut self, timer: Timer) {
+        match timer {
+            Timer::Ask => {
+                self.ask.is_planned = false;
+                self.ask_now();
+            }
+            Timer::Renew(gate) => {
+                if let Some(gate) = gate.upgrade() {
+                    self.jobs.spawn(renew::renew(gate));
+                }
+            }
+            Timer::Wake(gate, at) => {
+                if let Some(gate) = gate.upgrade().filter(|gate| gate.take_wake(at)) {
+                    self.jobs.spawn(wake(gate));
+                }
+            }
+        }
+    }
+
+    fn finished(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        match done {
+            Ok(Done::Renewed(gate, next)) => {
+                if let Some(gate) = gate.upgrade() {
+                    self.plan_renewal(&gate, next);
+                }
+            }
+            Ok(Done::Asked { again }) => {
+                self.ask.is_running = false;
+                if std::mem::take(&mut self.ask.is_wanted) {
+                    self.ask_now();
+                } else if let Some(pause) = again {
+                    self.plan_ask(pause);
+                }
+            }
+            Ok(Done::Woke(gate, Some(wake_in))) if gate.has_waits() || wake_in.is_zero() => {
+                gate.wake_at(Instant::now() + wake_in);
+            }
+            Ok(Done::Woke(..)) => {}
+            Ok(Done::Released) => self.releasing -= 1,
+            // Only the end of the runtime cancels a job, and then nobody comes here.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    fn plan_renewal(&mut self, gate: &Arc<Gate>, at: Instant) {
+        let pause = at.saturating_duration_since(Instant::now());
+        self.timers.insert(Timer::Renew(Arc::downgrade(gate)), pause);
+    }
+
+    fn plan_ask(&mut self, pause: Duration) {
+        if !self.ask.is_planned {
+            self.ask.is_planned = true;
+            self.timers.insert(Timer::Ask, pause);
+        }
+    }
+
+    fn ask_now(&mut self) {
+        if self.ask.is_running {
+            self.ask.is_wanted = true;
+        } else {
+            self.ask.is_running = true;
+            self.jobs.spawn(ask::ask(self.shared.clone()));
+        }
+    }
+}
+
+async fn next_timer(timers: &mut DelayQueue<Timer>) -> Option<Timer> {
+    if timers.is_empty() {
+        return pending().await;
+    }
+    timers.next().await.map(|expired| expired.into_inner())
+}
+
+async fn wake(gate: Arc<Gate>) -> Done {
+    let wake_in = match gate.wake().await {
+        Ok((wake_in, _)) => wake_in,
+        Err(error) => {
+            // Asking again, which goes on meanwhile, serves the queue as well.
+            tracing::debug!(%error, "wake failed");
+            None
+        }
+    };
+    Done::Woke(gate, wake_in)
+}
