@@ -10,6 +10,9 @@ use crate::{Error, ScriptRegistry};
 /// Loads the scripts, and lets the server try every command that they use.
 pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Result<(), Error> {
     let (_, mut connection) = link.connection().await.map_err(|error| explain(link, error))?;
+    // Before anything large: a server that wants a password closes the connection on that.
+    let ping = redis::cmd("PING").exec_async(&mut connection).await;
+    ping.map_err(|error| explain(link, error))?;
     let registry = ScriptRegistry::embedded();
     let explain_registry = |error| match error {
         Error::Redis(error) => explain(link, error),
@@ -26,10 +29,12 @@ pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Re
     let Some((command, reason)) = failed.into_iter().next() else {
         return Ok(());
     };
-    if reason.contains("READONLY") || reason.contains("read only replica") {
+    // Servers put it in different words.
+    let words = reason.to_lowercase();
+    if words.contains("readonly") || words.contains("read only replica") {
         return Err(Error::Unsupported(format!("it is a replica, not a primary ({reason})")));
     }
-    if reason.contains("Unknown Redis command") || reason.contains("unknown command") {
+    if words.contains("unknown") && words.contains("command") {
         let info: Result<InfoDict, _> =
             redis::cmd("INFO").arg("server").query_async(&mut connection).await;
         let version = info.ok().and_then(|info| info.get::<String>("redis_version"));
@@ -38,7 +43,8 @@ pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Re
             "its version is {version}, which has no {command}; Redis 6.2 or newer, or Valkey, is needed"
         )));
     }
-    if is_refusal(&reason) {
+    let refusals = ["noperm", "no permissions", "the user executing the script can't"];
+    if refusals.iter().any(|refusal| words.contains(refusal)) {
         return Err(Error::Permission { command, reason });
     }
     Err(Error::Unsupported(format!("{command} failed: {reason}")))
@@ -56,12 +62,6 @@ pub(crate) fn explain(link: &Link, error: RedisError) -> Error {
         return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
     }
     Error::Connect { address: address(link), reason }
-}
-
-fn is_refusal(reason: &str) -> bool {
-    ["NOPERM", "no permissions", "can't run this command", "can't access"]
-        .iter()
-        .any(|words| reason.contains(words))
 }
 
 fn address(link: &Link) -> String {

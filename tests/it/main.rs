@@ -2,4 +2,8 @@
 
 mod support;
 
+mod acquire;
+mod cancellation;
+mod connect;
 mod model;
+mod permits;

@@ -1,5 +1,8 @@
-//! What the tests share: servers of their own, their clocks, and ways to call the scripts.
+//! What the tests share: servers of their own, their clocks, faults on the way to them, and ways to
+//! call the scripts.
 
 mod clock;
+pub mod observer;
+pub mod proxy;
 pub mod scripts;
 pub mod server;

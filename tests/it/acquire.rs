@@ -1,0 +1,284 @@
+//! Acquiring: order, weights, tries, limits, and what it costs in calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphore, Semaphores};
+use tokio::sync::mpsc;
+
+use crate::support::observer::Observer;
+use crate::support::server::{Server, shared_url, unique_name};
+
+async fn semaphore(limit: u32) -> (Semaphore, Observer) {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, limit).await;
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    (semaphores.semaphore(name).limit(limit).build().unwrap(), observer)
+}
+
+#[tokio::test]
+async fn tokens_grow_and_permits_tell_what_they_are() {
+    let (semaphore, observer) = semaphore(3).await;
+    let mut last = 0;
+    for weight in [1, 3, 2, 1] {
+        let permit = semaphore.acquire_many(weight).await.unwrap();
+        assert!(permit.fencing_token() > last);
+        last = permit.fencing_token();
+        assert_eq!(permit.num_permits(), weight);
+        assert!(permit.expires_in() > Duration::from_secs(20) && !permit.is_lost());
+        let now = observer.sees(weight.into(), 0).await;
+        assert_eq!(now.holders[0].id, permit.id());
+        assert_eq!(now.holders[0].num_permits, weight);
+        assert_eq!(now.last_token, last);
+        let owner = now.holders[0].owner();
+        assert!(owner.ends_with(&format!(":{}", std::process::id())), "{owner}");
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+/// Over several connections, as over several processes.
+#[tokio::test]
+async fn waiters_are_served_in_the_order_of_their_coming() {
+    let (semaphore, observer) = semaphore(1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let (order, mut served) = mpsc::unbounded_channel();
+    for number in 0..20_u64 {
+        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+        let order = order.clone();
+        tokio::spawn(async move {
+            let permit = mine.acquire().await.unwrap();
+            order.send(number).unwrap();
+            assert!(permit.release().await.unwrap());
+        });
+        observer.sees(1, number + 1).await;
+    }
+    let now = observer.look().await;
+    let positions: Vec<u64> = now.waiters.iter().map(|waiter| waiter.position).collect();
+    assert_eq!(positions, (1..=20).collect::<Vec<_>>());
+    assert!(holder.release().await.unwrap());
+    for number in 0..20 {
+        assert_eq!(served.recv().await, Some(number));
+    }
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
+    let (semaphore, observer) = semaphore(4).await;
+    let mut light = Vec::new();
+    for _ in 0..3 {
+        light.push(semaphore.acquire().await.unwrap());
+    }
+    let heavy = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_many(4).await.unwrap() }
+    });
+    observer.sees(3, 1).await;
+    // One place is free, but not for those who come after the heavy one.
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let late = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.unwrap() }
+    });
+    observer.sees(3, 2).await;
+    for permit in light {
+        assert!(permit.release().await.unwrap());
+    }
+    let heavy = heavy.await.unwrap();
+    observer.sees(4, 1).await;
+    assert!(heavy.release().await.unwrap());
+    assert!(late.await.unwrap().release().await.unwrap());
+}
+
+#[tokio::test]
+async fn never_more_than_the_limit_among_many_tasks() {
+    let (semaphore, observer) = semaphore(5).await;
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        let (semaphore, inside) = (semaphore.clone(), inside.clone());
+        tasks.spawn(async move {
+            let weight = number % 3 + 1;
+            let permit = semaphore.acquire_many(weight).await.unwrap();
+            let now = inside.fetch_add(weight, Ordering::SeqCst) + weight;
+            tokio::task::yield_now().await;
+            inside.fetch_sub(weight, Ordering::SeqCst);
+            match number % 2 {
+                0 => assert!(permit.release().await.unwrap()),
+                _ => drop(permit),
+            }
+            now
+        });
+    }
+    let most = tasks.join_all().await.into_iter().max();
+    assert!(most <= Some(5), "{most:?}");
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn limits_at_run_time() {
+    let (semaphore, observer) = semaphore(2).await;
+    let both = semaphore.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_many(3).await }
+    });
+    // Heavier than the declared limit, but with a limit at run time it may wait.
+    assert!(matches!(waiting.await.unwrap(), Err(Error::TooHeavy { weight: 3, limit: 2, .. })));
+    assert_eq!(semaphore.set_limit(0).await.unwrap(), 2);
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_many(3).await.unwrap() }
+    });
+    observer.sees(2, 1).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 0);
+    assert_eq!(semaphore.add_permits(4).await.unwrap(), 4);
+    assert!(both.release().await.unwrap());
+    let three = waiting.await.unwrap();
+    assert_eq!(semaphore.limit().await.unwrap(), 4);
+    assert_eq!(semaphore.clear_limit().await.unwrap(), 2);
+    assert!(three.release().await.unwrap());
+}
+
+/// A request that was allowed to wait by a limit at run time must not block the queue when that is
+/// cleared, and is told so.
+#[tokio::test]
+async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
+    let (semaphore, observer) = semaphore(2).await;
+    semaphore.set_limit(5).await.unwrap();
+    let all = semaphore.acquire_many(5).await.unwrap();
+    let [heavy, light] = [4, 1].map(|weight| {
+        let semaphore = semaphore.clone();
+        (weight, async move { semaphore.acquire_many(weight).await })
+    });
+    let heavy = tokio::spawn(heavy.1);
+    observer.sees(5, 1).await;
+    let light = tokio::spawn(light.1);
+    observer.sees(5, 2).await;
+    semaphore.clear_limit().await.unwrap();
+    assert!(all.release().await.unwrap());
+    assert!(matches!(heavy.await.unwrap(), Err(Error::TooHeavy { weight: 4, limit: 2, .. })));
+    assert!(light.await.unwrap().unwrap().release().await.unwrap());
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn signalling_between_processes() {
+    let (url, name) = (shared_url(), unique_name());
+    let [producer, consumer] = [
+        Semaphores::connect(&url).await.unwrap(),
+        Semaphores::connect(&url).await.unwrap(),
+    ];
+    let signals = producer.semaphore(&name).initial_permits(0).build().unwrap();
+    let waits = consumer.semaphore(&name).initial_permits(0).build().unwrap();
+    let consumed = tokio::spawn(async move {
+        for _ in 0..10 {
+            assert!(waits.acquire().await.unwrap().forget().await.unwrap());
+        }
+        waits
+    });
+    for _ in 0..5 {
+        signals.add_permits(2).await.unwrap();
+    }
+    let waits = consumed.await.unwrap();
+    assert_eq!(waits.available_permits().await.unwrap(), 0);
+    assert!(waits.try_acquire().await.unwrap().is_none());
+    signals.clear_limit().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_newest_declaration_is_in_force() {
+    let (url, name) = (shared_url(), unique_name());
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let old = semaphores.semaphore(&name).limit(2).build().unwrap();
+    assert_eq!(old.limit().await.unwrap(), 2);
+    let new = semaphores.semaphore(&name).limit(7).build().unwrap();
+    assert_eq!(new.limit().await.unwrap(), 7);
+    assert_eq!(old.limit().await.unwrap(), 7);
+    assert!(old.try_acquire_many(7).await.unwrap().is_some());
+}
+
+/// All script calls since the statistics were reset.
+fn script_calls(server: &Server) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let counts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    counts.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_contended_acquire_and_release_costs_two_calls() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
+    semaphore.limit().await.unwrap();
+    redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
+    let (waiters, turns) = (64, 20);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..waiters {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move {
+            for _ in 0..turns {
+                let permit = semaphore.acquire().await.unwrap();
+                // Others must come to wait meanwhile.
+                tokio::task::yield_now().await;
+                assert!(permit.release().await.unwrap());
+            }
+        });
+    }
+    tasks.join_all().await;
+    let per_turn = script_calls(&server) as f64 / f64::from(waiters * turns);
+    println!("{per_turn} script calls per acquire and release");
+    assert!(per_turn <= 2.2, "{per_turn} calls per acquire and release");
+}
+
+#[tokio::test]
+async fn two_connections_however_many_wait() {
+    let server = Server::start();
+    let clients = || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
+        // One of them looks.
+        list.lines().count() - 1
+    };
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let observer = Observer::new(&server.url(), "busy", 1).await;
+    let observed = clients() - 2;
+    let semaphore = semaphores.semaphore("busy").limit(1).build().unwrap();
+    let _holder = semaphore.acquire().await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move { semaphore.acquire().await });
+    }
+    observer.sees(1, 500).await;
+    assert_eq!(clients() - 2, observed);
+}
+
+#[tokio::test]
+async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
+    let (semaphore, observer) = semaphore(1).await;
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let mine = mine.clone();
+        async move { mine.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    semaphores.shutdown().await;
+    // Nothing is left to wait for: the server has it.
+    assert_eq!(observer.look().await.queued, 0);
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
+    assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
+    assert!(matches!(mine.try_acquire().await, Err(Error::Shutdown)));
+    semaphores.shutdown().await;
+    assert!(holder.release().await.unwrap());
+
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+    drop(mine.acquire().await.unwrap());
+    semaphores.shutdown().await;
+    assert_eq!(observer.look().await.held, 0);
+}

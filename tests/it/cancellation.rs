@@ -1,0 +1,218 @@
+//! An acquire dropped at every stage, whatever the server did with it: afterwards the held weight
+//! and the length of the queue are what they were.
+
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use crate::support::observer::{Observer, eventually};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, unique_name};
+
+const LIMIT: u32 = 3;
+
+/// What the server makes of the request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Outcome {
+    Granted,
+    Queued,
+    Refused,
+}
+
+/// How far the request has come when it is dropped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    /// The request is on its way, and arrives after the drop.
+    BeforeTheServer,
+    /// The server has answered; the reply arrives after the drop.
+    ReplySlow,
+    /// The reply never arrives: the connection is cut.
+    ReplyNever,
+    /// The reply was seen, in so far as there is something to wait for.
+    AfterTheReply,
+}
+
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    semaphore: Semaphore,
+    observer: Observer,
+    /// What others hold meanwhile.
+    others: Vec<Permit>,
+}
+
+impl Scene {
+    /// Room is there for a grant, else others hold everything.
+    async fn set(outcome: Outcome) -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let name = unique_name();
+        let observer = Observer::new(&server.url(), &name, LIMIT).await;
+        let semaphores = Semaphores::builder()
+            .response_timeout(Duration::from_millis(500))
+            .connect(&proxy.url())
+            .await
+            .unwrap();
+        let semaphore = semaphores.semaphore(name).limit(LIMIT).build().unwrap();
+        // The declaration is not what is dropped here.
+        semaphore.limit().await.unwrap();
+        let others = match outcome {
+            Outcome::Granted => vec![semaphore.acquire().await.unwrap()],
+            _ => vec![semaphore.acquire_many(LIMIT).await.unwrap()],
+        };
+        Self { server, proxy, semaphore, observer, others }
+    }
+
+    fn start(&self, outcome: Outcome) -> JoinHandle<()> {
+        let semaphore = self.semaphore.clone();
+        tokio::spawn(async move {
+            if outcome == Outcome::Refused {
+                drop(semaphore.try_acquire_many(2).await);
+            } else {
+                // Held until the task is dropped.
+                let _permit = semaphore.acquire_many(2).await;
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    fn others_hold(&self) -> u64 {
+        self.others.iter().map(|permit| u64::from(permit.num_permits())).sum()
+    }
+
+    /// What the server holds and queues once the request was served.
+    async fn wait_until_served(&self, outcome: Outcome) {
+        match outcome {
+            Outcome::Granted => self.observer.sees(self.others_hold() + 2, 0).await,
+            Outcome::Queued => self.observer.sees(self.others_hold(), 1).await,
+            // A refusal leaves no trace but in the count of calls.
+            Outcome::Refused => return self.wait_until_refused().await,
+        };
+    }
+
+    async fn wait_until_refused(&self) {
+        let calls = || async {
+            let mut connection = self.server.connect();
+            let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+            let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
+            line.split(['=', ',']).nth(1).unwrap().parse::<u32>().unwrap()
+        };
+        // One when connecting (twice: the observer, too), and one for each acquire.
+        eventually("the try was refused", calls, |count| *count >= 4).await;
+    }
+}
+
+async fn drop_at(stage: Stage, outcome: Outcome) {
+    let scene = Scene::set(outcome).await;
+    match stage {
+        Stage::BeforeTheServer => scene.proxy.requests(Flow::Hold),
+        Stage::ReplySlow => scene.proxy.replies(Flow::Hold),
+        Stage::ReplyNever => scene.proxy.replies(Flow::Swallow),
+        Stage::AfterTheReply => {}
+    }
+    let task = scene.start(outcome);
+    if stage == Stage::BeforeTheServer {
+        let held = || async { scene.proxy.held_requests() };
+        eventually("a request is under way", held, |held| *held > 0).await;
+    } else {
+        scene.wait_until_served(outcome).await;
+    }
+    task.abort();
+    let _ = task.await;
+
+    if stage == Stage::ReplyNever {
+        scene.proxy.cut_commands();
+    }
+    scene.proxy.requests(Flow::Pass);
+    scene.proxy.replies(Flow::Pass);
+    scene.observer.sees(scene.others_hold(), 0).await;
+
+    // All that was taken is there again, and what others hold was not touched.
+    for permit in scene.others {
+        assert!(permit.release().await.unwrap(), "{stage:?} {outcome:?}");
+    }
+    let all = scene.semaphore.try_acquire_many(LIMIT).await.unwrap();
+    assert!(all.is_some(), "{stage:?} {outcome:?}");
+}
+
+#[tokio::test]
+async fn every_stage_and_every_outcome() {
+    let stages =
+        [Stage::BeforeTheServer, Stage::ReplySlow, Stage::ReplyNever, Stage::AfterTheReply];
+    for stage in stages {
+        for outcome in [Outcome::Granted, Outcome::Queued, Outcome::Refused] {
+            drop_at(stage, outcome).await;
+        }
+    }
+}
+
+/// The hand-off has happened on the server; the waiter is dropped before it hears of it, or after it
+/// has heard but before it was polled.
+#[tokio::test]
+async fn dropped_when_the_permit_was_handed_over() {
+    for message in [Flow::Hold, Flow::Swallow, Flow::Pass] {
+        let mut scene = Scene::set(Outcome::Queued).await;
+        let mut waiting = Box::pin(scene.semaphore.acquire_many(2));
+        // Polled until it waits, and then no more.
+        tokio::select! {
+            biased;
+            _ = &mut waiting => unreachable!("others hold everything"),
+            _ = scene.observer.sees(u64::from(LIMIT), 1) => {}
+        }
+        scene.proxy.messages(message);
+        let all = scene.others.pop().unwrap();
+        assert!(all.release().await.unwrap());
+        scene.observer.sees(2, 0).await;
+        drop(waiting);
+        scene.proxy.messages(Flow::Pass);
+        scene.observer.sees(0, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_leaves_the_queue_and_tells_the_position() {
+    let scene = Scene::set(Outcome::Queued).await;
+    let first = scene.start(Outcome::Queued);
+    scene.observer.sees(u64::from(LIMIT), 1).await;
+    let refused = scene.semaphore.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("last at position 2"), "{text}");
+    match refused {
+        redis_semaphore::Error::Timeout { semaphore, waited, position } => {
+            assert_eq!((semaphore.as_str(), position), (scene.semaphore.name(), Some(2)));
+            assert!(waited >= Duration::from_millis(100));
+        }
+        other => panic!("{other}"),
+    }
+    scene.observer.sees(u64::from(LIMIT), 1).await;
+    first.abort();
+    scene.observer.sees(u64::from(LIMIT), 0).await;
+}
+
+#[tokio::test]
+async fn a_release_or_forget_that_is_dropped_still_happens() {
+    for stage in [Flow::Hold, Flow::Swallow] {
+        let mut scene = Scene::set(Outcome::Queued).await;
+        let all = scene.others.pop().unwrap();
+        scene.proxy.requests(stage);
+        let mut release = Box::pin(all.release());
+        let held = || async { scene.proxy.held_requests() };
+        tokio::select! {
+            biased;
+            _ = &mut release => unreachable!("the request is not let through"),
+            _ = eventually("the release is under way", held, |held| *held > 0 || stage == Flow::Swallow) => {}
+        }
+        drop(release);
+        scene.proxy.requests(Flow::Pass);
+        scene.observer.sees(0, 0).await;
+
+        let one = scene.semaphore.acquire().await.unwrap();
+        scene.proxy.replies(Flow::Swallow);
+        assert!(one.forget().await.is_err(), "no reply comes");
+        scene.proxy.replies(Flow::Pass);
+        let limit = || async { scene.observer.look().await.limit };
+        eventually("consumed once", limit, |limit| *limit == LIMIT - 1).await;
+        scene.observer.sees(0, 0).await;
+    }
+}

@@ -1,0 +1,193 @@
+//! Connecting: over TCP and sockets, with passwords, users and databases; and what it says when it
+//! cannot.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphores};
+
+use crate::support::server::{Server, shared_url, unique_name};
+
+async fn try_out(url: &str) {
+    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    while semaphore.inspect().await.unwrap().queued == 0 {}
+    assert!(permit.release().await.unwrap());
+    assert!(waiting.await.unwrap().unwrap().release().await.unwrap());
+}
+
+#[tokio::test]
+async fn over_tcp_a_socket_and_to_another_database() {
+    let server = Server::start();
+    let socket = server.socket();
+    for url in [
+        server.url(),
+        format!("{}3", server.url()),
+        format!("{}?protocol=resp3", server.url()),
+        format!("redis+unix://{}", socket.display()),
+        format!("redis+unix://{}?db=2", socket.display()),
+    ] {
+        try_out(&url).await;
+    }
+    let keys: i64 = redis::cmd("DBSIZE").query(&mut server.connect()).unwrap();
+    assert!(keys > 0, "database 0 was used, too");
+}
+
+#[tokio::test]
+async fn with_a_password_and_as_a_user() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let rules = "on >secret resetkeys resetchannels -@all ~sem:* &sem:wake:* +evalsha +eval \
+        +script|load +subscribe +ping +time +hmget +hlen +hset +hdel +zcard +zmscore +zadd +zrem \
+        +zrange +zrangebyscore +zcount +zrank +persist +pexpireat +unlink +publish";
+    let rules: Vec<&str> = rules.split_whitespace().collect();
+    redis::cmd("ACL").arg("SETUSER").arg("limited").arg(&rules).exec(&mut admin).unwrap();
+    let password = ["requirepass", "geheim"];
+    redis::cmd("CONFIG").arg("SET").arg(&password).exec(&mut admin).unwrap();
+    try_out(&format!("redis://:geheim@127.0.0.1:{}/", server.port)).await;
+    try_out(&format!("redis://limited:secret@127.0.0.1:{}/", server.port)).await;
+
+    let refused = Semaphores::connect(&server.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    assert!(refused.to_string().contains("NOAUTH"), "{refused}");
+    let url = format!("redis://:wrong-password@127.0.0.1:{}/", server.port);
+    let refused = Semaphores::connect(&url).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("127.0.0.1:{}", server.port)), "{refused}");
+    assert!(!refused.contains("wrong-password"), "{refused}");
+}
+
+#[tokio::test]
+async fn names_the_command_key_or_channel_that_the_user_lacks() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
+    let commands = [
+        "evalsha", "time", "hmget", "hlen", "hset", "hdel", "zcard", "zmscore", "zadd", "zrem",
+        "zrange", "zrangebyscore", "zcount", "zrank", "persist", "pexpireat", "unlink", "publish",
+        "subscribe",
+    ];
+    for lacking in commands {
+        let rule = format!("-{lacking}");
+        let rules = ["reset", "on", ">secret", "~sem:*", "&*", "+@all", &rule];
+        redis::cmd("ACL").arg("SETUSER").arg("limited").arg(&rules).exec(&mut admin).unwrap();
+        match Semaphores::connect(&url).await {
+            Err(Error::Permission { command, .. }) => {
+                assert_eq!(command.to_lowercase(), lacking);
+            }
+            other => panic!("without {lacking}: {other:?}"),
+        }
+    }
+    for (rules, command) in [
+        ("reset on >secret ~other:* resetchannels &* +@all", None),
+        ("reset on >secret ~sem:* resetchannels &other:* +@all", Some("publish")),
+    ] {
+        let words: Vec<&str> = rules.split(' ').collect();
+        redis::cmd("ACL").arg("SETUSER").arg("limited").arg(&words).exec(&mut admin).unwrap();
+        let refused = Semaphores::connect(&url).await;
+        let Err(Error::Permission { command: refused, .. }) = refused else {
+            panic!("{rules:?}: {refused:?}");
+        };
+        assert!(command.is_none_or(|command| command == refused.to_lowercase()), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn unreachable_silent_and_other_servers() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("redis://{}/", unused.local_addr().unwrap());
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
+    let refused = builder.clone().connect(&silent).await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    drop(unused);
+    let refused = builder.connect(&silent).await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+
+    for url in ["", "http://127.0.0.1", "127.0.0.1:6379", "redis://127.0.0.1:port/"] {
+        let refused = Semaphores::connect(url).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { what: "url", .. }), "{url}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_and_a_server_that_lacks_a_command_are_refused() {
+    let primary = Server::start();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let refused = Semaphores::connect(&replica.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
+    assert!(refused.to_string().contains("replica"), "{refused}");
+
+    // ZMSCORE came with 6.2: to a client, a server without it is an older one.
+    let old = Server::start_with(&["--rename-command", "ZMSCORE", ""]);
+    let refused = Semaphores::connect(&old.url()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
+    assert!(refused.to_string().contains("6.2"), "{refused}");
+}
+
+#[tokio::test]
+async fn settings_out_of_range_are_refused_before_anything_is_sent() {
+    let builder = Semaphores::builder;
+    let long = "x".repeat(201);
+    for (what, builder) in [
+        ("prefix", builder().prefix("")),
+        ("prefix", builder().prefix("a{b")),
+        ("prefix", builder().prefix("a b")),
+        ("prefix", builder().prefix(long.as_str())),
+        ("owner", builder().owner("")),
+        ("owner", builder().owner("two words")),
+        ("owner", builder().owner("line\nbreak")),
+        ("owner", builder().owner("+plus")),
+        ("owner", builder().owner(long.as_str())),
+        ("response_timeout", builder().response_timeout(Duration::ZERO)),
+        ("liveness", builder().liveness(Duration::from_millis(99))),
+        ("liveness", builder().liveness(Duration::MAX)),
+    ] {
+        match builder.connect("redis://127.0.0.1:1/").await {
+            Err(Error::Invalid { what: refused, .. }) => assert_eq!(refused, what),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn semaphores_that_can_never_work_are_refused() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let named = |name: &str| semaphores.semaphore(name.to_owned()).limit(1);
+    let ok = || semaphores.semaphore("ok");
+    let week = Duration::from_secs(7 * 24 * 60 * 60);
+    for (what, builder) in [
+        ("name", named("")),
+        ("name", named("{a}")),
+        ("name", named("a}b")),
+        ("name", named("a\nb")),
+        ("name", named("a\u{0}b")),
+        ("name", named(&"x".repeat(513))),
+        ("limit", ok()),
+        ("limit", ok().limit(0)),
+        ("limit", ok().limit(1).initial_permits(1)),
+        ("lease", ok().limit(1).lease(Duration::from_millis(9))),
+        ("lease", ok().limit(1).lease(week + Duration::from_millis(1))),
+        ("lease", ok().limit(1).lease(Duration::MAX)),
+        ("max_hold", ok().limit(1).max_hold(Duration::ZERO)),
+    ] {
+        match builder.build() {
+            Err(Error::Invalid { what: refused, .. }) => assert_eq!(refused, what),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    assert!(named(&"x".repeat(512)).lease(week).max_hold(Duration::MAX).build().is_ok());
+    let odd = named("näme with blanks: * [a] \\ \"q\"").build().unwrap();
+    assert!(odd.acquire().await.unwrap().release().await.unwrap());
+
+    let semaphore = named(&unique_name()).build().unwrap();
+    assert!(matches!(semaphore.acquire_many(0).await, Err(Error::Invalid { what: "weight", .. })));
+    assert!(matches!(semaphore.try_acquire_many(0).await, Err(Error::Invalid { .. })));
+    let refused = semaphore.acquire_many(u32::MAX).await.unwrap_err();
+    assert!(
+        matches!(refused, Error::TooHeavy { weight: u32::MAX, limit: 1, .. }),
+        "{refused}"
+    );
+}

@@ -1,0 +1,228 @@
+//! Permits: renewed, lost, dropped anywhere.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, eventually};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
+
+#[test]
+fn types_can_go_anywhere() {
+    fn check<T: Send + Sync + 'static>() {}
+    check::<Semaphores>();
+    check::<Semaphore>();
+    check::<Permit>();
+    check::<redis_semaphore::Error>();
+    check::<redis_semaphore::ScriptRegistry>();
+}
+
+#[tokio::test]
+async fn renewed_for_as_long_as_they_live() {
+    let server = Server::start();
+    let lease = Duration::from_millis(300);
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("renewed").limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let started = Instant::now();
+    // The third renewal comes when an unrenewed lease would have ended.
+    let refreshes = || async { calls(&server, "zadd") };
+    eventually("renewed", refreshes, |_| started.elapsed() > lease * 3).await;
+    assert!(!permit.is_lost());
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert!(permit.release().await.unwrap());
+}
+
+fn calls(server: &Server, command: &str) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let start = format!("cmdstat_{command}:");
+    let line = stats.lines().find(|line| line.starts_with(&start));
+    line.map_or(0, |line| line.split(['=', ',']).nth(1).unwrap().parse().unwrap())
+}
+
+#[tokio::test]
+async fn lost_at_the_deadline_with_redis_out_of_reach() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let lease = Duration::from_millis(500);
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("cut").limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    let left = permit.expires_in();
+    let started = Instant::now();
+    permit.lost().await;
+    assert!(started.elapsed() >= left.saturating_sub(Duration::from_millis(1)));
+    assert!(permit.is_lost());
+    assert_eq!(permit.expires_in(), Duration::ZERO);
+    // When the connection is back, it stays lost.
+    proxy.refuse_connections(false);
+    assert!(!permit.refresh().await.unwrap());
+    permit.lost().await;
+    assert!(!permit.release().await.unwrap());
+}
+
+/// Long before its deadline, when the server says so.
+#[tokio::test]
+async fn lost_when_the_server_has_forgotten_it() {
+    let mut server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let lease = Duration::from_millis(900);
+    let semaphore = semaphores.semaphore("forgotten").limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let acquired = Instant::now();
+    server.restart_empty();
+    permit.lost().await;
+    assert!(acquired.elapsed() < Duration::from_secs(20));
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_short_outage_loses_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_secs(3);
+    let semaphore = semaphores.semaphore("outage").limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    let left = || async { permit.expires_in() };
+    eventually("a renewal was missed", left, |left| *left < lease / 2).await;
+    proxy.refuse_connections(false);
+    eventually("renewed again", left, |left| *left > lease / 2).await;
+    assert!(permit.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn without_renewal_they_end_and_refresh_keeps_them() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_millis(400);
+    let semaphore = semaphores
+        .semaphore(unique_name())
+        .limit(1)
+        .lease(lease)
+        .auto_renew(false)
+        .build()
+        .unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    assert!(permit.refresh().await.unwrap());
+    permit.lost().await;
+    assert!(!permit.refresh().await.unwrap());
+    let next = semaphore.acquire().await.unwrap();
+    assert!(next.fencing_token() > permit.fencing_token());
+    // The lost permit's release touches nobody else's.
+    assert!(!permit.release().await.unwrap());
+    assert!(next.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn max_hold_ends_what_renewal_would_keep() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let max_hold = Duration::from_millis(700);
+    let semaphore = semaphores
+        .semaphore(unique_name())
+        .limit(1)
+        .lease(Duration::from_millis(300))
+        .max_hold(max_hold)
+        .build()
+        .unwrap();
+    let started = Instant::now();
+    let permit = semaphore.acquire().await.unwrap();
+    permit.lost().await;
+    let held = started.elapsed();
+    assert!(held >= max_hold - Duration::from_millis(300), "{held:?}");
+    assert!(!permit.refresh().await.unwrap());
+    // The server gives the place to the next one while the first still has its permit in hand.
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+}
+
+#[test]
+fn dropped_outside_a_runtime_and_after_its_end() {
+    let (url, name) = (shared_url(), unique_name());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (semaphore, observer, outside, late) = runtime.block_on(async {
+        let observer = Observer::new(&url, &name, 2).await;
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphore = semaphores
+            .semaphore(&name)
+            .limit(2)
+            .lease(Duration::from_millis(500))
+            .build()
+            .unwrap();
+        let permits = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+        (semaphore, observer, permits.0, permits.1)
+    });
+    drop(outside);
+    runtime.block_on(observer.sees(1, 0));
+    drop(runtime);
+    // Nobody can renew it, give it back, or take another one any more; it says so and ends.
+    drop(late);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let refused = semaphore.acquire().await;
+        assert!(matches!(refused, Err(redis_semaphore::Error::Shutdown)), "{refused:?}");
+        let observer = Observer::new(&url, &name, 2).await;
+        observer.sees(0, 0).await;
+    });
+}
+
+#[tokio::test]
+async fn ten_thousand_are_renewed_with_few_calls() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let lease = Duration::from_secs(6);
+    let semaphore = semaphores.semaphore("many").limit(10_000).lease(lease).build().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move { semaphore.acquire().await.unwrap() });
+    }
+    let permits = tasks.join_all().await;
+    redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
+    let started = Instant::now();
+    let script_calls = || async { calls(&server, "evalsha") };
+    let all_renewed = || permits.iter().all(|permit| permit.expires_in() > lease * 5 / 6);
+    eventually("all are renewed", script_calls, |calls| *calls > 0 && all_renewed()).await;
+    let intervals = started.elapsed().as_secs_f64() / (lease / 3).as_secs_f64();
+    let per_interval = calls(&server, "evalsha") as f64 / intervals.ceil();
+    println!("{per_interval} calls per interval");
+    assert!(per_interval <= 20.0, "{per_interval} calls per interval");
+    assert!(permits.iter().all(|permit| !permit.is_lost()));
+
+    redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
+    drop(permits);
+    let observer = Observer::new(&server.url(), "many", 10_000).await;
+    observer.sees(0, 0).await;
+}
+
+/// The permit comes by a message that took most of its lease to arrive: it is not handed out as if
+/// it were fresh.
+#[tokio::test]
+async fn a_late_message_does_not_lengthen_the_lease() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let lease = Duration::from_secs(1);
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("late").limit(1).lease(lease).build().unwrap();
+    let observer = Observer::new(&server.url(), "late", 1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.unwrap() }
+    });
+    observer.sees(1, 1).await;
+    proxy.messages(Flow::Hold);
+    assert!(holder.release().await.unwrap());
+    // Until the server has taken the place back from the waiter that does not know of it.
+    observer.sees(0, 0).await;
+    proxy.messages(Flow::Pass);
+    let permit = waiting.await.unwrap();
+    // It asked again, and holds it now on the server, too.
+    assert!(!permit.is_lost());
+    assert_eq!(observer.look().await.holders[0].id, permit.id());
+    assert!(permit.release().await.unwrap());
+}

@@ -1,0 +1,48 @@
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Inspection, Semaphore, Semaphores};
+
+/// Long enough for a busy machine; a test that passes never waits for it.
+const DEADLINE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until a condition holds, and fails with what was seen last when it never does.
+pub async fn eventually<T: std::fmt::Debug>(
+    what: &str,
+    mut look: impl AsyncFnMut() -> T,
+    holds: impl Fn(&T) -> bool,
+) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let seen = look().await;
+        if holds(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "not {what}: {seen:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Looks at a semaphore over a connection of its own.
+pub struct Observer {
+    semaphore: Semaphore,
+}
+
+impl Observer {
+    /// The limit is that of the client under test: the newest declaration counts.
+    pub async fn new(url: &str, name: &str, limit: u32) -> Self {
+        let semaphores = Semaphores::connect(url).await.unwrap();
+        let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+        Self { semaphore }
+    }
+
+    pub async fn look(&self) -> Inspection {
+        self.semaphore.inspect().await.unwrap()
+    }
+
+    /// Waits for this held weight and this length of the queue.
+    pub async fn sees(&self, held: u64, queued: u64) -> Inspection {
+        let what = format!("{held} held and {queued} queued");
+        eventually(&what, || self.look(), |now| (now.held, now.queued) == (held, queued)).await
+    }
+}

@@ -1,0 +1,182 @@
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What the proxy does with bytes on their way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Flow {
+    Pass,
+    /// They wait until the flow is another one.
+    Hold,
+    Swallow,
+}
+
+/// Stands between a client and a server, and fails as networks do: replies late or never, cuts,
+/// connections refused. Commands and wake-ups are told apart by who subscribes.
+pub struct Proxy {
+    port: u16,
+    control: Arc<Control>,
+    listener: JoinHandle<()>,
+}
+
+struct Control {
+    server: u16,
+    requests: watch::Sender<Flow>,
+    replies: watch::Sender<Flow>,
+    messages: watch::Sender<Flow>,
+    refuses: AtomicBool,
+    held_requests: AtomicUsize,
+    connections: Mutex<HashMap<usize, Connection>>,
+}
+
+struct Connection {
+    subscribes: Arc<AtomicBool>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Proxy {
+    pub async fn start(server: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let control = Arc::new(Control {
+            server,
+            requests: watch::Sender::new(Flow::Pass),
+            replies: watch::Sender::new(Flow::Pass),
+            messages: watch::Sender::new(Flow::Pass),
+            refuses: AtomicBool::new(false),
+            held_requests: AtomicUsize::new(0),
+            connections: Mutex::default(),
+        });
+        let listener = tokio::spawn(accept(listener, control.clone()));
+        Self { port, control, listener }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Of all connections, on the way to the server.
+    pub fn requests(&self, flow: Flow) {
+        self.control.requests.send_replace(flow);
+    }
+
+    /// Of the command connection.
+    pub fn replies(&self, flow: Flow) {
+        self.control.replies.send_replace(flow);
+    }
+
+    /// Of the wake-up connection.
+    pub fn messages(&self, flow: Flow) {
+        self.control.messages.send_replace(flow);
+    }
+
+    /// How many pieces of requests are held now.
+    pub fn held_requests(&self) -> usize {
+        self.control.held_requests.load(Ordering::SeqCst)
+    }
+
+    pub fn refuse_connections(&self, refuses: bool) {
+        self.control.refuses.store(refuses, Ordering::SeqCst);
+    }
+
+    pub fn cut_commands(&self) {
+        self.cut(|subscribes| !subscribes);
+    }
+
+    pub fn cut_wakeups(&self) {
+        self.cut(|subscribes| subscribes);
+    }
+
+    pub fn cut_all(&self) {
+        self.cut(|_| true);
+    }
+
+    fn cut(&self, which: impl Fn(bool) -> bool) {
+        self.control.connections.lock().unwrap().retain(|_, connection| {
+            let cut = which(connection.subscribes.load(Ordering::SeqCst));
+            if cut {
+                connection.tasks.iter().for_each(JoinHandle::abort);
+            }
+            !cut
+        });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listener.abort();
+        self.cut_all();
+    }
+}
+
+async fn accept(listener: TcpListener, control: Arc<Control>) {
+    for number in 0.. {
+        let (client, _) = listener.accept().await.unwrap();
+        if control.refuses.load(Ordering::SeqCst) {
+            continue;
+        }
+        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, control.server)).await else {
+            continue;
+        };
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let subscribes = Arc::new(AtomicBool::new(false));
+        let tasks = [
+            tokio::spawn(forward_requests(from_client, to_server, subscribes.clone(), control.clone())),
+            tokio::spawn(forward_replies(from_server, to_client, subscribes.clone(), control.clone())),
+        ];
+        control.connections.lock().unwrap().insert(number, Connection { subscribes, tasks });
+    }
+}
+
+async fn forward_requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    subscribes: Arc<AtomicBool>,
+    control: Arc<Control>,
+) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if buffer[..length].windows(9).any(|window| window == b"SUBSCRIBE") {
+            subscribes.store(true, Ordering::SeqCst);
+        }
+        control.held_requests.fetch_add(1, Ordering::SeqCst);
+        let flow = settled(control.requests.subscribe()).await;
+        control.held_requests.fetch_sub(1, Ordering::SeqCst);
+        if flow == Flow::Pass && to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn forward_replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    subscribes: Arc<AtomicBool>,
+    control: Arc<Control>,
+) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let flow = match subscribes.load(Ordering::SeqCst) {
+            true => settled(control.messages.subscribe()).await,
+            false => settled(control.replies.subscribe()).await,
+        };
+        if flow == Flow::Pass && to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The flow, once it is not to hold.
+async fn settled(mut flow: watch::Receiver<Flow>) -> Flow {
+    *flow.wait_for(|flow| *flow != Flow::Hold).await.expect("the control outlives its tasks")
+}
