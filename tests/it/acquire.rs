@@ -167,10 +167,8 @@ async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
 #[tokio::test]
 async fn signalling_between_processes() {
     let (url, name) = (shared_url(), unique_name());
-    let [producer, consumer] = [
-        Semaphores::connect(&url).await.unwrap(),
-        Semaphores::connect(&url).await.unwrap(),
-    ];
+    let [producer, consumer] =
+        [Semaphores::connect(&url).await.unwrap(), Semaphores::connect(&url).await.unwrap()];
     let signals = producer.semaphore(&name).initial_permits(0).build().unwrap();
     let waits = consumer.semaphore(&name).initial_permits(0).build().unwrap();
     let consumed = tokio::spawn(async move {

@@ -94,7 +94,8 @@ impl Scene {
     async fn wait_until_refused(&self) {
         let calls = || async {
             let mut connection = self.server.connect();
-            let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+            let stats: String =
+                redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
             let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
             line.split(['=', ',']).nth(1).unwrap().parse::<u32>().unwrap()
         };

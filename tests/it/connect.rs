@@ -66,8 +66,24 @@ async fn names_the_command_key_or_channel_that_the_user_lacks() {
     let mut admin = server.connect();
     let url = format!("redis://limited:secret@127.0.0.1:{}/", server.port);
     let commands = [
-        "evalsha", "time", "hmget", "hlen", "hset", "hdel", "zcard", "zmscore", "zadd", "zrem",
-        "zrange", "zrangebyscore", "zcount", "zrank", "persist", "pexpireat", "unlink", "publish",
+        "evalsha",
+        "time",
+        "hmget",
+        "hlen",
+        "hset",
+        "hdel",
+        "zcard",
+        "zmscore",
+        "zadd",
+        "zrem",
+        "zrange",
+        "zrangebyscore",
+        "zcount",
+        "zrank",
+        "persist",
+        "pexpireat",
+        "unlink",
+        "publish",
         "subscribe",
     ];
     for lacking in commands {
@@ -186,8 +202,5 @@ async fn semaphores_that_can_never_work_are_refused() {
     assert!(matches!(semaphore.acquire_many(0).await, Err(Error::Invalid { what: "weight", .. })));
     assert!(matches!(semaphore.try_acquire_many(0).await, Err(Error::Invalid { .. })));
     let refused = semaphore.acquire_many(u32::MAX).await.unwrap_err();
-    assert!(
-        matches!(refused, Error::TooHeavy { weight: u32::MAX, limit: 1, .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, Error::TooHeavy { weight: u32::MAX, limit: 1, .. }), "{refused}");
 }

@@ -1,9 +1,10 @@
 //! Everything runs against real servers: `scripts/with-redis cargo test`.
 
-mod support;
-
 mod acquire;
 mod cancellation;
 mod connect;
+mod faults;
 mod model;
 mod permits;
+mod processes;
+mod support;

@@ -147,12 +147,8 @@ fn dropped_outside_a_runtime_and_after_its_end() {
     let (semaphore, observer, outside, late) = runtime.block_on(async {
         let observer = Observer::new(&url, &name, 2).await;
         let semaphores = Semaphores::connect(&url).await.unwrap();
-        let semaphore = semaphores
-            .semaphore(&name)
-            .limit(2)
-            .lease(Duration::from_millis(500))
-            .build()
-            .unwrap();
+        let semaphore =
+            semaphores.semaphore(&name).limit(2).lease(Duration::from_millis(500)).build().unwrap();
         let permits = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
         (semaphore, observer, permits.0, permits.1)
     });

@@ -131,8 +131,18 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         let (from_server, to_server) = server.into_split();
         let subscribes = Arc::new(AtomicBool::new(false));
         let tasks = [
-            tokio::spawn(forward_requests(from_client, to_server, subscribes.clone(), control.clone())),
-            tokio::spawn(forward_replies(from_server, to_client, subscribes.clone(), control.clone())),
+            tokio::spawn(forward_requests(
+                from_client,
+                to_server,
+                subscribes.clone(),
+                control.clone(),
+            )),
+            tokio::spawn(forward_replies(
+                from_server,
+                to_client,
+                subscribes.clone(),
+                control.clone(),
+            )),
         ];
         control.connections.lock().unwrap().insert(number, Connection { subscribes, tasks });
     }

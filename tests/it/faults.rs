@@ -1,0 +1,221 @@
+//! Faults while somebody waits: each waiter still gets its turn, or a clear error.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use crate::support::observer::{Observer, eventually};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::Server;
+
+const LIVENESS: Duration = Duration::from_secs(3);
+
+/// Others hold the only permit, and one waits, through a proxy.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    semaphore: Semaphore,
+    observer: Observer,
+    other: Permit,
+    waiting: JoinHandle<Result<Permit, Error>>,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let observer = Observer::new(&server.url(), "fault", 1).await;
+        let direct = Semaphores::connect(&server.url()).await.unwrap();
+        let other = direct.semaphore("fault").limit(1).build().unwrap().acquire().await.unwrap();
+        let semaphores = Semaphores::builder()
+            .liveness(LIVENESS)
+            .response_timeout(Duration::from_millis(500))
+            .connect(&proxy.url())
+            .await
+            .unwrap();
+        let semaphore = semaphores.semaphore("fault").limit(1).build().unwrap();
+        let waiting = start_waiting(&semaphore);
+        observer.sees(1, 1).await;
+        Self { server, proxy, semaphore, observer, other, waiting }
+    }
+
+    /// The waiter gets the permit that the other one gives back, and nothing is left over.
+    async fn ends_well(self) {
+        assert!(self.other.release().await.unwrap());
+        let permit = self.waiting.await.unwrap().unwrap();
+        assert!(permit.release().await.unwrap());
+        self.observer.sees(0, 0).await;
+    }
+}
+
+fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
+    let semaphore = semaphore.clone();
+    tokio::spawn(async move { semaphore.acquire().await })
+}
+
+#[tokio::test]
+async fn the_wake_up_connection_is_cut() {
+    let scene = Scene::set().await;
+    scene.proxy.cut_wakeups();
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn the_wake_up_connection_is_killed_by_the_server() {
+    let scene = Scene::set().await;
+    let kill = ["KILL", "TYPE", "pubsub"];
+    redis::cmd("CLIENT").arg(&kill).exec(&mut scene.server.connect()).unwrap();
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn both_connections_are_cut_and_stay_away_for_a_while() {
+    let scene = Scene::set().await;
+    scene.proxy.refuse_connections(true);
+    scene.proxy.cut_all();
+    // The place is handed on meanwhile, but nobody hears it: the waiter leaves the queue.
+    let Scene { proxy, semaphore, observer, other, waiting, .. } = scene;
+    assert!(other.release().await.unwrap());
+    observer.sees(0, 0).await;
+    proxy.refuse_connections(false);
+    let permit = waiting.await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_hand_off_message_is_swallowed() {
+    let scene = Scene::set().await;
+    scene.proxy.messages(Flow::Swallow);
+    let Scene { observer, other, waiting, .. } = scene;
+    let released = Instant::now();
+    assert!(other.release().await.unwrap());
+    let permit = waiting.await.unwrap().unwrap();
+    assert!(released.elapsed() < LIVENESS, "{:?}", released.elapsed());
+    assert!(permit.release().await.unwrap());
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn scripts_are_flushed() {
+    let scene = Scene::set().await;
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.server.connect()).unwrap();
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn the_server_pauses() {
+    let scene = Scene::set().await;
+    // Longer than the response timeout: calls are repeated, on another connection.
+    redis::cmd("CLIENT").arg("PAUSE").arg(1_500).exec(&mut scene.server.connect()).unwrap();
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn the_server_starts_again_empty() {
+    let mut scene = Scene::set().await;
+    let second = start_waiting(&scene.semaphore);
+    scene.observer.sees(1, 2).await;
+    scene.server.restart_empty();
+    // The server knows nothing of the other's permit any more: the waiters come back with their
+    // tickets, and are served.
+    let Scene { observer, waiting, .. } = scene;
+    let permit = waiting.await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+    assert!(second.await.unwrap().unwrap().release().await.unwrap());
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn the_queue_is_deleted_and_comes_back_in_its_order() {
+    let scene = Scene::set().await;
+    let second = start_waiting(&scene.semaphore);
+    let before = scene.observer.sees(1, 2).await;
+    let keys = ["sem:{fault}:queue", "sem:{fault}:waiting"];
+    redis::cmd("DEL").arg(&keys).exec(&mut scene.server.connect()).unwrap();
+    let after = scene.observer.sees(1, 2).await;
+    let ids = |now: &redis_semaphore::Inspection| -> Vec<String> {
+        now.waiters.iter().map(|waiter| waiter.id.clone()).collect()
+    };
+    assert_eq!(ids(&before), ids(&after));
+    second.abort();
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let other = direct.semaphore("gone").limit(1).build().unwrap().acquire().await.unwrap();
+    let tolerance = Duration::from_millis(500);
+    let semaphores = Semaphores::builder()
+        .liveness(Duration::from_millis(300))
+        .response_timeout(Duration::from_millis(100))
+        .outage_tolerance(tolerance)
+        .connect(&proxy.url())
+        .await
+        .unwrap();
+    let semaphore = semaphores.semaphore("gone").limit(1).build().unwrap();
+    let waiting = start_waiting(&semaphore);
+    let observer = Observer::new(&server.url(), "gone", 1).await;
+    observer.sees(1, 1).await;
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    match waiting.await.unwrap() {
+        Err(Error::Unavailable { semaphore, elapsed, .. }) => {
+            assert_eq!(semaphore, "gone");
+            assert!(elapsed >= tolerance);
+        }
+        other => panic!("{other:?}"),
+    }
+    // The same for who begins to wait now, and sooner for who does not wait.
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    let refused = semaphore.try_acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    proxy.refuse_connections(false);
+    // What was given up leaves the queue when Redis is back, or is skipped.
+    assert!(other.release().await.unwrap());
+    let left = || async { observer.look().await };
+    eventually("nothing is left", left, |now| now.held == 0 && now.queued == 0).await;
+}
+
+/// A peer that went silent without closing: the connection is replaced after two timeouts.
+#[tokio::test]
+async fn a_silent_connection_is_replaced() {
+    let scene = Scene::set().await;
+    scene.proxy.replies(Flow::Swallow);
+    let refused = scene.semaphore.try_acquire().await;
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    scene.proxy.replies(Flow::Pass);
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn keys_that_are_something_else_are_told_to_everybody() {
+    let scene = Scene::set().await;
+    let mut connection = scene.server.connect();
+    redis::cmd("SET").arg("sem:{fault}:queue").arg("mine").exec(&mut connection).unwrap();
+    let refused = scene.waiting.await.unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("SEM_TYPE") && text.contains("sem:{fault}:queue"), "{text}");
+    let refused = scene.semaphore.try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("SEM_TYPE"), "{refused}");
+    redis::cmd("DEL").arg("sem:{fault}:queue").exec(&mut connection).unwrap();
+    assert!(scene.other.release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn another_version_of_the_protocol_is_left_alone() {
+    let scene = Scene::set().await;
+    let mut connection = scene.server.connect();
+    let set = ["sem:{fault}:state", "version", "2"];
+    redis::cmd("HSET").arg(&set).exec(&mut connection).unwrap();
+    let refused = scene.semaphore.try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("SEM_VERSION"), "{refused}");
+    assert!(scene.other.release().await.is_err());
+}

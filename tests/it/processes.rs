@@ -1,0 +1,244 @@
+//! Several processes share one semaphore; one is killed, one is stopped past its lease.
+//!
+//! The processes are this test program again, told by the environment what to do.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+
+use crate::support::observer::Observer;
+use crate::support::server::{shared_url, unique_name};
+
+const ROLE: &str = "REDIS_SEMAPHORE_TEST_ROLE";
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// What a process of the test tells of itself, a line each.
+#[derive(Debug, Clone, PartialEq)]
+enum Event {
+    Holds {
+        from: u128,
+    },
+    /// It held for this time, measured inside.
+    Held {
+        from: u128,
+        to: u128,
+        weight: u64,
+    },
+    Lost,
+    Done,
+}
+
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nevent {line}").unwrap();
+    out.flush().unwrap();
+}
+
+fn parse(line: &str) -> Option<Event> {
+    let mut words = line.strip_prefix("event ")?.split(' ');
+    let kind = words.next()?;
+    let mut number = || words.next().unwrap().parse::<u128>().unwrap();
+    Some(match kind {
+        "holds" => Event::Holds { from: number() },
+        "held" => Event::Held { from: number(), to: number(), weight: number() as u64 },
+        "lost" => Event::Lost,
+        "done" => Event::Done,
+        other => panic!("{other}"),
+    })
+}
+
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Process {
+    fn start(role: &str, name: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes::a_process_of_another_test", "--nocapture"])
+            .env(ROLE, format!("{role} {name}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, events) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for event in output.lines().map_while(Result::ok).filter_map(|line| parse(&line)) {
+                // The test may be over.
+                let _ = sender.send(event);
+            }
+        });
+        let stdin = child.stdin.take();
+        Self { child, stdin, events }
+    }
+
+    fn next(&self) -> Event {
+        self.events.recv_timeout(Duration::from_secs(30)).expect("an event")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// A holder goes on when its input ends.
+    fn let_go(&mut self) {
+        self.stdin = None;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test of its own: what the processes of the other tests run. Without a role there is nothing
+/// to do.
+#[tokio::test]
+async fn a_process_of_another_test() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let (role, name) = role.split_once(' ').unwrap();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(name).limit(3).lease(LEASE).build().unwrap();
+    match role {
+        "hammer" => hammer(&semaphore).await,
+        "hold" => hold(&semaphore, 1).await,
+        "hold-all" => hold(&semaphore, 3).await,
+        other => panic!("{other}"),
+    }
+    semaphores.shutdown().await;
+    say("done");
+}
+
+async fn hammer(semaphore: &Semaphore) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8_u32 {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move {
+            for turn in 0..25 {
+                let weight = (task + turn) % 3 + 1;
+                let permit = semaphore.acquire_many(weight).await.unwrap();
+                let from = now();
+                tokio::task::yield_now().await;
+                report_held(from, &permit);
+                if turn % 4 == 0 {
+                    drop(permit);
+                } else {
+                    assert!(permit.release().await.unwrap());
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+fn report_held(from: u128, permit: &Permit) {
+    say(&format!("held {from} {} {}", now(), permit.num_permits()));
+}
+
+/// Holds until the input ends, and tells whether it could.
+async fn hold(semaphore: &Semaphore, weight: u32) {
+    let permit = semaphore.acquire_many(weight).await.unwrap();
+    say(&format!("holds {}", now()));
+    let input = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    tokio::select! {
+        _ = input => {}
+        () = permit.lost() => say("lost"),
+    }
+    drop(permit);
+}
+
+/// The most weight that was held at one moment, from the intervals of all processes.
+fn most_at_once(intervals: &[(u128, u128, u64)]) -> u64 {
+    let mut changes: Vec<(u128, i64)> = Vec::new();
+    for (from, to, weight) in intervals {
+        changes.push((*from, *weight as i64));
+        changes.push((*to, -(*weight as i64)));
+    }
+    // At the same microsecond the end comes first: the next one begins after the reply to it.
+    changes.sort();
+    let mut held = 0;
+    let after_each = changes.iter().map(|(_, change)| {
+        held += change;
+        held
+    });
+    after_each.max().unwrap_or(0) as u64
+}
+
+#[tokio::test]
+async fn hammered_by_processes_never_more_than_the_limit() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let processes: Vec<_> = (0..4).map(|_| Process::start("hammer", &name)).collect();
+    let mut intervals = Vec::new();
+    for process in &processes {
+        loop {
+            match process.next() {
+                Event::Held { from, to, weight } => intervals.push((from, to, weight)),
+                Event::Done => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(intervals.len(), 4 * 8 * 25);
+    let most = most_at_once(&intervals);
+    assert!((1..=3).contains(&most), "{most} held at once");
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_holder_and_the_head_of_the_queue_are_killed() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let holder = Process::start("hold-all", &name);
+    assert!(matches!(holder.next(), Event::Holds { .. }));
+    let head = Process::start("hold", &name);
+    observer.sees(3, 1).await;
+    let mut next = Process::start("hold", &name);
+    observer.sees(3, 2).await;
+    head.signal(Signal::SIGKILL);
+    holder.signal(Signal::SIGKILL);
+    // The holder's lease ends; the head's connection is gone, so it is skipped.
+    assert!(matches!(next.next(), Event::Holds { .. }));
+    observer.sees(1, 0).await;
+    next.let_go();
+    assert_eq!(next.next(), Event::Done);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let stopped = Process::start("hold-all", &name);
+    assert!(matches!(stopped.next(), Event::Holds { .. }));
+    stopped.signal(Signal::SIGSTOP);
+    // Another process goes on when the lease has ended.
+    let mut next = Process::start("hold-all", &name);
+    let Event::Holds { from } = next.next() else { panic!("not granted") };
+    assert!(stopped.events.try_recv().is_err(), "it is stopped, and says nothing");
+    stopped.signal(Signal::SIGCONT);
+    assert_eq!(stopped.next(), Event::Lost);
+    assert!(now() > from);
+    // What it gives back is not what the other one holds.
+    assert_eq!(stopped.next(), Event::Done);
+    observer.sees(3, 0).await;
+    next.let_go();
+    assert_eq!(next.next(), Event::Done);
+    observer.sees(0, 0).await;
+}
