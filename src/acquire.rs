@@ -21,16 +21,17 @@ const MAX_TRIES: u32 = 1000;
 struct Pending {
     gate: Arc<Gate>,
     claim: Arc<Claim>,
-    is_permit: bool,
+    /// The server has nothing of it, or it has become a permit.
+    is_settled: bool,
 }
 
 impl Pending {
     fn new(gate: &Arc<Gate>, claim: &Arc<Claim>) -> Self {
-        Self { gate: gate.clone(), claim: claim.clone(), is_permit: false }
+        Self { gate: gate.clone(), claim: claim.clone(), is_settled: false }
     }
 
     fn into_permit(mut self, grant: Grant) -> Permit {
-        self.is_permit = true;
+        self.is_settled = true;
         let settings = &self.gate.settings;
         let duration = settings.first_lease();
         let lease = Arc::new(Lease::new(self.claim.clone(), grant, duration, settings.max_hold));
@@ -41,7 +42,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         self.gate.shared().waits().remove(&self.claim.id);
-        if !self.is_permit {
+        if !self.is_settled {
             self.claim.end();
             self.gate.client.send(Task::Release(
                 self.gate.clone(),
@@ -70,7 +71,7 @@ impl Gate {
     ) -> Result<Option<Permit>, Error> {
         self.check(weight).await?;
         let claims = [Arc::new(Claim::new(self, weight))];
-        let pending = Pending::new(self, &claims[0]);
+        let mut pending = Pending::new(self, &claims[0]);
         for _ in 0..MAX_TRIES {
             let patience = self.shared().settings.patience();
             let answer = self.acquire(&claims, Otherwise::Refuse, patience).await?;
@@ -81,7 +82,10 @@ impl Gate {
                 }
                 // Refused, but ended leases are still being purged.
                 _ if answer.reply.wake_in == Some(Duration::ZERO) => {}
-                _ => break,
+                _ => {
+                    pending.is_settled = true;
+                    break;
+                }
             }
         }
         Ok(None)

@@ -89,12 +89,12 @@ impl Gate {
         let patience = self.shared().settings.patience();
         let declare = || async {
             let (action, ours) = match self.settings.limit {
-                Limit::Declared(limit) => (LimitAction::Declare(limit), limit),
-                Limit::Initial(permits) => (LimitAction::Initial(permits), permits),
+                Limit::Declared(limit) => (LimitAction::Declare(limit), i64::from(limit)),
+                // Whatever was declared before does not count beside a limit at run time.
+                Limit::Initial(permits) => (LimitAction::Initial(permits), -1),
             };
             let limits = self.limit(action, patience).await?;
-            let is_declared = matches!(self.settings.limit, Limit::Declared(_));
-            if is_declared && ![-1, i64::from(ours)].contains(&limits.declared_before) {
+            if ours >= 0 && ![-1, ours].contains(&limits.declared_before) {
                 tracing::warn!(
                     semaphore = self.name,
                     declared = ours,
@@ -115,14 +115,15 @@ impl Gate {
         patience: Duration,
     ) -> Result<Answer<AcquireReply>, Error> {
         let shared = self.shared();
-        let (kind, limit) = match self.settings.limit {
-            Limit::Declared(limit) => ("declared", limit),
-            Limit::Initial(permits) => ("initial", permits),
+        let limit = self.settings.limit;
+        let kind = match limit {
+            Limit::Declared(_) => "declared",
+            Limit::Initial(_) => "initial",
         };
         let lease = self.settings.first_lease();
         let answer: Answer<Vec<i64>> = self
             .call("acquire", patience, |cmd| {
-                cmd.arg(kind).arg(limit).arg(&shared.channel).arg("publish");
+                cmd.arg(kind).arg(limit.number()).arg(&shared.channel).arg("publish");
                 cmd.arg(millis(shared.settings.liveness));
                 for claim in claims {
                     cmd.arg(&claim.id).arg(claim.weight).arg(millis(lease));

@@ -49,6 +49,14 @@ pub(crate) enum Limit {
     Initial(u32),
 }
 
+impl Limit {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Declared(limit) | Self::Initial(limit) => limit,
+        }
+    }
+}
+
 impl Gate {
     pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
         let keys = Keys::new(&client.shared.prefix, &name);
@@ -76,15 +84,16 @@ impl Gate {
         self.leases().remove(id);
     }
 
-    /// What the worker must renew. When there is nothing, the worker forgets this semaphore until
-    /// the next [`keep_renewing`](Self::keep_renewing).
-    pub(crate) fn leases_to_renew(&self) -> Vec<Arc<Lease>> {
+    /// What the worker must renew. `None` has the worker forget this semaphore, until the next
+    /// [`keep_renewing`](Self::keep_renewing).
+    pub(crate) fn leases_to_renew(&self) -> Option<Vec<Arc<Lease>>> {
         let leases = self.leases();
         if leases.is_empty() {
             // Under the lock, so that no lease is put in between unseen.
             self.renewing.store(false, Ordering::Release);
+            return None;
         }
-        leases.values().cloned().collect()
+        Some(leases.values().cloned().collect())
     }
 
     pub(crate) fn renewal_interval(&self) -> Duration {

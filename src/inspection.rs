@@ -108,8 +108,13 @@ fn owner(id: &str) -> &str {
 }
 
 impl Inspection {
-    /// `before` is the number of waiters in front of the first one told.
-    pub(crate) fn read(reply: InspectReply, before: u64) -> Result<Self, redis::ParsingError> {
+    /// `configured` is the limit of an unused semaphore, `before` the number of waiters in front of
+    /// the first one told.
+    pub(crate) fn read(
+        reply: InspectReply,
+        configured: u32,
+        before: u64,
+    ) -> Result<Self, redis::ParsingError> {
         let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters) = reply;
         let holders = triples(holders)?.map(|(id, num_permits, ms)| Holder {
             id,
@@ -124,7 +129,7 @@ impl Inspection {
                 waited: Duration::from_millis(ms),
             });
         Ok(Self {
-            limit: u32::try_from(limit).unwrap_or(0),
+            limit: u32::try_from(limit).unwrap_or(configured),
             declared_limit: u32::try_from(declared).ok(),
             runtime_limit: u32::try_from(runtime).ok(),
             held: held.max(0) as u64,

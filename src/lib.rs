@@ -1,4 +1,40 @@
 //! A fair counting semaphore shared by many processes and machines through Redis.
+//!
+//! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is served
+//! first. Waiting costs nothing: the permit is handed to the next waiter by the same script that
+//! frees it, and that one process is told. A holder that crashes blocks its place until its lease
+//! ends, and nobody's clock but the server's is ever looked at.
+//!
+//! ```
+//! use redis_semaphore::Semaphores;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), redis_semaphore::Error> {
+//!     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
+//!     let semaphores = Semaphores::connect(&url).await?;
+//!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+//!
+//!     let permit = semaphore.acquire().await?;
+//!     println!("one of three: {}", permit.id());
+//!     permit.release().await?;
+//!
+//!     semaphores.shutdown().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - [`Semaphores`] is the connection: one for a process.
+//! - [`Semaphore`] acquires, inspects, and changes the limit.
+//! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
+//!   [lost](Permit::lost): code that must not go on without it races with that.
+//! - [`Error`] says what went wrong, with which semaphore.
+//! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
+//!
+//! The scripts are a protocol of their own, for clients in any language. It is described, with what
+//! is guaranteed and what is not, in the folder `docs` of the repository.
+//!
+//! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
+//! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
 mod acquire;
@@ -30,3 +66,8 @@ pub use semaphore::Semaphore;
 pub use semaphore_builder::SemaphoreBuilder;
 pub use semaphores::Semaphores;
 pub use semaphores_builder::SemaphoresBuilder;
+
+/// The programs in the README are run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

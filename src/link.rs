@@ -12,6 +12,8 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind,
 };
 
+use tokio::time::timeout;
+
 use crate::{Error, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
@@ -72,6 +74,9 @@ impl Link {
         let connection =
             self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
         *number += 1;
+        if *number > 1 {
+            tracing::info!("connected to Redis again");
+        }
         self.timeouts.store(0, Ordering::Relaxed);
         let connected = (*number, connection);
         *self.current.lock().expect("nothing panics while it is locked") = Some(connected.clone());
@@ -90,32 +95,41 @@ impl Link {
         }
     }
 
-    /// One attempt to run a script.
+    /// One attempt to run a script, which takes no longer than `limit`.
     async fn attempt<T: FromRedisValue>(
         &self,
         script: &str,
         write: &impl Fn(&mut Cmd),
+        limit: Duration,
     ) -> Result<T, RedisError> {
-        let (number, mut connection) = self.connection().await?;
-        match ScriptRegistry::embedded().run_with(&mut connection, script, write).await {
-            Ok(reply) => {
+        let (number, mut connection) = match timeout(limit, self.connection()).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err((ErrorKind::Io, "connecting took too long").into()),
+        };
+        let run = ScriptRegistry::embedded().run_with(&mut connection, script, write);
+        let (error, timed_out) = match timeout(limit, run).await {
+            Ok(Ok(reply)) => {
                 self.timeouts.store(0, Ordering::Relaxed);
-                Ok(reply)
+                return Ok(reply);
             }
-            Err(Error::Redis(error)) => {
-                let timeouts = match error.is_timeout() {
-                    true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
-                    false => 0,
-                };
-                // A primary that became a replica: the address may lead to the new one by now.
-                let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
-                if timeouts >= MAX_TIMEOUTS || demoted || error.is_unrecoverable_error() {
-                    self.give_up(number);
-                }
-                Err(error)
+            Ok(Err(Error::Redis(error))) => {
+                let timed_out = error.is_timeout();
+                (error, timed_out)
             }
-            Err(other) => unreachable!("the embedded scripts are there: {other}"),
+            Ok(Err(other)) => unreachable!("the embedded scripts are there: {other}"),
+            Err(_) => ((ErrorKind::Io, "the answer took too long").into(), true),
+        };
+        let timeouts = match timed_out {
+            true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
+            false => 0,
+        };
+        // A primary that became a replica: the address may lead to the new one by now.
+        let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+        let is_broken = !timed_out && error.is_unrecoverable_error();
+        if timeouts >= MAX_TIMEOUTS || demoted || is_broken {
+            self.give_up(number);
         }
+        Err(error)
     }
 
     /// Runs a script, and again while the failure is a passing one and patience lasts. That is
@@ -130,7 +144,8 @@ impl Link {
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = Instant::now();
-            let last = match self.attempt(script, &write).await {
+            let limit = patience.saturating_sub(started.elapsed());
+            let last = match self.attempt(script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply }),
                 Err(error) if is_passing(&error) => error,
                 Err(error) => return Err(Failure::Refused(error)),

@@ -355,7 +355,8 @@ impl Semaphore {
     ) -> Result<Inspection, Error> {
         self.gate.declare().await?;
         let reply = self.gate.inspect_page(holders, waiters).await?;
-        Ok(Inspection::read(reply, waiters.0).map_err(redis::RedisError::from)?)
+        Ok(Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
+            .map_err(redis::RedisError::from)?)
     }
 
     /// Has the server purge ended leases and serve the queue. Answers how many still wait.

@@ -30,7 +30,8 @@ impl Resolver<'_> {
         let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
         for line in source.lines() {
             match line.strip_prefix(DIRECTIVE) {
-                Some(included) => self.include(Path::new(included.trim()))?,
+                // Relative to the folder, which may be part of a larger one.
+                Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
                     self.output.push_str(line);
                     self.output.push('\n');

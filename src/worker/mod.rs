@@ -54,6 +54,7 @@ enum Timer {
 /// What a job has done.
 enum Done {
     Renewed(Weak<Gate>, Instant),
+    NothingToRenew,
     Asked { again: Option<Duration> },
     Woke(Arc<Gate>, Option<Duration>),
     Released,
@@ -220,7 +221,7 @@ impl Worker {
             Ok(Done::Woke(gate, Some(wake_in))) if gate.has_waits() || wake_in.is_zero() => {
                 gate.wake_at(Instant::now() + wake_in);
             }
-            Ok(Done::Woke(..)) => {}
+            Ok(Done::Woke(..) | Done::NothingToRenew) => {}
             Ok(Done::Released) => self.releasing -= 1,
             // Only the end of the runtime cancels a job, and then nobody comes here.
             Err(error) => std::panic::resume_unwind(error.into_panic()),

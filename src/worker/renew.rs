@@ -8,13 +8,18 @@ use crate::calls::MAX_BATCH;
 use crate::gate::Gate;
 use crate::lease::Lease;
 
-/// Until the next attempt when Redis does not answer: leases have two thirds left at the first.
-const RETRY_SHARE: u32 = 10;
+/// What an attempt may take of the interval, so that there are several before the deadline, also on
+/// a new connection; and the pause after one that failed.
+const ATTEMPT_SHARE: u32 = 2;
+const PAUSE_SHARE: u32 = 10;
 
 pub(super) async fn renew(gate: Arc<Gate>) -> Done {
     let started = Instant::now();
+    let Some(leases) = gate.leases_to_renew() else {
+        return Done::NothingToRenew;
+    };
     let mut renewable = Vec::new();
-    for lease in gate.leases_to_renew() {
+    for lease in leases {
         if lease.is_lost() {
             stop(&gate, &lease);
         } else if let Some(duration) = lease.next_duration(gate.settings.lease) {
@@ -25,7 +30,7 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
     for batch in renewable.chunks(MAX_BATCH) {
         if let Err(error) = renew_batch(&gate, batch).await {
             tracing::warn!(semaphore = gate.name, %error, "renewal failed, trying again");
-            next = Instant::now() + gate.renewal_interval() / RETRY_SHARE;
+            next = Instant::now() + gate.renewal_interval() / PAUSE_SHARE;
             break;
         }
     }
@@ -38,8 +43,7 @@ async fn renew_batch(
 ) -> Result<(), crate::Error> {
     let requests: Vec<_> =
         batch.iter().map(|(lease, duration)| (lease.claim.id.as_str(), *duration)).collect();
-    // No longer than until the next attempt is due anyway.
-    let answer = gate.refresh(&requests, gate.renewal_interval() / RETRY_SHARE).await?;
+    let answer = gate.refresh(&requests, gate.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((lease, duration), is_held) in batch.iter().zip(answer.reply) {
         if !is_held {
             lease.lose();

@@ -7,4 +7,5 @@ mod faults;
 mod model;
 mod permits;
 mod processes;
+mod registry;
 mod support;

@@ -60,9 +60,9 @@ impl Model {
         self.runtime.or(self.declared).unwrap_or(0)
     }
 
-    /// The weight of all unexpired permits.
-    pub fn held(&self) -> i64 {
-        self.permits.values().filter(|p| p.ends > self.now()).map(|p| p.weight).sum()
+    /// The weight of all permits that are unexpired at a time.
+    pub fn held_at(&self, now: i64) -> i64 {
+        self.permits.values().filter(|p| p.ends > now).map(|p| p.weight).sum()
     }
 
     /// Only when nothing else is left: the loss of `state` alone has a test of its own.

@@ -1,0 +1,89 @@
+//! The script registry: a user's own folder, includes that are missing or run in a circle, and a
+//! server that does not know a script.
+
+use include_dir::{Dir, include_dir};
+use redis_semaphore::{Error, ScriptRegistry};
+
+use crate::support::server::{Server, shared_url, unique_name};
+
+static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/good");
+static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/broken");
+
+#[test]
+fn includes_are_put_in_once_and_in_order() {
+    let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
+    let names: Vec<&str> = registry.scripts().map(|script| script.name()).collect();
+    assert_eq!(names, ["plain", "sum"], "files in folders are no scripts");
+    let sum = registry.script("sum").unwrap();
+    assert_eq!(sum.source().matches("local function add").count(), 1);
+    assert!(sum.source().find("function add") < sum.source().find("function total"));
+    assert_eq!(sum.keys(), ["numbers"]);
+    assert_eq!(sum.arguments(), ["first", "others"]);
+    assert_eq!(registry.script("plain").unwrap().keys(), [""; 0]);
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_is_said_when_it_is_read() {
+    for (folder, expected) in [
+        ("missing", "missing/a.lua includes missing/lib/nowhere.lua: the last of these is missing"),
+        (
+            "circle",
+            "circle/lib/b.lua includes circle/lib/c.lua includes circle/lib/b.lua: the last of these includes itself",
+        ),
+        ("numbers", "should be ARGV[2] and a name"),
+        ("latin1", "is not UTF-8"),
+    ] {
+        let dir = BROKEN.get_dir(folder).unwrap();
+        match ScriptRegistry::from_dir(dir) {
+            Err(Error::Script(message)) => {
+                assert!(message.contains(expected), "{folder}: {message}")
+            }
+            other => panic!("{folder}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_embedded_scripts_can_be_read() {
+    assert!(ScriptRegistry::embedded().scripts().count() >= 6);
+}
+
+#[tokio::test]
+async fn runs_scripts_of_a_user_and_says_what_fails() {
+    let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
+    let client = redis::Client::open(shared_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // Not loaded: the first call brings the source along.
+    let sum: i64 =
+        registry.run(&mut connection, "sum", &[unique_name()], &[1, 2, 3]).await.unwrap();
+    assert_eq!(sum, 6);
+    registry.load(&mut connection).await.unwrap();
+    let refused = registry.run::<_, String, i64, i64>(&mut connection, "nothing", &[], &[]).await;
+    assert!(matches!(refused, Err(Error::Script(_))), "{refused:?}");
+    let refused = registry.run::<_, String, &str, i64>(&mut connection, "sum", &[], &["x"]).await;
+    assert!(matches!(refused, Err(Error::Redis(_))), "{refused:?}");
+}
+
+/// After SCRIPT FLUSH, a restart or a failover: one trip more, once.
+#[tokio::test]
+async fn a_server_that_forgot_a_script_gets_it_in_one_more_trip() {
+    let server = Server::start();
+    let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    registry.load(&mut connection).await.unwrap();
+    redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.unwrap();
+    redis::cmd("CONFIG").arg("RESETSTAT").exec_async(&mut connection).await.unwrap();
+    for _ in 0..3 {
+        let sum: i64 = registry.run(&mut connection, "sum", &["numbers"], &[1, 2]).await.unwrap();
+        assert_eq!(sum, 3);
+    }
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+    let calls = |command: &str| {
+        let start = format!("cmdstat_{command}:calls=");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&start));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse::<u32>().unwrap())
+    };
+    assert_eq!((calls("evalsha"), calls("eval"), calls("script|load")), (3, 1, 0));
+}

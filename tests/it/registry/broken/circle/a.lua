@@ -1,0 +1,2 @@
+-- include: lib/b.lua
+return 1

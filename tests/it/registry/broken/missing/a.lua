@@ -1,0 +1,2 @@
+-- include: lib/nowhere.lua
+return 1

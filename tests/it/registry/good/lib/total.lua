@@ -1,0 +1,8 @@
+-- include: lib/add.lua
+local function total(numbers)
+  local sum = 0
+  for _, number in ipairs(numbers) do
+    sum = add(sum, number)
+  end
+  return sum
+end

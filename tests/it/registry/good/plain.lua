@@ -1,0 +1,2 @@
+-- plain: answers 1.
+return 1
