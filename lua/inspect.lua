@@ -19,8 +19,8 @@
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   sequence        the last sequence number, 0 before the first
---   holders         for each, by the end of lease: id, weight, ms left; one entry in `members` may be
---                   a mark of `limit` "add" and is left out, so a page can be shorter than asked
+--   holders         for each, by the end of lease: id, weight, ms left. Marks of `limit` "add" are
+--                   members, too, but are left out, so a page can be shorter than asked for
 --   waiters         for each, in the queue's order: id, weight, ms waited
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told

@@ -10,8 +10,8 @@
 -- ARGV[1] action    "declare" n     the limit of the client's configuration; the newest one counts
 --                   "initial" n     sets n at run time, unless a limit is already set at run time
 --                   "set" n         sets n at run time, for everyone, until "clear"
---                   "add" n id      sets what is in force plus n at run time; repeated with the same
---                                   id within a minute it counts once
+--                   "add" n id      sets what is in force plus n at run time; repeated with the
+--                                   same id within a minute it counts once
 --                   "clear"         the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295
 -- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front

@@ -139,7 +139,7 @@ impl Gate {
             wake_in: wake_in(answer.reply[1]),
             requests: answer.reply[2..].chunks_exact(3).map(acquired).collect(),
         };
-        Ok(Answer { sent: answer.sent, reply })
+        Ok(answer.with(reply))
     }
 
     /// A script that stopped at its bound wants `wake` at once.
@@ -155,7 +155,7 @@ impl Gate {
         ids: &[String],
         how: How,
         patience: Duration,
-    ) -> Result<Vec<bool>, Error> {
+    ) -> Result<Answer<Vec<bool>>, Error> {
         let answer: Answer<Vec<i64>> = self
             .call("release", patience, |cmd| {
                 cmd.arg(match how {
@@ -166,7 +166,8 @@ impl Gate {
             })
             .await?;
         self.heed_bound(answer.reply[1]);
-        Ok(answer.reply[2..].iter().map(|status| *status == 1).collect())
+        let reply = answer.reply[2..].iter().map(|status| *status == 1).collect();
+        Ok(answer.with(reply))
     }
 
     /// Answers for each id whether it is still held.
@@ -184,7 +185,7 @@ impl Gate {
             .await?;
         self.heed_bound(answer.reply[1]);
         let reply = answer.reply[2..].iter().map(|end| *end > 0).collect();
-        Ok(Answer { sent: answer.sent, reply })
+        Ok(answer.with(reply))
     }
 
     /// Answers when to call again, and the length of the queue.

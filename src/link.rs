@@ -36,6 +36,15 @@ pub(crate) struct Link {
 pub(crate) struct Answer<T> {
     pub(crate) sent: Instant,
     pub(crate) reply: T,
+    /// An earlier attempt had no answer, and may have been served as well.
+    pub(crate) is_repeated: bool,
+}
+
+impl<T> Answer<T> {
+    /// The same answer, read as something else.
+    pub(crate) fn with<U>(&self, reply: U) -> Answer<U> {
+        Answer { sent: self.sent, reply, is_repeated: self.is_repeated }
+    }
 }
 
 /// A call that failed for good.
@@ -142,11 +151,12 @@ impl Link {
     ) -> Result<Answer<T>, Failure> {
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
+        let mut is_repeated = false;
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
             let last = match self.attempt(script, &write, limit).await {
-                Ok(reply) => return Ok(Answer { sent, reply }),
+                Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
                 Err(error) if is_passing(&error) => error,
                 Err(error) => return Err(Failure::Refused(error)),
             };
@@ -156,6 +166,7 @@ impl Link {
             tracing::debug!(script, error = %last, "no answer, trying again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+            is_repeated = true;
         }
     }
 }

@@ -116,9 +116,11 @@ impl Permit {
         let was_lost = self.lease.is_lost();
         let ids = std::slice::from_ref(&self.lease.claim.id);
         let patience = self.gate.shared().settings.patience();
-        let held = self.gate.release(ids, how, patience).await?;
+        let answer = self.gate.release(ids, how, patience).await?;
         self.on_drop = None;
-        Ok(held[0] && !was_lost)
+        // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
+        // the first attempt was made, so it was that one which found the permit.
+        Ok((answer.reply[0] || answer.is_repeated) && !was_lost)
     }
 
     /// Starts the lease anew now. Answers whether the permit is still held; `false` says that it is

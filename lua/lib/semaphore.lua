@@ -127,8 +127,8 @@ local function call_in_chunks(command, key, values)
   end
 end
 
--- Mends what the loss or expiry of single keys left behind. Where `state` was lost, the permits that
--- are still there may have any lease, so the longest one is not known.
+-- Mends what the loss or expiry of single keys left behind. Where `state` was lost, the permits
+-- that are still there may have any lease, so the longest one is not known.
 local function repair(sem)
   if sem.is_new and sem.members > 0 then
     set(sem, 'longest', MAX_LEASE)

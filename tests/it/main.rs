@@ -4,6 +4,7 @@ mod acquire;
 mod cancellation;
 mod connect;
 mod faults;
+mod lost_replies;
 mod model;
 mod permits;
 mod processes;

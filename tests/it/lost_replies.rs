@@ -1,0 +1,151 @@
+//! The server has done it, but its reply is lost: the call is made again, and has the same answer.
+
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, eventually};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, unique_name};
+
+struct Scene {
+    _server: Server,
+    proxy: Proxy,
+    semaphore: Semaphore,
+    observer: Observer,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let name = unique_name();
+        let observer = Observer::new(&server.url(), &name, 2).await;
+        let semaphores = Semaphores::builder()
+            .response_timeout(Duration::from_secs(5))
+            .connect(&proxy.url())
+            .await
+            .unwrap();
+        let semaphore = semaphores.semaphore(name).limit(2).build().unwrap();
+        semaphore.limit().await.unwrap();
+        Self { _server: server, proxy, semaphore, observer }
+    }
+
+    /// Runs a call whose first reply is lost: `done` says when the server has done it.
+    async fn lose_the_reply<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+        done: impl AsyncFnOnce(&Observer),
+    ) -> T {
+        self.proxy.replies(Flow::Swallow);
+        let call = tokio::spawn(call);
+        done(&self.observer).await;
+        self.proxy.replies(Flow::Pass);
+        self.proxy.cut_commands();
+        call.await.unwrap()
+    }
+
+    async fn acquire_both(&self) -> Permit {
+        self.semaphore.acquire_many(2).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn of_an_acquire_that_is_granted() {
+    let scene = Scene::set().await;
+    let semaphore = scene.semaphore.clone();
+    let acquire = async move { semaphore.acquire().await.unwrap() };
+    let permit = scene.lose_the_reply(acquire, async |seen| drop(seen.sees(1, 0).await)).await;
+    assert_eq!(scene.observer.sees(1, 0).await.holders[0].id, permit.id());
+    assert!(permit.release().await.unwrap());
+
+    let semaphore = scene.semaphore.clone();
+    let acquire = async move { semaphore.try_acquire_many(2).await.unwrap().unwrap() };
+    let permit = scene.lose_the_reply(acquire, async |seen| drop(seen.sees(2, 0).await)).await;
+    scene.observer.sees(2, 0).await;
+    assert!(permit.release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn of_an_acquire_that_is_queued() {
+    let scene = Scene::set().await;
+    let both = scene.acquire_both().await;
+    let semaphore = scene.semaphore.clone();
+    scene.proxy.replies(Flow::Swallow);
+    let first = tokio::spawn(async move { semaphore.acquire_many(2).await.unwrap() });
+    let queued = scene.observer.sees(2, 1).await;
+    scene.proxy.replies(Flow::Pass);
+    scene.proxy.cut_commands();
+    let semaphore = scene.semaphore.clone();
+    let second = tokio::spawn(async move { semaphore.acquire_many(2).await.unwrap() });
+    // It kept its place in front of who came later.
+    let now = scene.observer.sees(2, 2).await;
+    assert_eq!(now.waiters[0].id, queued.waiters[0].id);
+    assert!(both.release().await.unwrap());
+    assert!(first.await.unwrap().release().await.unwrap());
+    assert!(second.await.unwrap().release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+}
+
+/// The second one finds nothing, but the permit was held when the first one was sent. Nobody else's
+/// is touched.
+#[tokio::test]
+async fn of_a_release() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let kept = scene.semaphore.acquire().await.unwrap();
+    let release = async move { permit.release().await };
+    let answer = scene.lose_the_reply(release, async |seen| drop(seen.sees(1, 0).await)).await;
+    assert!(answer.unwrap());
+    assert_eq!(scene.observer.sees(1, 0).await.holders[0].id, kept.id());
+    assert!(kept.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn of_a_refresh() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let before = scene.observer.look().await.holders[0].expires_in;
+    // Some of the lease is used up, so that a refresh can be seen.
+    let left = async || scene.observer.look().await.holders[0].expires_in;
+    eventually("used up", left, |left| *left + Duration::from_millis(50) < before).await;
+    let used = left().await;
+    let refresh = async move {
+        assert!(permit.refresh().await.unwrap());
+        permit
+    };
+    let refreshed = async |seen: &Observer| {
+        let left = async || seen.look().await.holders[0].expires_in;
+        eventually("refreshed", left, |left| *left > used).await;
+    };
+    let permit = scene.lose_the_reply(refresh, refreshed).await;
+    assert!(permit.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn of_permits_added() {
+    let scene = Scene::set().await;
+    let semaphore = scene.semaphore.clone();
+    let add = async move { semaphore.add_permits(3).await.unwrap() };
+    let added = async |seen: &Observer| {
+        let limit = async || seen.look().await.limit;
+        eventually("added", limit, |limit| *limit == 5).await;
+    };
+    assert_eq!(scene.lose_the_reply(add, added).await, 5);
+    assert_eq!(scene.observer.look().await.limit, 5);
+}
+
+#[tokio::test]
+async fn of_permits_consumed() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let forget = async move { permit.forget().await };
+    let consumed = async |seen: &Observer| {
+        let limit = async || seen.look().await.limit;
+        eventually("consumed", limit, |limit| *limit == 1).await;
+    };
+    let answer = scene.lose_the_reply(forget, consumed).await;
+    assert!(answer.unwrap());
+    assert_eq!(scene.observer.look().await.limit, 1);
+}
