@@ -196,8 +196,11 @@ local function acquire()
   end
 
   repair(sem)
-  if not has_limit then
-    set(sem, sem.runtime and 'runtime' or 'declared', sem.limit)
+  if not has_limit and sem.runtime then
+    sem.runtime = nil
+    set_runtime(sem, sem.limit)
+  elseif not has_limit then
+    set(sem, 'declared', sem.limit)
   end
   remove_ended(sem, requests)
   find_queued(sem, requests, ids)

@@ -44,11 +44,9 @@ end
 
 -- An "add" leaves a mark among the permits that weighs nothing, so that a repeated one is known.
 -- Marks end like leases; they are purged here, since they alone never make room short.
-local function add(sem, number)
-  local mark = '+' .. ARGV[3]
-  local ends = ends_of(sem, {mark})[1]
-  if ends and ends > sem.now then
-    return
+local function add(sem, number, mark, has_ended)
+  if has_ended then
+    remove_permits(sem, {mark})
   end
   purge_chunk(sem)
   redis.call('ZADD', PERMITS, sem.now + REMEMBER, mark)
@@ -70,7 +68,13 @@ local function limit()
     return broken
   end
   local action, number = ARGV[1], tonumber(ARGV[2])
-  if action == 'add' and sem.limit + number > MAX_COUNT then
+  local mark, ends = nil, nil
+  if action == 'add' then
+    mark = '+' .. ARGV[3]
+    ends = ends_of(sem, {mark})[1]
+  end
+  local is_repeated = ends and ends > sem.now
+  if action == 'add' and not is_repeated and sem.limit + number > MAX_COUNT then
     return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
       MAX_COUNT - sem.limit, MAX_COUNT))
   end
@@ -80,8 +84,8 @@ local function limit()
     set(sem, 'declared', number)
   elseif action == 'set' or (action == 'initial' and not sem.runtime) then
     set_runtime(sem, number)
-  elseif action == 'add' then
-    add(sem, number)
+  elseif action == 'add' and not is_repeated then
+    add(sem, number, mark, ends)
   elseif action == 'clear' then
     clear_runtime(sem)
   end

@@ -23,35 +23,8 @@ local function check()
     or check_wake(2)
 end
 
-local function probe()
-  local refusal = check()
-  if refusal then
-    return refusal
-  end
-  local calls = {
-    {'TIME'},
-    {'HMGET', STATE, 'version'},
-    {'HLEN', WAITING},
-    {'ZCARD', PERMITS},
-    {'ZMSCORE', QUEUE, 'nobody'},
-    {'ZADD', PERMITS, 1, 'nobody'},
-    {'ZADD', QUEUE, 1, 'nobody'},
-    {'ZRANGE', PERMITS, 0, 0, 'WITHSCORES'},
-    {'ZRANGEBYSCORE', PERMITS, '-inf', 0, 'LIMIT', 0, 1},
-    {'ZCOUNT', PERMITS, '-inf', 0},
-    {'ZRANK', QUEUE, 'nobody'},
-    {'HSET', STATE, 'version', '0'},
-    {'HSET', WAITING, 'nobody', '0'},
-    {'PERSIST', STATE},
-    {'PEXPIREAT', STATE, 1},
-    {'HDEL', WAITING, 'nobody'},
-    {'ZREM', PERMITS, 'nobody'},
-    {'UNLINK', QUEUE},
-  }
-  if ARGV[2] ~= 'poll' then
-    -- The empty message: nobody was granted anything.
-    calls[#calls + 1] = {ARGV[2] == 'spublish' and 'SPUBLISH' or 'PUBLISH', ARGV[1], ''}
-  end
+-- Runs calls; answers name and error of each that failed.
+local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
     local answer = redis.pcall(unpack(call))
@@ -61,6 +34,43 @@ local function probe()
     end
   end
   return failed
+end
+
+local function probe()
+  local refusal = check()
+  if refusal then
+    return refusal
+  end
+  -- What cleans up comes first: where it is refused nothing must be written.
+  local failed = try({
+    {'PEXPIREAT', STATE, 1},
+    {'UNLINK', QUEUE},
+    {'TIME'},
+    {'HMGET', STATE, 'version'},
+    {'HLEN', WAITING},
+    {'ZCARD', PERMITS},
+    {'ZMSCORE', QUEUE, 'nobody'},
+    {'ZRANGE', PERMITS, 0, 0, 'WITHSCORES'},
+    {'ZRANGEBYSCORE', PERMITS, '-inf', 0, 'LIMIT', 0, 1},
+    {'ZCOUNT', PERMITS, '-inf', 0},
+    {'ZRANK', QUEUE, 'nobody'},
+    {'ZREM', PERMITS, 'nobody'},
+    {'HDEL', WAITING, 'nobody'},
+    {'PERSIST', STATE},
+  })
+  if #failed > 0 then
+    return failed
+  end
+  local calls = {
+    {'ZADD', PERMITS, 1, 'nobody'},
+    {'HSET', STATE, 'version', '0'},
+    {'UNLINK', PERMITS, STATE},
+  }
+  if ARGV[2] ~= 'poll' then
+    -- The empty message: nobody was granted anything.
+    calls[#calls + 1] = {ARGV[2] == 'spublish' and 'SPUBLISH' or 'PUBLISH', ARGV[1], ''}
+  end
+  return try(calls)
 end
 
 return probe()

@@ -40,7 +40,8 @@ local function consume(sem, statuses, ids, weights)
       weight = weight + weights[ids[i]]
     end
   end
-  if weight > 0 then
+  -- Where no limit is known, none is set: 0 would pause the semaphore for good.
+  if weight > 0 and (sem.runtime or sem.declared) then
     sem.limit = math.max(0, sem.limit - weight)
     set_runtime(sem, sem.limit)
   end

@@ -30,6 +30,12 @@ impl Pending {
         Self { gate: gate.clone(), claim: claim.clone(), is_settled: false }
     }
 
+    /// Fails when a shutdown has taken the wait away: then the worker gives back what was granted.
+    fn into_waited_permit(self, grant: Grant) -> Result<Permit, Error> {
+        let was_waiting = self.gate.shared().waits().remove(&self.claim.id);
+        was_waiting.map(|_| self.into_permit(grant)).ok_or(Error::Shutdown)
+    }
+
     fn into_permit(mut self, grant: Grant) -> Permit {
         self.is_settled = true;
         let settings = &self.gate.settings;
@@ -54,14 +60,14 @@ impl Drop for Pending {
 }
 
 impl Gate {
-    async fn check(self: &Arc<Self>, weight: u32) -> Result<(), Error> {
+    async fn check(self: &Arc<Self>, weight: u32, patience: Duration) -> Result<(), Error> {
         if weight == 0 {
             return Err(Error::invalid("weight", "at least 1 permit must be asked for"));
         }
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        self.declare().await
+        self.declare(patience).await
     }
 
     #[tracing::instrument(level = "debug", skip(self), fields(semaphore = self.name), err(level = "debug"))]
@@ -69,11 +75,11 @@ impl Gate {
         self: &Arc<Self>,
         weight: u32,
     ) -> Result<Option<Permit>, Error> {
-        self.check(weight).await?;
+        let patience = self.shared().settings.patience();
+        self.check(weight, patience).await?;
         let claims = [Arc::new(Claim::new(self, weight))];
         let mut pending = Pending::new(self, &claims[0]);
         for _ in 0..MAX_TRIES {
-            let patience = self.shared().settings.patience();
             let answer = self.acquire(&claims, Otherwise::Refuse, patience).await?;
             match answer.reply.requests[0] {
                 Acquired::Granted { token } => {
@@ -100,7 +106,7 @@ impl Gate {
         let started = Instant::now();
         let claim = Arc::new(Claim::new(self, weight));
         let wait = async {
-            self.check(weight).await?;
+            self.check(weight, self.shared().settings.outage_tolerance).await?;
             self.wait_in_queue(&claim).await
         };
         // A timeout so long that it cannot be added to the clock is none.
@@ -137,7 +143,7 @@ impl Gate {
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };
             if let Some(grant) = self.confirm(claim, grant).await? {
-                return Ok(pending.into_permit(grant));
+                return pending.into_waited_permit(grant);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, FromRedisValue, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, Value};
 
 use crate::Error;
 use crate::claim::{Claim, Place};
@@ -85,26 +85,33 @@ impl Gate {
     }
 
     /// Declares the limit of the configuration, the first time.
-    pub(crate) async fn declare(self: &Arc<Self>) -> Result<(), Error> {
-        let patience = self.shared().settings.patience();
-        let declare = || async {
-            let (action, ours) = match self.settings.limit {
-                Limit::Declared(limit) => (LimitAction::Declare(limit), i64::from(limit)),
-                // Whatever was declared before does not count beside a limit at run time.
-                Limit::Initial(permits) => (LimitAction::Initial(permits), -1),
-            };
-            let limits = self.limit(action, patience).await?;
-            if ours >= 0 && ![-1, ours].contains(&limits.declared_before) {
-                tracing::warn!(
-                    semaphore = self.name,
-                    declared = ours,
-                    before = limits.declared_before,
-                    "another client declared another limit; the newest one is in force"
-                );
-            }
-            Ok(())
+    pub(crate) async fn declare(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        let started = Instant::now();
+        let declared = self.declared.get_or_try_init(|| self.declare_now(patience));
+        // Whoever comes while another one tries waits for that, but no longer than for itself.
+        let declared = tokio::time::timeout(patience, declared).await.unwrap_or_else(|_| {
+            let last = (ErrorKind::Io, "the limit could not be declared").into();
+            Err(self.error("limit", Failure::NoAnswer { elapsed: started.elapsed(), last }))
+        });
+        declared.map(|_| ())
+    }
+
+    async fn declare_now(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        let (action, ours) = match self.settings.limit {
+            Limit::Declared(limit) => (LimitAction::Declare(limit), i64::from(limit)),
+            // Whatever was declared before does not count beside a limit at run time.
+            Limit::Initial(permits) => (LimitAction::Initial(permits), -1),
         };
-        self.declared.get_or_try_init(declare).await.map(|_| ())
+        let limits = self.limit(action, patience).await?;
+        if ours >= 0 && ![-1, ours].contains(&limits.declared_before) {
+            tracing::warn!(
+                semaphore = self.name,
+                declared = ours,
+                before = limits.declared_before,
+                "another client declared another limit; the newest one is in force"
+            );
+        }
+        Ok(())
     }
 
     /// Asks for claims that are new or wait in the queue, at most 1,000.

@@ -13,6 +13,9 @@ pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Re
     // Before anything large: a server that wants a password closes the connection on that.
     let ping = redis::cmd("PING").exec_async(&mut connection).await;
     ping.map_err(|error| explain(link, error))?;
+    // Only needed when the server has forgotten a script, which is no time to find it refused.
+    let eval = redis::cmd("EVAL").arg("return 1").arg(0).exec_async(&mut connection).await;
+    eval.map_err(|error| explain(link, error))?;
     let registry = ScriptRegistry::embedded();
     let explain_registry = |error| match error {
         Error::Redis(error) => explain(link, error),
@@ -29,6 +32,7 @@ pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Re
     let Some((command, reason)) = failed.into_iter().next() else {
         return Ok(());
     };
+    let reason = reason.trim_end().to_owned();
     // Servers put it in different words.
     let words = reason.to_lowercase();
     if words.contains("readonly") || words.contains("read only replica") {
@@ -54,8 +58,9 @@ pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Re
 pub(crate) fn explain(link: &Link, error: RedisError) -> Error {
     let reason = error.to_string();
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
-        // Redis names the command in quotes.
-        let command = reason.split('\'').nth(1).unwrap_or("unknown").to_owned();
+        // Redis names a command in quotes, unless it is the keys that are refused: all that is sent
+        // with keys are scripts.
+        let command = reason.split('\'').nth(1).unwrap_or("evalsha").to_owned();
         return Error::Permission { command, reason };
     }
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {

@@ -76,8 +76,9 @@ pub enum Error {
         /// The last known position in the queue, where 1 is the head.
         position: Option<u64>,
     },
-    /// Redis gave no answer for too long. Whatever the call may have done is undone in the
-    /// background, at the latest by the end of the lease.
+    /// Redis gave no answer for too long. The call may have been served all the same. A permit that
+    /// may have been granted, or that should have been given back or consumed, is seen to in the
+    /// background; whether a limit was changed can only be looked up.
     #[error(
         "semaphore {semaphore}: {operation} had no answer from Redis for {elapsed:?}: {source}"
     )]

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind,
-};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
 
 use tokio::time::timeout;
 
@@ -110,11 +108,11 @@ impl Link {
         script: &str,
         write: &impl Fn(&mut Cmd),
         limit: Duration,
-    ) -> Result<T, RedisError> {
-        let (number, mut connection) = match timeout(limit, self.connection()).await {
-            Ok(connected) => connected?,
-            Err(_) => return Err((ErrorKind::Io, "connecting took too long").into()),
-        };
+    ) -> Result<T, Unanswered> {
+        let connected = timeout(limit, self.connection()).await;
+        let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
+        let (number, mut connection) =
+            connected.map_err(|error| Unanswered { error, may_be_served: false })?;
         let run = ScriptRegistry::embedded().run_with(&mut connection, script, write);
         let (error, timed_out) = match timeout(limit, run).await {
             Ok(Ok(reply)) => {
@@ -126,19 +124,19 @@ impl Link {
                 (error, timed_out)
             }
             Ok(Err(other)) => unreachable!("the embedded scripts are there: {other}"),
-            Err(_) => ((ErrorKind::Io, "the answer took too long").into(), true),
+            Err(_) => (took_too_long(), true),
         };
         let timeouts = match timed_out {
             true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
             false => 0,
         };
-        // A primary that became a replica: the address may lead to the new one by now.
-        let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
         let is_broken = !timed_out && error.is_unrecoverable_error();
-        if timeouts >= MAX_TIMEOUTS || demoted || is_broken {
+        // After a demotion the address may lead to the new primary by now.
+        if timeouts >= MAX_TIMEOUTS || is_broken || says(&error, "READONLY") {
             self.give_up(number);
         }
-        Err(error)
+        let may_be_served = error.kind() == ErrorKind::Io;
+        Err(Unanswered { error, may_be_served })
     }
 
     /// Runs a script, and again while the failure is a passing one and patience lasts. That is
@@ -157,8 +155,11 @@ impl Link {
             let limit = patience.saturating_sub(started.elapsed());
             let last = match self.attempt(script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
-                Err(error) if is_passing(&error) => error,
-                Err(error) => return Err(Failure::Refused(error)),
+                Err(Unanswered { error, may_be_served }) if is_passing(&error) => {
+                    is_repeated |= may_be_served;
+                    error
+                }
+                Err(Unanswered { error, .. }) => return Err(Failure::Refused(error)),
             };
             if started.elapsed() + pause >= patience {
                 return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
@@ -166,20 +167,33 @@ impl Link {
             tracing::debug!(script, error = %last, "no answer, trying again");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
-            is_repeated = true;
         }
     }
 }
 
+/// An attempt that failed.
+struct Unanswered {
+    error: RedisError,
+    may_be_served: bool,
+}
+
+fn took_too_long() -> RedisError {
+    (ErrorKind::Io, "the answer took too long").into()
+}
+
 /// Whether the same call may succeed a moment later: the network, or a server that starts, fails
 /// over, or is busy.
-pub(crate) fn is_passing(error: &RedisError) -> bool {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
-    match error.kind() {
-        ErrorKind::Io => true,
-        ErrorKind::Server(kind) => {
-            matches!(kind, BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain)
-        }
-        _ => error.is_unrecoverable_error() || error.code() == Some("BUSY"),
-    }
+fn is_passing(error: &RedisError) -> bool {
+    const CODES: [&str; 6] =
+        ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
+    error.is_io_error()
+        || error.is_unrecoverable_error()
+        || CODES.iter().any(|code| says(error, code))
+}
+
+/// Whether the server answered with this error. Where a command in a script meets it, Redis 6.2
+/// wraps it in one of its own: "ERR Error running script (...): -READONLY ...".
+fn says(error: &RedisError, code: &str) -> bool {
+    let wrapped = format!("-{code} ");
+    error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(&wrapped))
 }

@@ -297,8 +297,9 @@ impl Semaphore {
     }
 
     async fn change_limit(&self, action: LimitAction) -> Result<crate::calls::Limits, Error> {
-        self.gate.declare().await?;
-        self.gate.limit(action, self.gate.shared().settings.patience()).await
+        let patience = self.gate.shared().settings.patience();
+        self.gate.declare(patience).await?;
+        self.gate.limit(action, patience).await
     }
 
     /// Who holds and who waits, up to 1,000 of each.
@@ -320,7 +321,7 @@ impl Semaphore {
     }
 
     /// As [`inspect`](Self::inspect), leaving out as many holders and waiters as were told already.
-    /// Between two calls they may come and go.
+    /// Between two calls they come and go, so one may be told twice or not at all.
     ///
     /// # Errors
     ///
@@ -353,7 +354,6 @@ impl Semaphore {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
-        self.gate.declare().await?;
         let reply = self.gate.inspect_page(holders, waiters).await?;
         Ok(Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
             .map_err(redis::RedisError::from)?)

@@ -19,7 +19,8 @@ local function uncount(sem, ids)
     weights[id] = 1
   end
   if marks > 0 then
-    set(sem, 'marks', sem.marks - marks)
+    -- Marks made before a loss of `state` are not in its number.
+    set(sem, 'marks', math.max(0, sem.marks - marks))
   end
   if sem.extra > 0 then
     local fields, known, extra = {}, {}, 0
@@ -83,6 +84,7 @@ local function cut_leases(sem)
   if #cut > 0 then
     call_in_chunks('ZADD', PERMITS, cut)
   end
+  sem.more = sem.more or #beyond == PURGE_CHUNK
 end
 
 -- Whether `weight` fits, after purging as far as it must. Leases are looked at only while room is

@@ -128,18 +128,18 @@ local function call_in_chunks(command, key, values)
 end
 
 -- Mends what the loss or expiry of single keys left behind. Where `state` was lost, the permits
--- that are still there may have any lease, so the longest one is not known.
+-- and waiters that are still there may have any lease or liveness, so the longest is not known.
 local function repair(sem)
-  if sem.is_new and sem.members > 0 then
+  if sem.is_new and (sem.members > 0 or sem.queued > 0) then
     set(sem, 'longest', MAX_LEASE)
+    need_until(sem, sem.now + MAX_LEASE)
   elseif sem.has_strays then
     redis.call('UNLINK', STATE)
     sem.is_new = true
-    for _, field in ipairs({'declared', 'runtime', 'longest'}) do
+    for _, field in ipairs({'declared', 'runtime', 'longest', 'keep'}) do
       sem.changed[field] = sem[field]
     end
     sem.changed.sequence = sem.last
-    sem.keep = 0
   end
   if sem.queued == 0 and sem.waiting > 0 then
     -- `queue` was lost: its waiters come back with their tickets.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphore, Semaphores};
 use tokio::sync::mpsc;
 
-use crate::support::observer::Observer;
+use crate::support::observer::{Observer, in_time};
 use crate::support::server::{Server, shared_url, unique_name};
 
 async fn semaphore(limit: u32) -> (Semaphore, Observer) {
@@ -59,7 +59,7 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     assert_eq!(positions, (1..=20).collect::<Vec<_>>());
     assert!(holder.release().await.unwrap());
     for number in 0..20 {
-        assert_eq!(served.recv().await, Some(number));
+        assert_eq!(in_time("the next one", served.recv()).await, Some(number));
     }
     observer.sees(0, 0).await;
 }
@@ -86,7 +86,7 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
     for permit in light {
         assert!(permit.release().await.unwrap());
     }
-    let heavy = heavy.await.unwrap();
+    let heavy = in_time("the heavy one", heavy).await.unwrap();
     observer.sees(4, 1).await;
     assert!(heavy.release().await.unwrap());
     assert!(late.await.unwrap().release().await.unwrap());
@@ -112,7 +112,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
             now
         });
     }
-    let most = tasks.join_all().await.into_iter().max();
+    let most = in_time("the last one", tasks.join_all()).await.into_iter().max();
     assert!(most <= Some(5), "{most:?}");
     observer.sees(0, 0).await;
 }
@@ -136,7 +136,7 @@ async fn limits_at_run_time() {
     assert_eq!(semaphore.available_permits().await.unwrap(), 0);
     assert_eq!(semaphore.add_permits(4).await.unwrap(), 4);
     assert!(both.release().await.unwrap());
-    let three = waiting.await.unwrap();
+    let three = in_time("the waiter", waiting).await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 4);
     assert_eq!(semaphore.clear_limit().await.unwrap(), 2);
     assert!(three.release().await.unwrap());
@@ -180,7 +180,7 @@ async fn signalling_between_processes() {
     for _ in 0..5 {
         signals.add_permits(2).await.unwrap();
     }
-    let waits = consumed.await.unwrap();
+    let waits = in_time("the consumer", consumed).await.unwrap();
     assert_eq!(waits.available_permits().await.unwrap(), 0);
     assert!(waits.try_acquire().await.unwrap().is_none());
     signals.clear_limit().await.unwrap();
@@ -191,9 +191,11 @@ async fn the_newest_declaration_is_in_force() {
     let (url, name) = (shared_url(), unique_name());
     let semaphores = Semaphores::connect(&url).await.unwrap();
     let old = semaphores.semaphore(&name).limit(2).build().unwrap();
-    assert_eq!(old.limit().await.unwrap(), 2);
+    drop(old.acquire().await.unwrap());
     let new = semaphores.semaphore(&name).limit(7).build().unwrap();
-    assert_eq!(new.limit().await.unwrap(), 7);
+    // Looking declares nothing.
+    assert_eq!((new.limit().await.unwrap(), new.inspect().await.unwrap().limit), (2, 2));
+    drop(new.acquire().await.unwrap());
     assert_eq!(old.limit().await.unwrap(), 7);
     assert!(old.try_acquire_many(7).await.unwrap().is_some());
 }
@@ -211,7 +213,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
     let server = Server::start();
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
-    semaphore.limit().await.unwrap();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let (waiters, turns) = (64, 20);
     let mut tasks = tokio::task::JoinSet::new();
@@ -226,7 +228,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
             }
         });
     }
-    tasks.join_all().await;
+    in_time("the last one", tasks.join_all()).await;
     let per_turn = script_calls(&server) as f64 / f64::from(waiters * turns);
     println!("{per_turn} script calls per acquire and release");
     assert!(per_turn <= 2.2, "{per_turn} calls per acquire and release");
@@ -279,4 +281,36 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     drop(mine.acquire().await.unwrap());
     semaphores.shutdown().await;
     assert_eq!(observer.look().await.held, 0);
+}
+
+/// A shutdown that comes while acquires are under way: each ends with a permit that the server knows
+/// of, or with an error and nothing held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 1_000).await;
+    for round in 0..20 {
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphore = semaphores.semaphore(&name).limit(1_000).build().unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let semaphore = semaphore.clone();
+            tasks.spawn(async move { semaphore.acquire().await });
+        }
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        semaphores.shutdown().await;
+        let mut held = Vec::new();
+        while let Some(result) = tasks.join_next().await {
+            match result.unwrap() {
+                Ok(permit) => held.push(permit),
+                Err(error) => assert!(matches!(error, Error::Shutdown), "{error}"),
+            }
+        }
+        for permit in held {
+            assert!(permit.release().await.unwrap(), "a permit that was not held");
+        }
+        observer.sees(0, 0).await;
+    }
 }

@@ -56,7 +56,7 @@ impl Scene {
             .unwrap();
         let semaphore = semaphores.semaphore(name).limit(LIMIT).build().unwrap();
         // The declaration is not what is dropped here.
-        semaphore.limit().await.unwrap();
+        assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
         let others = match outcome {
             Outcome::Granted => vec![semaphore.acquire().await.unwrap()],
             _ => vec![semaphore.acquire_many(LIMIT).await.unwrap()],
@@ -82,25 +82,25 @@ impl Scene {
     }
 
     /// What the server holds and queues once the request was served.
-    async fn wait_until_served(&self, outcome: Outcome) {
+    async fn wait_until_served(&self, outcome: Outcome, looked_before: u32) {
         match outcome {
             Outcome::Granted => self.observer.sees(self.others_hold() + 2, 0).await,
             Outcome::Queued => self.observer.sees(self.others_hold(), 1).await,
-            // A refusal leaves no trace but in the count of calls.
-            Outcome::Refused => return self.wait_until_refused().await,
+            // A refusal leaves no trace but this.
+            Outcome::Refused => {
+                let looked = || async { self.looked_for() };
+                eventually("the try was refused", looked, |looked| *looked > looked_before).await;
+                return;
+            }
         };
     }
 
-    async fn wait_until_refused(&self) {
-        let calls = || async {
-            let mut connection = self.server.connect();
-            let stats: String =
-                redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-            let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
-            line.split(['=', ',']).nth(1).unwrap().parse::<u32>().unwrap()
-        };
-        // One when connecting (twice: the observer, too), and one for each acquire.
-        eventually("the try was refused", calls, |count| *count >= 4).await;
+    /// How often the server has looked for ids, as it does for each request while some are held.
+    fn looked_for(&self) -> u32 {
+        let mut connection = self.server.connect();
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
+        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
     }
 }
 
@@ -112,12 +112,13 @@ async fn drop_at(stage: Stage, outcome: Outcome) {
         Stage::ReplyNever => scene.proxy.replies(Flow::Swallow),
         Stage::AfterTheReply => {}
     }
+    let looked_before = scene.looked_for();
     let task = scene.start(outcome);
     if stage == Stage::BeforeTheServer {
         let held = || async { scene.proxy.held_requests() };
         eventually("a request is under way", held, |held| *held > 0).await;
     } else {
-        scene.wait_until_served(outcome).await;
+        scene.wait_until_served(outcome, looked_before).await;
     }
     task.abort();
     let _ = task.await;

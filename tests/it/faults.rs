@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 
-use crate::support::observer::{Observer, eventually};
+use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::Server;
 
@@ -43,7 +43,7 @@ impl Scene {
     /// The waiter gets the permit that the other one gives back, and nothing is left over.
     async fn ends_well(self) {
         assert!(self.other.release().await.unwrap());
-        let permit = self.waiting.await.unwrap().unwrap();
+        let permit = turn(self.waiting).await.unwrap();
         assert!(permit.release().await.unwrap());
         self.observer.sees(0, 0).await;
     }
@@ -52,6 +52,11 @@ impl Scene {
 fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
     let semaphore = semaphore.clone();
     tokio::spawn(async move { semaphore.acquire().await })
+}
+
+/// How a wait ended.
+async fn turn(waiting: JoinHandle<Result<Permit, Error>>) -> Result<Permit, Error> {
+    in_time("the waiter's turn", waiting).await.unwrap()
 }
 
 #[tokio::test]
@@ -79,7 +84,7 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
     assert!(other.release().await.unwrap());
     observer.sees(0, 0).await;
     proxy.refuse_connections(false);
-    let permit = waiting.await.unwrap().unwrap();
+    let permit = turn(waiting).await.unwrap();
     assert!(permit.release().await.unwrap());
     assert!(semaphore.try_acquire().await.unwrap().is_some());
 }
@@ -91,7 +96,7 @@ async fn the_hand_off_message_is_swallowed() {
     let Scene { observer, other, waiting, .. } = scene;
     let released = Instant::now();
     assert!(other.release().await.unwrap());
-    let permit = waiting.await.unwrap().unwrap();
+    let permit = turn(waiting).await.unwrap();
     assert!(released.elapsed() < LIVENESS, "{:?}", released.elapsed());
     assert!(permit.release().await.unwrap());
     observer.sees(0, 0).await;
@@ -121,9 +126,9 @@ async fn the_server_starts_again_empty() {
     // The server knows nothing of the other's permit any more: the waiters come back with their
     // tickets, and are served.
     let Scene { observer, waiting, .. } = scene;
-    let permit = waiting.await.unwrap().unwrap();
+    let permit = turn(waiting).await.unwrap();
     assert!(permit.release().await.unwrap());
-    assert!(second.await.unwrap().unwrap().release().await.unwrap());
+    assert!(turn(second).await.unwrap().release().await.unwrap());
     observer.sees(0, 0).await;
 }
 
@@ -163,7 +168,7 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
     observer.sees(1, 1).await;
     proxy.refuse_connections(true);
     proxy.cut_all();
-    match waiting.await.unwrap() {
+    match turn(waiting).await {
         Err(Error::Unavailable { semaphore, elapsed, .. }) => {
             assert_eq!(semaphore, "gone");
             assert!(elapsed >= tolerance);
@@ -198,7 +203,7 @@ async fn keys_that_are_something_else_are_told_to_everybody() {
     let scene = Scene::set().await;
     let mut connection = scene.server.connect();
     redis::cmd("SET").arg("sem:{fault}:queue").arg("mine").exec(&mut connection).unwrap();
-    let refused = scene.waiting.await.unwrap().unwrap_err();
+    let refused = turn(scene.waiting).await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     let text = refused.to_string();
     assert!(text.contains("SEM_TYPE") && text.contains("sem:{fault}:queue"), "{text}");

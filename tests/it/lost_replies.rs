@@ -27,7 +27,7 @@ impl Scene {
             .await
             .unwrap();
         let semaphore = semaphores.semaphore(name).limit(2).build().unwrap();
-        semaphore.limit().await.unwrap();
+        assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
         Self { _server: server, proxy, semaphore, observer }
     }
 

@@ -103,7 +103,8 @@ fn random_sequences_answer_as_the_model_says_and_keep_the_invariants() {
     let mut system = System::start();
     let cases = std::env::var("PROPTEST_CASES").map_or(2_000, |cases| cases.parse().unwrap());
     // A failure is shrunk and printed; a file of seeds is for the developer who looks at it.
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let config =
+        Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let system = std::cell::RefCell::new(&mut system);
     runner

@@ -154,7 +154,8 @@ impl Model {
             } else {
                 reply.push(held.into());
             }
-            if held && consume {
+            // Where no limit is known, none is set.
+            if held && consume && self.runtime.or(self.declared).is_some() {
                 self.runtime = Some((self.limit() - weight).max(0));
             }
         }

@@ -23,6 +23,11 @@ pub async fn eventually<T: std::fmt::Debug>(
     }
 }
 
+/// Waits for what must come, and fails when it never does.
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("{what} never came"))
+}
+
 /// Looks at a semaphore over a connection of its own.
 pub struct Observer {
     semaphore: Semaphore,
