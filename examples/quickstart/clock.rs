@@ -1,0 +1,47 @@
+//! One clock for all processes of this machine, to compare what they report.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::ops::Sub;
+use std::str::FromStr;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+/// A moment on the system's monotonic clock, which nobody sets back or forward. `Instant` reads the
+/// same clock, but cannot be sent to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+impl Moment {
+    pub fn now() -> Self {
+        let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Unix has this clock");
+        Self(time.into())
+    }
+
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0 + duration)
+    }
+}
+
+impl Sub for Moment {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.as_nanos())
+    }
+}
+
+impl FromStr for Moment {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(|nanoseconds| Self(Duration::from_nanos(nanoseconds)))
+    }
+}

@@ -1,0 +1,115 @@
+//! The crew: the worker processes, as the supervisor sees them.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use crate::Result;
+use crate::clock::Moment;
+use crate::plan::WORKERS;
+use crate::report::Report;
+
+/// How long workers have to give back what they hold when they are told to end.
+const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
+
+pub struct Crew {
+    /// The first is worker 1.
+    children: Vec<Child>,
+    reports: mpsc::Receiver<Result<(usize, Report)>>,
+}
+
+/// The name under which `inspect` shows the permits of a worker.
+pub fn name(worker: usize) -> String {
+    format!("worker-{}", worker + 1)
+}
+
+pub fn worker_of(name: &str) -> Option<usize> {
+    (0..WORKERS).find(|worker| self::name(*worker) == name)
+}
+
+impl Crew {
+    /// Starts this program again as each of the workers.
+    pub fn start(prefix: &str) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let (sender, reports) = mpsc::channel(100);
+        let mut children = Vec::new();
+        for worker in 0..WORKERS {
+            let mut child = Command::new(&program)
+                .args(["worker", &name(worker), prefix])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                // Ctrl-C is for the supervisor alone, which then ends the workers in good order.
+                .process_group(0)
+                .kill_on_drop(true)
+                .spawn()?;
+            let output = child.stdout.take().expect("it was asked for");
+            tokio::spawn(pass_on_reports(worker, output, sender.clone()));
+            children.push(child);
+        }
+        Ok(Self { children, reports })
+    }
+
+    /// `None` when all workers have ended.
+    pub async fn next_report(&mut self) -> Option<Result<(usize, Report)>> {
+        self.reports.recv().await
+    }
+
+    pub fn process_id(&self, worker: usize) -> Option<u32> {
+        self.children[worker].id()
+    }
+
+    /// Sends SIGKILL, which no process can catch. Answers when the worker was dead.
+    pub async fn kill(&mut self, worker: usize) -> Result<Moment> {
+        self.children[worker].kill().await?;
+        Ok(Moment::now())
+    }
+
+    /// An error when a worker has failed that was not meant to.
+    pub fn check(&mut self, killed: Option<usize>) -> Result<()> {
+        for (worker, child) in self.children.iter_mut().enumerate() {
+            match child.try_wait()? {
+                Some(status) if !status.success() && Some(worker) != killed => {
+                    let name = name(worker);
+                    return Err(format!("{name} failed: {status}").into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the workers end, and waits until they have.
+    pub async fn stop(&mut self) {
+        for child in &mut self.children {
+            drop(child.stdin.take()); // They take that as the sign.
+        }
+        let all_ended = async {
+            for child in &mut self.children {
+                let _ = child.wait().await;
+            }
+        };
+        if tokio::time::timeout(TIME_TO_LEAVE, all_ended).await.is_err() {
+            for child in &mut self.children {
+                let _ = child.kill().await;
+            }
+        }
+    }
+}
+
+/// Ends, and with it the last of the senders, when the worker has ended.
+async fn pass_on_reports(
+    worker: usize,
+    output: ChildStdout,
+    reports: mpsc::Sender<Result<(usize, Report)>>,
+) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let report = line.parse().map(|report| (worker, report));
+        if reports.send(report).await.is_err() {
+            return; // The supervisor has stopped listening.
+        }
+    }
+}

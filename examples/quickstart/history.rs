@@ -1,0 +1,147 @@
+//! What happened in this run, put together from the reports of all workers.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::plan::{LIMIT, WORKERS};
+use crate::report::{Report, What};
+
+pub struct History {
+    pub began: Moment,
+    pub waits: Vec<Span>,
+    pub holds: Vec<Span>,
+    /// How often a page was begun. A page whose worker is killed is begun twice.
+    pub begun: u32,
+    /// How often a page was done that had been done before.
+    pub repeats: u32,
+    /// How often a page was put back because a permit was lost.
+    pub put_back: u32,
+    pub kill: Option<Kill>,
+    /// What each worker is doing ...
+    pages: [Option<Page>; WORKERS],
+    /// ... and how many pages it has done.
+    finished: [u32; WORKERS],
+}
+
+/// A worker waits or holds for this time. Without an end it still does.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub worker: usize,
+    pub begin: Moment,
+    pub end: Option<Moment>,
+    /// It held until its permit was lost.
+    pub is_lost: bool,
+}
+
+impl Span {
+    fn from(worker: usize, begin: Moment) -> Self {
+        Self { worker, begin, end: None, is_lost: false }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    pub number: u32,
+    pub begun: Moment,
+}
+
+/// The end of the worker that the supervisor killed.
+#[derive(Debug, Clone, Copy)]
+pub struct Kill {
+    pub worker: usize,
+    pub at: Moment,
+    pub page: u32,
+    /// How much of its lease Redis still counted afterwards.
+    pub lease_left: Duration,
+}
+
+/// A number of holders, and since when. It became that many through this worker.
+pub struct Step {
+    pub at: Moment,
+    pub worker: usize,
+    pub holders: u32,
+}
+
+impl History {
+    pub fn new() -> Self {
+        let (waits, holds, pages, finished) = Default::default();
+        let (begun, repeats, put_back, kill) = Default::default();
+        Self { began: Moment::now(), waits, holds, begun, repeats, put_back, kill, pages, finished }
+    }
+
+    pub fn note(&mut self, worker: usize, Report { at, what }: Report) {
+        match what {
+            What::Waits => self.waits.push(Span::from(worker, at)),
+            What::Holds => {
+                end_last(&mut self.waits, worker, at, false);
+                self.holds.push(Span::from(worker, at));
+            }
+            What::Leaves => end_last(&mut self.holds, worker, at, false),
+            What::Loses => end_last(&mut self.holds, worker, at, true),
+            What::Begins(number) => {
+                self.begun += 1;
+                self.pages[worker] = Some(Page { number, begun: at });
+                return;
+            }
+            What::Finishes(_) => self.finished[worker] += 1,
+            What::Repeats(_) => self.repeats += 1,
+            What::PutsBack(_) => self.put_back += 1,
+        }
+        self.pages[worker] = None;
+    }
+
+    pub fn page_of(&self, worker: usize) -> Option<Page> {
+        self.pages[worker]
+    }
+
+    pub fn finished_by(&self, worker: usize) -> u32 {
+        self.finished[worker]
+    }
+
+    pub fn is_dead(&self, worker: usize) -> bool {
+        self.kill.is_some_and(|kill| kill.worker == worker)
+    }
+
+    /// A worker that was killed could not say that it stops.
+    pub fn end_of(&self, span: &Span) -> Option<Moment> {
+        let death = self.kill.filter(|kill| kill.worker == span.worker).map(|kill| kill.at);
+        span.end.or(death)
+    }
+
+    /// When the last holder left.
+    pub fn ended(&self) -> Moment {
+        let ends = self.holds.iter().filter_map(|hold| self.end_of(hold));
+        ends.max().unwrap_or(self.began)
+    }
+
+    /// All holds merged: how many held at once, from each change to the next.
+    pub fn steps(&self) -> Vec<Step> {
+        let begins = self.holds.iter().map(|hold| (hold.begin, true, hold.worker));
+        let ends =
+            self.holds.iter().filter_map(|hold| Some((self.end_of(hold)?, false, hold.worker)));
+        let mut changes: Vec<_> = begins.chain(ends).collect();
+        changes.sort_by_key(|(at, ..)| *at);
+
+        let mut holders = 0;
+        let step = |(at, is_begin, worker)| {
+            holders = if is_begin { holders + 1 } else { holders - 1 };
+            Step { at, worker, holders }
+        };
+        changes.into_iter().map(step).collect()
+    }
+
+    /// When, and to whom, the place of the killed worker came back: from then on as many hold as
+    /// before the kill, without the dead one.
+    pub fn place_came_back(&self) -> Option<Step> {
+        let kill = self.kill?;
+        self.steps().into_iter().find(|step| step.at > kill.at && step.holders >= LIMIT)
+    }
+}
+
+/// The first end counts: who has lost a permit leaves later, and does not work until then.
+fn end_last(spans: &mut [Span], worker: usize, at: Moment, is_lost: bool) {
+    if let Some(span) = spans.iter_mut().rev().find(|span| span.worker == worker) {
+        span.end.get_or_insert(at);
+        span.is_lost |= is_lost;
+    }
+}

@@ -1,0 +1,68 @@
+//! What the workers tell the supervisor, as lines of text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::clock::Moment;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    pub at: Moment,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum What {
+    /// It is about to ask for a permit.
+    Waits,
+    /// It has a permit.
+    Holds,
+    /// It has taken this page.
+    Begins(u32),
+    /// It has done this page.
+    Finishes(u32),
+    /// It has done this page, but somebody else had done it before.
+    Repeats(u32),
+    /// Its permit is lost, and it has stopped working.
+    Loses,
+    /// It has put back this page, which it could not finish.
+    PutsBack(u32),
+    /// It is about to release its permit.
+    Leaves,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, what } = self;
+        match what {
+            What::Waits => write!(f, "{at} waits"),
+            What::Holds => write!(f, "{at} holds"),
+            What::Begins(page) => write!(f, "{at} begins {page}"),
+            What::Finishes(page) => write!(f, "{at} finishes {page}"),
+            What::Repeats(page) => write!(f, "{at} repeats {page}"),
+            What::Loses => write!(f, "{at} loses"),
+            What::PutsBack(page) => write!(f, "{at} puts-back {page}"),
+            What::Leaves => write!(f, "{at} leaves"),
+        }
+    }
+}
+
+impl FromStr for Report {
+    type Err = crate::Error;
+
+    fn from_str(line: &str) -> crate::Result<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (at, what) = match words[..] {
+            [at, "waits"] => (at, What::Waits),
+            [at, "holds"] => (at, What::Holds),
+            [at, "begins", page] => (at, What::Begins(page.parse()?)),
+            [at, "finishes", page] => (at, What::Finishes(page.parse()?)),
+            [at, "repeats", page] => (at, What::Repeats(page.parse()?)),
+            [at, "loses"] => (at, What::Loses),
+            [at, "puts-back", page] => (at, What::PutsBack(page.parse()?)),
+            [at, "leaves"] => (at, What::Leaves),
+            _ => return Err(format!("a worker said {line:?}, which is no report").into()),
+        };
+        Ok(Self { at: at.parse()?, what })
+    }
+}

@@ -1,0 +1,88 @@
+//! Standard output: a terminal, where a picture is drawn again and again in the same place, or a
+//! file, where a line is added now and then.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often a file gets a line.
+const PAUSE: Duration = Duration::from_millis(500);
+
+const UP_AND_CLEAR: &str = "\x1b[1A\x1b[2K";
+/// Lines that are too long for the terminal are cut: wrapped ones could not be drawn over.
+const CUT: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
+
+pub struct Screen {
+    pub paint: Paint,
+    is_terminal: bool,
+    /// Lines of the picture that are to be drawn over.
+    drawn: usize,
+    last_line: Option<Instant>,
+}
+
+impl Screen {
+    pub fn new() -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+        let is_terminal = io::stdout().is_terminal() && !is_dumb;
+        let no_colours = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
+        let paint = Paint { is_on: is_terminal && !no_colours };
+        Self { paint, is_terminal, drawn: 0, last_line: None }
+    }
+
+    /// Shows how things are: as a picture, or as one line.
+    pub fn show(
+        &mut self,
+        picture: impl FnOnce() -> Vec<String>,
+        line: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        if self.is_terminal {
+            let picture = picture();
+            let over = UP_AND_CLEAR.repeat(self.drawn);
+            self.drawn = picture.len();
+            // In one piece, so that it does not flicker.
+            return write(&format!("{over}{CUT}{}\n{WRAP}", picture.join("\n")));
+        }
+        if self.last_line.is_some_and(|last| last.elapsed() < PAUSE) {
+            return Ok(());
+        }
+        self.last_line = Some(Instant::now());
+        write(&format!("{}\n", line()))
+    }
+
+    /// Prints something that stays. The next picture comes below.
+    pub fn say(&mut self, text: &str) -> io::Result<()> {
+        let over = UP_AND_CLEAR.repeat(self.drawn);
+        self.drawn = 0;
+        write(&format!("{over}{text}\n"))
+    }
+}
+
+/// Not `print!`, which panics when the reader of a pipe has gone.
+fn write(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    pub fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    pub fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    pub fn faint(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn paint(self, colour: &str, text: &str) -> String {
+        if self.is_on { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}

@@ -1,0 +1,107 @@
+//! A worker: one of the processes that share the semaphore.
+
+use std::io::Write;
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore};
+use tokio::sync::oneshot;
+
+use crate::Result;
+use crate::clock::Moment;
+use crate::job::{Job, Progress};
+use crate::plan;
+use crate::report::{Report, What};
+
+pub async fn run(url: &str, name: &str, prefix: &str) -> Result<()> {
+    let semaphores = plan::connect(url, prefix, name).await?;
+    let semaphore = plan::database_connections(&semaphores)?;
+    let job = Job::open(url, prefix).await?;
+
+    let outcome = tokio::select! {
+        outcome = work_off_pages(&semaphore, &job, name) => outcome,
+        // Drops whatever goes on: a wait leaves the queue, a permit is given back.
+        () = supervisor_gone() => Ok(()),
+    };
+    // What was dropped is given back in the background; this waits until Redis has it.
+    semaphores.shutdown().await;
+    outcome
+}
+
+async fn work_off_pages(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()> {
+    loop {
+        match job.progress().await? {
+            Progress { done: plan::PAGES, .. } => return Ok(()),
+            // The last pages are being worked on. One may come back, if its worker dies.
+            Progress { waiting: 0, .. } => tokio::time::sleep(Duration::from_millis(50)).await,
+            _ => work_off_one(semaphore, job, name).await?,
+        }
+    }
+}
+
+async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()> {
+    tell(What::Waits)?;
+    let permit = semaphore.acquire().await?;
+    tell(What::Holds)?;
+
+    // Should this fail, the permit is dropped, which gives it back as well.
+    do_next_page(&permit, job, name).await?;
+
+    // Told before the release: the next holder may start before its answer is here.
+    tell(What::Leaves)?;
+    // Dropping the permit would do, but this way Redis has it back when the next wait begins, and
+    // we hear whether it was still ours.
+    if !permit.release().await? {
+        tell(What::Loses)?;
+    }
+    Ok(())
+}
+
+async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
+    let Some(page) = job.take_page(name).await? else {
+        return Ok(()); // Others took the last ones while this worker waited.
+    };
+    tell(What::Begins(page))?;
+
+    // Without a permit there must be no work, as somebody else may have the place. So the work
+    // stops as soon as the permit is lost, which happens when Redis is away for too long.
+    let finished = tokio::select! {
+        finished = do_page(page, permit, job, name) => Some(finished?),
+        () = permit.lost() => None,
+    };
+    match finished {
+        Some(true) => tell(What::Finishes(page)),
+        Some(false) => tell(What::Repeats(page)),
+        None => {
+            tell(What::Loses)?;
+            match job.put_page_back(name).await? {
+                Some(page) => tell(What::PutsBack(page)),
+                // It is noted as done after all, only the answer came too late.
+                None => tell(What::Finishes(page)),
+            }
+        }
+    }
+}
+
+/// Answers whether this was the first time that the page was done.
+async fn do_page(page: u32, permit: &Permit, job: &Job, name: &str) -> Result<bool> {
+    tokio::time::sleep(plan::time_for(page)).await; // Here you would use the database.
+    job.finish_page(page, name, permit.fencing_token()).await
+}
+
+/// Reports go to the supervisor through standard output, one a line. When it is gone, this fails.
+fn tell(what: What) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", Report { at: Moment::now(), what })?)
+}
+
+/// The supervisor never writes to a worker's standard input: it ends when the supervisor closes it,
+/// or has died. So no worker ever outlives its supervisor.
+async fn supervisor_gone() {
+    let (gone, is_gone) = oneshot::channel::<()>();
+    // A thread of our own, as a read from standard input cannot be cancelled, and tokio would wait
+    // for its end.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        drop(gone);
+    });
+    let _ = is_gone.await;
+}
