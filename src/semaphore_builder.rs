@@ -56,7 +56,7 @@ impl SemaphoreBuilder {
         }
     }
 
-    /// The weight that may be held at once: at least 1. Each process declares it when it first uses
+    /// The weight that may be held at once: at least 1. Each process declares it when it first acquires
     /// the semaphore; where processes differ, the newest declaration is in force, and a warning is
     /// logged.
     ///

@@ -228,3 +228,27 @@ async fn a_late_message_does_not_lengthen_the_lease() {
     assert_eq!(observer.look().await.holders[0].id, permit.id());
     assert!(permit.release().await.unwrap());
 }
+
+/// A semaphore that is empty now and then is renewed no more often than one that is never empty.
+#[tokio::test]
+async fn many_short_holds_leave_one_renewal() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let lease = Duration::from_millis(300);
+    let semaphore = semaphores.semaphore("short").limit(1).lease(lease).build().unwrap();
+    for _ in 0..10 {
+        let permit = semaphore.acquire().await.unwrap();
+        assert!(permit.release().await.unwrap());
+        let started = Instant::now();
+        let elapsed = async || started.elapsed();
+        eventually("idle for an interval", elapsed, |elapsed| *elapsed > lease / 2).await;
+    }
+    let permit = semaphore.acquire().await.unwrap();
+    redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
+    let started = Instant::now();
+    let elapsed = async || started.elapsed();
+    eventually("ten intervals have passed", elapsed, |elapsed| *elapsed > lease / 3 * 10).await;
+    let calls = calls(&server, "evalsha");
+    assert!((5..=15).contains(&calls), "{calls} calls in ten intervals");
+    assert!(permit.release().await.unwrap());
+}
