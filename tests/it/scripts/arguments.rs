@@ -69,6 +69,11 @@ fn calls() -> Vec<Call> {
             repeated: 2,
         },
         Call { script: "wake", arguments: vec![], repeated: 0 },
+        Call {
+            script: "probe",
+            arguments: vec![Argument("client", "client", Word), Argument("wake", "poll", Choice)],
+            repeated: 0,
+        },
         limit("declare", vec![number()]),
         limit("initial", vec![number()]),
         limit("set", vec![number()]),

@@ -1,6 +1,8 @@
 //! The errors that are not about one argument's text. None of them changes anything.
 
-use super::{Granted, Listener, Outcome, Timed, fresh, in_use, script_names, sound};
+use super::{
+    Granted, Listener, Outcome, Timed, fresh, in_use, script_names, semaphore_scripts, sound,
+};
 
 #[test]
 fn exactly_four_keys_are_needed() {
@@ -20,7 +22,7 @@ fn exactly_four_keys_are_needed() {
 #[test]
 fn a_key_of_another_type_is_named() {
     let types = ["SET KEY text", "RPUSH KEY item", "SADD KEY item", "ZADD KEY 1 a", "HSET KEY a b"];
-    for script in script_names() {
+    for script in semaphore_scripts() {
         for (key, wanted) in
             [("permits", "ZADD"), ("queue", "ZADD"), ("waiting", "HSET"), ("state", "HSET")]
         {
@@ -45,7 +47,7 @@ fn what_another_version_of_the_protocol_wrote_is_left_alone() {
         let mut semaphore = in_use();
         let state = semaphore.key("state");
         semaphore.command::<()>(&format!("HSET {state} version {version}"));
-        for script in script_names() {
+        for script in semaphore_scripts() {
             let refusal = semaphore.refuses(script, &sound(script).join(" "));
             assert_eq!(refusal.code, "SEM_VERSION", "{script}");
             let says = format!("version {version}, these scripts speak version 1");

@@ -11,6 +11,7 @@ mod inspect;
 mod limit;
 mod loss;
 mod order;
+mod probe;
 mod repeat;
 mod replies;
 mod source;
@@ -34,6 +35,11 @@ fn script_names() -> Vec<&'static str> {
     ScriptRegistry::embedded().scripts().map(|script| script.name()).collect()
 }
 
+/// Those that are called on semaphores: `probe` is for keys that nobody has.
+fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
+    script_names().into_iter().filter(|name| *name != "probe")
+}
+
 /// A semaphore that nobody has used, on the server that all tests share.
 fn fresh() -> Scripts {
     Scripts::new(connect(&shared_url()), &unique_name())
@@ -54,12 +60,13 @@ fn fill(semaphore: &mut Scripts) {
     semaphore.ok("acquire", &format!("{head} {holders} {waiters}"));
 }
 
-/// Arguments with which every script succeeds on `in_use`.
+/// Arguments with which every script succeeds.
 fn sound(script: &str) -> Vec<String> {
     words(match script {
         "acquire" => "declared 5 client poll 10000 new 1 60000 wait",
         "inspect" => "0 10 0 10",
         "limit" => "set 7",
+        "probe" => "client poll",
         "refresh" => "heavy 60000",
         "release" => "return heavy",
         "wake" => "",
@@ -349,6 +356,12 @@ impl Commands {
         let own = ["evalsha", "script|load", "config|resetstat", "info", "config", "script"];
         self.0.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(_, n)| n).sum()
     }
+}
+
+/// Redis has them from version 7 on.
+fn has_sharded_channels(scripts: &mut Scripts) -> bool {
+    let info: Vec<Value> = scripts.command("COMMAND INFO spublish");
+    info.iter().any(|command| *command != Value::Nil)
 }
 
 /// A client that listens for its wake-ups.

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::Value;
-
-use super::{Listener, Timed};
+use super::{Listener, Timed, has_sharded_channels};
 use crate::support::server::Server;
 
 /// One holder, "a". Waiters queue with `queue`.
@@ -207,11 +205,6 @@ fn the_address_may_change_while_waiting() {
     semaphore.ok("release", "return a");
     assert_eq!(new.message(), message(&mut semaphore, "b"));
     old.expect_silence(&mut semaphore);
-}
-
-fn has_sharded_channels(semaphore: &mut Timed) -> bool {
-    let info: Vec<Value> = semaphore.command("COMMAND INFO spublish");
-    info.iter().any(|command| *command != Value::Nil)
 }
 
 #[test]
