@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -121,6 +122,7 @@ fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Opti
         .args(options)
         .current_dir(folder)
         .stdout(Stdio::null())
+        .stderr(File::create(folder.join("stderr")).unwrap())
         .spawn()
         .unwrap();
     let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
