@@ -162,3 +162,32 @@ fn a_queued_request_that_became_too_heavy_is_refused_when_it_asks_again() {
     semaphore.ok("release", "return a");
     let Granted { .. } = semaphore.acquire_one(4, "light 1 600000 wait") else { panic!() };
 }
+
+/// A server out of memory refuses what would need more of it, before anything is written. What is
+/// given back is accepted and handed off.
+#[test]
+fn a_call_that_fails_for_want_of_memory_changes_nothing() {
+    let mut semaphore = Timed::start();
+    let mut listener = semaphore.listen("channel");
+    semaphore.acquire(3, "a 2 60000 try b 1 5000 try");
+    semaphore.acquire_for(3, "channel publish 600000", "c 2 60000 wait d 1 60000 wait");
+    semaphore.command::<()>("CONFIG SET maxmemory 1");
+    for (script, arguments) in [
+        ("acquire", "declared 3 client poll 600000 new 1 60000 wait"),
+        ("acquire", "declared 3 client poll 600000 c 2 60000 wait"),
+        ("refresh", "a 60000 b 60000"),
+        ("limit", "declare 2"),
+        ("limit", "set 2"),
+        ("limit", "add 0 more"),
+    ] {
+        assert_eq!(semaphore.refuses(script, arguments).code, "OOM", "{script} {arguments}");
+    }
+    listener.expect_silence(&mut semaphore);
+    assert_eq!(semaphore.ok("release", "return a")[2..], [1]);
+    assert!(listener.message().starts_with("timed\nc "));
+    semaphore.pass(5000);
+    semaphore.ok("wake", "");
+    assert!(listener.message().starts_with("timed\nd "));
+    assert_eq!(semaphore.inspect().holder_ids(), ["c", "d"].into());
+    semaphore.assert_weights_agree();
+}

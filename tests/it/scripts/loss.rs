@@ -174,6 +174,18 @@ fn a_lost_state_takes_the_weights_and_the_limit_along() {
     semaphore.assert_weights_agree();
 }
 
+/// A limit of 0 set at run time would pause the semaphore for good.
+#[test]
+fn consume_sets_no_limit_where_none_is_known() {
+    let (mut semaphore, ..) = full();
+    semaphore.lose("state");
+    assert_eq!(semaphore.ok("release", "consume heavy light")[2..], [1, 1]);
+    assert_eq!(semaphore.inspect().limit, -1);
+    semaphore.acquire(5, "first 2 60000 wait second 1 60000 wait");
+    let inspection = semaphore.inspect();
+    assert_eq!(inspection.holder_ids(), ["first", "pair", "second"].into());
+}
+
 /// No holder may lose its place because the state was lost: nobody knows how long the leases are,
 /// but the keys still say when they end.
 #[test]

@@ -1,5 +1,7 @@
 //! Every reply that the head comments name, to the last number: the clock stands still.
 
+use redis::Value;
+
 use super::{Granted, Outcome, Queued, START_US, Timed, outcomes};
 
 const SECOND: i64 = 1000;
@@ -126,4 +128,33 @@ fn wake_tells_the_next_end_and_the_length_of_the_queue() {
     assert_eq!(semaphore.ok("wake", ""), [now + 14 * SECOND, -1, 0]);
     semaphore.pass(5 * SECOND);
     assert_eq!(semaphore.ok("wake", ""), [now + 19 * SECOND, -1, 0]);
+}
+
+/// Any bytes but blanks and control characters: they come back as they were given, everywhere.
+#[test]
+fn an_id_of_any_bytes_comes_back_as_it_was_given() {
+    let mut semaphore = Timed::start();
+    let mut listener = semaphore.listen("channel");
+    let mut id = b"%s%d{}'\"\\[^-\xff\xfe\x80".to_vec();
+    id.resize(256, 0xc3);
+    let keys = semaphore.keys.clone();
+    let head =
+        ["declared", "2", "channel", "publish", "60000"].map(|word| word.as_bytes().to_vec());
+    let holder = ["a", "2", "5000", "try"].map(|word| word.as_bytes().to_vec());
+    let waiter = [id.clone(), b"2".into(), b"5000".into(), b"wait".into()];
+    let arguments = [&head[..], &holder, &waiter].concat();
+    semaphore.call_with("acquire", &keys, &arguments).unwrap();
+    semaphore.ok("release", "return a");
+
+    let (_, _, message): (String, String, Vec<u8>) = listener.receive();
+    let end = semaphore.now() + 5 * SECOND;
+    let numbers = format!(" {} {end}", START_US + 2);
+    assert_eq!(message, [b"timed\n", id.as_slice(), numbers.as_bytes()].concat());
+    let Value::Array(reply) = semaphore.call("inspect", "0 1 0 0").unwrap() else { panic!() };
+    let (weight, left) = (Value::Int(2), Value::Int(5 * SECOND));
+    assert_eq!(reply[8], Value::Array(vec![Value::BulkString(id.clone()), weight, left]));
+    let arguments = [b"return".to_vec(), id];
+    let reply = semaphore.call_with("release", &keys, &arguments).unwrap();
+    assert_eq!(redis::from_redis_value::<Vec<i64>>(reply).unwrap()[2..], [1]);
+    semaphore.assert_weights_agree();
 }
