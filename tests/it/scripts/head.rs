@@ -19,6 +19,15 @@ struct Section {
     parts: Vec<(String, String)>,
 }
 
+/// A way to call a script.
+struct Call<'a> {
+    /// Names of the arguments, and what is said of each.
+    shape: Vec<(&'a str, &'a str)>,
+    values: Vec<String>,
+    /// How many of the last arguments are a request, that may be repeated.
+    repeated: usize,
+}
+
 #[derive(Debug)]
 struct Head {
     script: String,
@@ -90,17 +99,17 @@ impl Head {
 
     /// The ways to call the script: more than one where the first argument is an action, which
     /// says what follows it.
-    fn calls(&self) -> Vec<(Vec<(&str, &str)>, Vec<String>, usize)> {
+    fn calls(&self) -> Vec<Call<'_>> {
         let (shape, repeated) = self.shape();
         let values = || shape.iter().map(|(name, _)| value_of(name).to_owned());
         if self.script != "limit" {
-            return vec![(shape.clone(), values().collect(), repeated)];
+            return vec![Call { values: values().collect(), shape, repeated }];
         }
         let actions = actions(shape[0].1);
         let call = |(action, count): (&str, usize)| {
             let mut values: Vec<_> = values().take(count).collect();
             values[0] = action.to_owned();
-            (shape[..count].to_vec(), values, 0)
+            Call { shape: shape[..count].to_vec(), values, repeated: 0 }
         };
         actions.into_iter().map(call).collect()
     }
@@ -198,7 +207,7 @@ fn all_scripts_name_the_same_four_keys() {
 #[test]
 fn scripts_take_as_many_arguments_as_their_heads_say() {
     for head in heads() {
-        for (_, values, repeated) in head.calls() {
+        for Call { values, repeated, .. } in head.calls() {
             run(&mut fresh(), &head.script, &values);
             let mut semaphore = in_use();
             let mut more = values.clone();
@@ -220,7 +229,7 @@ fn scripts_take_as_many_arguments_as_their_heads_say() {
 fn scripts_name_their_arguments_as_their_heads_do() {
     for head in heads() {
         let mut semaphore = in_use();
-        for (shape, values, _) in head.calls() {
+        for Call { shape, values, .. } in head.calls() {
             for (index, (name, _)) in shape.iter().enumerate() {
                 let mut values = values.clone();
                 values[index] = " ".to_owned();
@@ -245,7 +254,7 @@ fn range(text: &str) -> Option<(u64, u64)> {
 fn arguments_may_be_all_that_their_heads_say() {
     let (mut ranges, mut choices) = (0, 0);
     for head in heads() {
-        for (shape, values, _) in head.calls() {
+        for Call { shape, values, .. } in head.calls() {
             for (index, (name, text)) in shape.iter().enumerate() {
                 let with = |value: String| {
                     let mut values = values.clone();
