@@ -9,6 +9,7 @@ mod expiry;
 mod head;
 mod inspect;
 mod limit;
+mod listener;
 mod loss;
 mod order;
 mod probe;
@@ -20,10 +21,11 @@ mod wakeups;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, RedisError, ToRedisArgs, Value};
+use redis::{FromRedisValue, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
+
+use listener::Listener;
 
 use crate::support::scripts::{Scripts, words};
 use crate::support::server::{Server, connect, shared_url, unique_name};
@@ -362,41 +364,4 @@ impl Commands {
 fn has_sharded_channels(scripts: &mut Scripts) -> bool {
     let info: Vec<Value> = scripts.command("COMMAND INFO spublish");
     info.iter().any(|command| *command != Value::Nil)
-}
-
-/// A client that listens for its wake-ups.
-struct Listener {
-    connection: Connection,
-    channel: String,
-    publish: &'static str,
-}
-
-impl Listener {
-    fn subscribe(mut connection: Connection, command: &str, channel: &str) -> Self {
-        connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let packed = redis::cmd(command).arg(channel).get_packed_command();
-        connection.send_packed_command(&packed).unwrap();
-        let publish = if command == "SSUBSCRIBE" { "SPUBLISH" } else { "PUBLISH" };
-        let mut listener = Self { connection, channel: channel.to_owned(), publish };
-        let (_, confirmed, _): (String, String, i64) = listener.receive();
-        assert_eq!(confirmed, channel);
-        listener
-    }
-
-    fn receive<T: FromRedisValue>(&mut self) -> T {
-        redis::from_redis_value(self.connection.recv_response().unwrap()).unwrap()
-    }
-
-    fn message(&mut self) -> String {
-        let (_, channel, text): (String, String, String) = self.receive();
-        assert_eq!(channel, self.channel);
-        text
-    }
-
-    /// Messages come in order: when the next one is ours, there was none before it.
-    fn expect_silence(&mut self, scripts: &mut Scripts) {
-        let (publish, channel) = (self.publish, self.channel.clone());
-        scripts.command::<i64>(&format!("{publish} {channel} end-of-test"));
-        assert_eq!(self.message(), "end-of-test");
-    }
 }
