@@ -9,4 +9,5 @@ mod model;
 mod permits;
 mod processes;
 mod registry;
+mod scripts;
 mod support;

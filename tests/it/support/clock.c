@@ -2,9 +2,12 @@
  * named by TEST_CLOCK, in microseconds: an offset, and the time to stand still at (0: run on). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
@@ -28,6 +31,18 @@ static int64_t moved(int64_t us) {
     return file[1] ? file[1] : us + file[0];
 }
 
+/* Valkey looks at the wall clock once in a millisecond, and in between reckons with the monotonic
+ * one. So that leaps ahead where the wall clock is moved: then every look is a new one. */
+static int64_t leapt_us(void) {
+    static int64_t leapt, seen;
+    volatile int64_t *file = clock_file();
+    if (file[1] || file[0] != seen) {
+        seen = file[0];
+        __atomic_add_fetch(&leapt, 2000, __ATOMIC_RELAXED);
+    }
+    return __atomic_load_n(&leapt, __ATOMIC_RELAXED);
+}
+
 int clock_gettime(clockid_t id, struct timespec *ts) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
@@ -37,7 +52,30 @@ int clock_gettime(clockid_t id, struct timespec *ts) {
         ts->tv_sec = us / 1000000;
         ts->tv_nsec = us % 1000000 * 1000;
     }
+    if (result == 0 && id == CLOCK_MONOTONIC) {
+        int64_t ns = ts->tv_nsec + leapt_us() * 1000;
+        ts->tv_sec += ns / 1000000000;
+        ts->tv_nsec = ns % 1000000000;
+    }
     return result;
+}
+
+/* The processor's ticks cannot be moved: a server that cannot tell how fast they are goes without. */
+static FILE *open_unless_cpuinfo(const char *name, const char *path, const char *mode) {
+    if (strcmp(path, "/proc/cpuinfo") == 0) {
+        errno = ENOENT;
+        return NULL;
+    }
+    FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, name);
+    return real(path, mode);
+}
+
+FILE *fopen(const char *restrict path, const char *restrict mode) {
+    return open_unless_cpuinfo("fopen", path, mode);
+}
+
+FILE *fopen64(const char *restrict path, const char *restrict mode) {
+    return open_unless_cpuinfo("fopen64", path, mode);
 }
 
 int gettimeofday(struct timeval *restrict tv, void *restrict tz) {

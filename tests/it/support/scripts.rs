@@ -1,6 +1,6 @@
 //! Calls the scripts as a client in any language would: by name, keys and arguments.
 
-use redis::{Connection, RedisError, Value};
+use redis::{Connection, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
 pub const KEYS: [&str; 4] = ["permits", "queue", "waiting", "state"];
@@ -29,11 +29,11 @@ impl Scripts {
         Self { connection, keys: keys_of(name) }
     }
 
-    pub fn call_with(
+    pub fn call_with<A: ToRedisArgs>(
         &mut self,
         script: &str,
         keys: &[String],
-        arguments: &[String],
+        arguments: &[A],
     ) -> Result<Value, RedisError> {
         let script = ScriptRegistry::embedded().script(script).unwrap();
         let mut by_sha1 = redis::cmd("EVALSHA");

@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -121,9 +122,12 @@ fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Opti
         .args(options)
         .current_dir(folder)
         .stdout(Stdio::null())
+        .stderr(File::create(folder.join("stderr")).unwrap())
         .spawn()
         .unwrap();
-    let client = Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    // Over its socket: at the port another test's server could answer that was faster than ours.
+    let socket = folder.join("socket");
+    let client = Client::open(format!("redis+unix://{}", socket.display())).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         if child.try_wait().unwrap().is_some() {

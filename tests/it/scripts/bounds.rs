@@ -1,0 +1,279 @@
+//! Work is bounded: thousands of ended leases or dead waiters neither fail a call nor make it long.
+//! Work is counted in commands and in members, not in time.
+
+use super::{Commands, Granted, Timed};
+
+const MANY: usize = 12_000;
+/// What one call may run, whatever there is to clear away: a few commands for each chunk.
+const MOST_COMMANDS: i64 = 120;
+/// Ended leases that one call may clear away: its bound, and a chunk that `limit` "add" looks at.
+const MOST_PURGED: i64 = 3000;
+/// Waiters that one call may look at: its bound, and the rest of a chunk.
+const MOST_LOOKED_AT: i64 = 1100;
+
+/// The requests of a call: `request` with a number for each %.
+fn many(count: usize, request: &str) -> String {
+    let with = |number: usize| request.replace('%', &number.to_string());
+    (0..count).map(with).collect::<Vec<_>>().join(" ")
+}
+
+/// Does the same with numbers that go on from call to call.
+fn in_calls_of_1000(request: &str, mut call: impl FnMut(&str)) {
+    for thousand in 0..MANY / 1000 {
+        call(&many(1000, &request.replace('%', &format!("{thousand}-%"))));
+    }
+}
+
+/// 12,000 permits, each of `weight`, whose leases have ended.
+fn all_ended(weight: i64) -> Timed {
+    let mut semaphore = Timed::start();
+    let limit = MANY as i64 * weight;
+    in_calls_of_1000(&format!("id% {weight} 1000 try"), |requests| {
+        let outcomes = semaphore.acquire(limit, requests);
+        assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
+    });
+    semaphore.pass(1000);
+    semaphore
+}
+
+fn members(semaphore: &mut Timed, key: &str) -> i64 {
+    let name = semaphore.key(key);
+    let command = if key == "waiting" { "HLEN" } else { "ZCARD" };
+    semaphore.command(&format!("{command} {name}"))
+}
+
+/// A call that must keep to the bounds. Answers its reply.
+fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> Vec<i64> {
+    let before = (members(semaphore, "permits"), members(semaphore, "queue"));
+    let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok(script, arguments));
+    let after = (members(semaphore, "permits"), members(semaphore, "queue"));
+    assert!(commands.in_scripts() <= MOST_COMMANDS, "{script}: {commands:?}");
+    assert_purges(&commands, script);
+    assert!(before.0 - after.0 <= MOST_PURGED, "{script}: {before:?} to {after:?}");
+    assert!(before.1 - after.1 <= MOST_LOOKED_AT, "{script}: {before:?} to {after:?}");
+    reply
+}
+
+/// Ended leases go in chunks of a thousand: a few for each call.
+fn assert_purges(commands: &Commands, script: &str) {
+    assert!(commands.count("zrangebyscore") <= 4, "{script}: {commands:?}");
+}
+
+/// Calls `wake` as long as the replies ask for it at once. Answers how often that was.
+fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize {
+    let mut calls = 0;
+    while wake_in == 0 {
+        wake_in = bounded(semaphore, "wake", "")[1];
+        calls += 1;
+        assert!(calls <= MANY, "it never ends");
+    }
+    calls
+}
+
+#[test]
+fn twelve_thousand_ended_leases_make_room_in_every_call() {
+    for weight in [1, 3] {
+        for (script, arguments) in [
+            ("acquire", "declared 1 client poll 600000 new 1 60000 try"),
+            ("acquire", "declared 1 client poll 600000 id0-0 1 60000 wait"),
+            ("refresh", "id0-0 60000"),
+            ("release", "consume id0-0"),
+            ("limit", "add 1 more"),
+            ("limit", "declare 5"),
+            ("wake", ""),
+        ] {
+            let mut semaphore = all_ended(weight);
+            let reply = bounded(&mut semaphore, script, arguments);
+            if script == "acquire" {
+                assert_eq!(reply[2], 1, "{arguments}: there was room behind ended leases");
+            }
+        }
+    }
+}
+
+#[test]
+fn ended_leases_are_cleared_away_in_few_calls_when_the_limit_is_lowered() {
+    for weight in [1, 3] {
+        let mut semaphore = all_ended(weight);
+        bounded(&mut semaphore, "limit", "declare 5");
+        let head = "declared 5 client poll 600000";
+        let reply = bounded(&mut semaphore, "acquire", &format!("{head} new 5 60000 wait"));
+        assert_eq!((reply[1], reply[2]), (0, 2), "queued, and `wake` is asked for at once");
+        let calls = wake_while_asked(&mut semaphore, reply[1]);
+        assert!((1..10).contains(&calls), "{calls}");
+        let inspection = semaphore.inspect();
+        assert_eq!((inspection.held, inspection.members, inspection.queued), (5, 1, 0));
+        semaphore.assert_weights_agree();
+        semaphore.ok("release", "return new");
+        let outcomes = semaphore.acquire(5, &many(6, "free% 1 60000 try"));
+        let granted = outcomes.iter().filter(|outcome| outcome.is_granted()).count();
+        assert_eq!(granted, 5);
+    }
+}
+
+#[test]
+fn a_try_gets_in_when_repeated_while_ended_leases_are_cleared_away() {
+    let mut semaphore = all_ended(1);
+    bounded(&mut semaphore, "limit", "declare 5");
+    let mut calls = 0;
+    loop {
+        let arguments = format!("declared 5 client poll 600000 try{calls} 1 60000 try");
+        let reply = bounded(&mut semaphore, "acquire", &arguments);
+        calls += 1;
+        if reply[2] == 1 {
+            break;
+        }
+        assert_eq!(reply[1], 0, "refused although there is room: it must say so");
+        assert!(calls < 10);
+    }
+    assert_eq!(semaphore.inspect().held, 1);
+}
+
+#[test]
+fn a_thousand_requests_find_room_behind_ended_leases() {
+    let mut semaphore = all_ended(2);
+    let outcomes = semaphore.acquire(MANY as i64 * 2, &many(1000, "new% 2 60000 try"));
+    assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
+    semaphore.assert_weights_agree();
+    // The same ids as those whose leases have ended, with other weights.
+    let outcomes = semaphore.acquire(MANY as i64 * 2, &many(1000, "id0-% 3 60000 try"));
+    assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
+    semaphore.assert_weights_agree();
+}
+
+/// One holds, 12,000 wait for `dead`, then "live" waits.
+fn long_queue(dead: &str, dead_client: impl Fn(usize) -> String) -> Timed {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    let mut calls = 0;
+    in_calls_of_1000(dead, |requests| {
+        let outcomes = semaphore.acquire_for(1, &dead_client(calls), requests);
+        assert_eq!(outcomes[0].position(), calls as i64 * 1000 + 1);
+        calls += 1;
+    });
+    let last = semaphore.acquire_for(1, "live publish 600000", "live 1 60000 wait")[0];
+    assert_eq!(last.position(), MANY as i64 + 1);
+    semaphore
+}
+
+fn reach_the_live_one(mut semaphore: Timed) {
+    let mut listener = semaphore.listen("live");
+    let reply = bounded(&mut semaphore, "release", "return holder");
+    assert_eq!(reply[1], 0, "it stopped at its bound");
+    assert!(members(&mut semaphore, "queue") > 1);
+    wake_while_asked(&mut semaphore, reply[1]);
+    assert!(listener.message().starts_with("timed\nlive "));
+    assert_eq!((members(&mut semaphore, "queue"), members(&mut semaphore, "waiting")), (0, 0));
+    assert_eq!(semaphore.inspect().holder_ids(), ["live"].into());
+}
+
+#[test]
+fn twelve_thousand_waiters_that_were_not_heard_of_are_passed_over() {
+    let mut semaphore = long_queue("id% 1 60000 wait", |_| "client poll 1000".to_owned());
+    semaphore.pass(1001);
+    reach_the_live_one(semaphore);
+}
+
+#[test]
+fn twelve_thousand_waiters_that_nobody_listens_for_are_passed_over() {
+    let client = |number| format!("dead{number} publish 600000");
+    reach_the_live_one(long_queue("id% 1 60000 wait", client));
+}
+
+#[test]
+fn twelve_thousand_waiters_whose_records_were_lost_are_passed_over() {
+    let mut semaphore = long_queue("id% 1 60000 wait", |_| "client poll 600000".to_owned());
+    semaphore.lose("waiting");
+    semaphore.acquire_for(1, "live publish 600000", "live 1 60000 wait");
+    reach_the_live_one(semaphore);
+}
+
+/// Each of the dead has a client of its own, so that each must be tried.
+#[test]
+fn a_call_tries_no_more_clients_than_it_may_look_at() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    for number in 0..1500 {
+        let client = format!("dead{number} publish 600000");
+        semaphore.acquire_for(1, &client, &format!("id{number} 1 60000 wait"));
+    }
+    let (reply, commands) =
+        semaphore.commands_of(|semaphore| semaphore.ok("release", "return holder"));
+    assert!(commands.count("publish") <= MOST_LOOKED_AT, "{commands:?}");
+    assert!(commands.in_scripts() <= MOST_LOOKED_AT + MOST_COMMANDS, "{commands:?}");
+    assert_eq!(reply[1], 0);
+    assert_eq!(semaphore.ok("wake", "")[1..], [-1, 0]);
+}
+
+#[test]
+fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
+    let mut semaphore = Timed::start();
+    let mut listener = semaphore.listen("channel");
+    semaphore.acquire(1000, &many(1000, "old% 1 60000 try"));
+    let waiters = many(1000, "new% 1 60000 wait");
+    semaphore.acquire_for(1000, "channel publish 600000", &waiters);
+    let release = format!("return {}", many(1000, "old%"));
+    let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok("release", &release));
+    assert_eq!(reply[1], -1);
+    assert!(reply[2..].iter().all(|status| *status == 1));
+    assert_eq!(commands.count("publish"), 1000);
+    assert!(commands.in_scripts() <= 1000 + MOST_COMMANDS, "{commands:?}");
+    for number in 0..1000 {
+        let text = listener.message();
+        assert!(text.starts_with(&format!("timed\nnew{number} ")), "{text} as number {number}");
+    }
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.queued), (1000, 0));
+    let again = semaphore.acquire(1000, &waiters);
+    assert!(again.iter().all(|outcome| matches!(outcome, Granted { .. })));
+}
+
+#[test]
+fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "set 0");
+    in_calls_of_1000("id% 1 60000 wait", |requests| {
+        semaphore.acquire(1, requests);
+    });
+    let reply = bounded(&mut semaphore, "limit", "set 100000");
+    assert_eq!(reply[1], 0);
+    let calls = wake_while_asked(&mut semaphore, reply[1]);
+    assert!((11..13).contains(&calls), "{calls}");
+    assert_eq!(members(&mut semaphore, "permits"), MANY as i64);
+}
+
+/// Leases that end too late after the clock stepped back are cut in chunks, too.
+#[test]
+fn twelve_thousand_leases_are_cut_in_chunks() {
+    let mut semaphore = all_ended(1);
+    semaphore.pass(-3_600_000);
+    let reply = bounded(&mut semaphore, "acquire", "declared 1 c poll 600000 new 1 60000 wait");
+    assert_eq!(reply[2], 2);
+    semaphore.pass(1000);
+    let mut wake_in = 0;
+    for _ in 0..100 {
+        wake_in = bounded(&mut semaphore, "wake", "")[1];
+        if wake_in == -1 {
+            break;
+        }
+        semaphore.pass(wake_in);
+    }
+    assert_eq!(wake_in, -1, "the waiter should hold by now");
+    assert_eq!(semaphore.inspect().queued, 0);
+}
+
+/// However many they are, all of them are back after the longest lease.
+#[test]
+fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
+    let mut semaphore = all_ended(1);
+    semaphore.pass(-3_600_000);
+    let all = format!("declared 1 c poll 600000 all {MANY} 60000 wait");
+    let reply = bounded(&mut semaphore, "acquire", &all);
+    wake_while_asked(&mut semaphore, reply[1]);
+    semaphore.pass(1000);
+    let reply = bounded(&mut semaphore, "wake", "");
+    wake_while_asked(&mut semaphore, reply[1]);
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.members, inspection.queued), (1, 0));
+    assert_eq!(inspection.held, MANY as i64);
+}

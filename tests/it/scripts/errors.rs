@@ -1,0 +1,196 @@
+//! The errors that are not about one argument's text. None of them changes anything.
+
+use super::{
+    Granted, Listener, Outcome, Refusal, Timed, fresh, in_use, script_names, semaphore_scripts,
+    sound,
+};
+
+#[test]
+fn exactly_four_keys_are_needed() {
+    for script in script_names() {
+        let mut semaphore = in_use();
+        let keys = semaphore.keys.clone();
+        let five = [keys.clone(), vec!["sem:{more}".to_owned()]].concat();
+        for keys in [&keys[..0], &keys[..1], &keys[..3], &five] {
+            let refusal = semaphore.refusal(script, keys, &sound(script));
+            let count = keys.len();
+            assert_eq!(refusal.code, "SEM_KEYS", "{script} with {count} keys");
+            assert!(refusal.detail.ends_with(&format!("got {count}")), "{}", refusal.detail);
+        }
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_named() {
+    let types = ["SET KEY text", "RPUSH KEY item", "SADD KEY item", "ZADD KEY 1 a", "HSET KEY a b"];
+    for script in semaphore_scripts() {
+        for (key, wanted) in
+            [("permits", "ZADD"), ("queue", "ZADD"), ("waiting", "HSET"), ("state", "HSET")]
+        {
+            let mut semaphore = in_use();
+            let name = semaphore.key(key);
+            for write in types.iter().filter(|write| !write.starts_with(wanted)) {
+                semaphore.command::<()>(&format!("DEL {name}"));
+                semaphore.command::<()>(&write.replace("KEY", &name));
+                let refusal = semaphore.refuses(script, &sound(script).join(" "));
+                assert_eq!(refusal.code, "SEM_TYPE", "{script} after {write} on {key}");
+                let kind = if wanted == "ZADD" { "sorted set" } else { "hash" };
+                let text = format!("the key {name} exists and is not a {kind}");
+                assert_eq!(refusal.detail, text, "{script} after {write}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_another_version_of_the_protocol_wrote_is_left_alone() {
+    for version in ["2", "0", "1.0", "x"] {
+        let mut semaphore = in_use();
+        let state = semaphore.key("state");
+        semaphore.command::<()>(&format!("HSET {state} version {version}"));
+        for script in semaphore_scripts() {
+            let refusal = semaphore.refuses(script, &sound(script).join(" "));
+            assert_eq!(refusal.code, "SEM_VERSION", "{script}");
+            let says = format!("version {version}, these scripts speak version 1");
+            assert!(refusal.detail.ends_with(&says), "{}", refusal.detail);
+        }
+    }
+}
+
+#[test]
+fn a_weight_above_the_declared_limit_is_an_error() {
+    let mut semaphore = in_use();
+    let cases = [
+        ("declared 5 c poll 9 new 6 60000 wait", 7, 6),
+        ("declared 5 c poll 9 new 6 60000 try", 7, 6),
+        ("declared 5 c poll 9 a 1 60000 wait b 4294967295 60000 try", 11, 4_294_967_295_i64),
+        // The limit in force counts, not the one that the call brings.
+        ("declared 9 c poll 9 new 6 60000 wait", 7, 6),
+        ("initial 9 c poll 9 new 6 60000 wait", 7, 6),
+        // Also for one that is queued with a weight that fits.
+        ("declared 5 c poll 9 first 6 60000 wait", 7, 6),
+    ];
+    for (arguments, index, weight) in cases {
+        let refusal = semaphore.refuses("acquire", arguments);
+        assert_eq!(refusal.code, "SEM_TOO_HEAVY", "{arguments}");
+        let says = format!("ARGV[{index}] (weight) is {weight}, the limit is 5");
+        assert_eq!(refusal.detail, says);
+    }
+}
+
+#[test]
+fn a_weight_above_the_limit_that_a_call_brings_is_an_error_where_there_is_none() {
+    let mut semaphore = fresh();
+    let refusal = semaphore.refuses("acquire", "declared 2 c poll 9 a 3 60000 wait");
+    assert_eq!(refusal.code, "SEM_TOO_HEAVY");
+    assert_eq!(semaphore.command::<i64>(&format!("EXISTS {}", semaphore.keys.join(" "))), 0);
+}
+
+#[test]
+fn no_weight_is_too_heavy_while_a_limit_is_set_at_run_time() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "declare 5");
+    semaphore.ok("limit", "set 2");
+    assert_eq!(semaphore.acquire_one(5, "heavy 9 60000 wait").position(), 1);
+    assert_eq!(semaphore.acquire_one(5, "tried 9 60000 try"), Outcome::Refused);
+    semaphore.ok("limit", "set 9");
+    assert!(semaphore.acquire_one(5, "heavy 9 60000 wait").is_granted());
+    // An initial limit is one set at run time, too.
+    let reply = fresh().ok("acquire", "initial 2 c poll 600000 a 3 60000 wait");
+    assert_eq!(reply[2], 2);
+}
+
+#[test]
+fn a_permit_that_is_held_is_not_too_heavy_for_a_limit_that_was_lowered() {
+    let mut semaphore = fresh();
+    assert!(semaphore.acquire_one(5, "a 3 60000 try").is_granted());
+    semaphore.ok("limit", "declare 2");
+    assert!(semaphore.acquire_one(2, "a 3 60000 try").is_granted());
+    assert_eq!(semaphore.inspect().held, 3);
+}
+
+/// "heavy" (8) waits first, "light" second; 4 are held, and 10 was the limit.
+fn queue_with_a_heavy_head(limits: &str) -> (Timed, Listener) {
+    let mut semaphore = Timed::start();
+    let listener = semaphore.listen("channel");
+    for limit in limits.split(',') {
+        semaphore.ok("limit", limit);
+    }
+    assert!(semaphore.acquire_one(5, "a 4 600000 try").is_granted());
+    let requests = "heavy 8 600000 wait light 1 600000 wait";
+    semaphore.acquire_for(5, "channel publish 600000", requests);
+    (semaphore, listener)
+}
+
+#[test]
+fn a_queued_request_that_became_too_heavy_leaves_and_is_told() {
+    let changes = [("declare 5,set 10", "clear"), ("declare 10", "declare 5")];
+    for (before, change) in changes {
+        let (mut semaphore, mut listener) = queue_with_a_heavy_head(before);
+        semaphore.ok("limit", change);
+        assert_eq!(listener.message(), "timed\nheavy 0 0", "{before}, {change}");
+        let granted = listener.message();
+        assert!(granted.starts_with("timed\nlight 18"), "{granted}");
+        listener.expect_silence(&mut semaphore);
+        let inspection = semaphore.inspect();
+        assert_eq!((inspection.held, inspection.queued), (5, 0));
+    }
+}
+
+#[test]
+fn a_queued_request_that_became_too_heavy_goes_as_soon_as_there_is_room_for_others() {
+    let (mut semaphore, mut listener) = queue_with_a_heavy_head("declare 5,set 10");
+    semaphore.ok("limit", "declare 4");
+    semaphore.ok("limit", "clear");
+    // All is held: nobody starves yet.
+    listener.expect_silence(&mut semaphore);
+    assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "light"]);
+    semaphore.ok("release", "return a");
+    assert_eq!(listener.message(), "timed\nheavy 0 0");
+    assert!(listener.message().starts_with("timed\nlight "));
+}
+
+#[test]
+fn a_queued_request_that_became_too_heavy_is_refused_when_it_asks_again() {
+    let (mut semaphore, _listener) = queue_with_a_heavy_head("declare 5,set 10");
+    semaphore.ok("limit", "declare 4");
+    semaphore.ok("limit", "clear");
+    let again = "declared 4 channel publish 600000 heavy 8 600000 wait";
+    assert_eq!(semaphore.refuses("acquire", again).code, "SEM_TOO_HEAVY");
+    assert_eq!(semaphore.ok("release", "return heavy")[2..], [2]);
+    let light = semaphore.acquire_one(4, "light 1 600000 wait");
+    assert_eq!(light.position(), 1);
+    semaphore.ok("release", "return a");
+    let Granted { .. } = semaphore.acquire_one(4, "light 1 600000 wait") else { panic!() };
+}
+
+/// A server out of memory refuses what would need more of it, before anything is written. What is
+/// given back is accepted and handed off.
+#[test]
+fn a_call_that_fails_for_want_of_memory_changes_nothing() {
+    let mut semaphore = Timed::start();
+    let mut listener = semaphore.listen("channel");
+    semaphore.acquire(3, "a 2 60000 try b 1 5000 try");
+    semaphore.acquire_for(3, "channel publish 600000", "c 2 60000 wait d 1 60000 wait");
+    semaphore.command::<()>("CONFIG SET maxmemory 1");
+    for (script, arguments) in [
+        ("acquire", "declared 3 client poll 600000 new 1 60000 wait"),
+        ("acquire", "declared 3 client poll 600000 c 2 60000 wait"),
+        ("refresh", "a 60000 b 60000"),
+        ("limit", "declare 2"),
+        ("limit", "set 2"),
+        ("limit", "add 0 more"),
+    ] {
+        let Refusal { code, detail } = semaphore.refuses(script, arguments);
+        // Redis 6.2 says it in the text of another error.
+        assert!(code == "OOM" || detail.contains("-OOM "), "{script} {arguments}: {detail}");
+    }
+    listener.expect_silence(&mut semaphore);
+    assert_eq!(semaphore.ok("release", "return a")[2..], [1]);
+    assert!(listener.message().starts_with("timed\nc "));
+    semaphore.pass(5000);
+    semaphore.ok("wake", "");
+    assert!(listener.message().starts_with("timed\nd "));
+    assert_eq!(semaphore.inspect().holder_ids(), ["c", "d"].into());
+    semaphore.assert_weights_agree();
+}

@@ -1,0 +1,186 @@
+//! Nothing stays for ever, and nothing goes while it is used.
+
+use super::{Timed, outcomes};
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+/// How long keys outlive their use: at least a minute, and as long as they were to live.
+const SLACK: i64 = MINUTE;
+const STATE_SLACK: i64 = 2 * HOUR;
+
+fn exist(semaphore: &mut Timed) -> Vec<&'static str> {
+    let expiries = semaphore.expiries();
+    let exists = |key: &&str| expiries[*key] != -2;
+    ["permits", "queue", "waiting", "state"].into_iter().filter(exists).collect()
+}
+
+#[test]
+fn every_key_outlives_its_use_and_then_goes() {
+    for (lease, liveness) in [(5000, 1000), (1000, 5000), (10 * MINUTE, 1000), (1, 10 * MINUTE)] {
+        let mut semaphore = Timed::start();
+        let client = format!("client poll {liveness}");
+        let requests = format!("a 3 {lease} try b 2 {lease} wait");
+        semaphore.acquire_for(3, &client, &requests);
+        let now = semaphore.now();
+        semaphore.assert_expiries(now);
+        let used = lease.max(liveness);
+        semaphore.pass(used + SLACK - 1);
+        assert_eq!(exist(&mut semaphore).len(), 4, "lease {lease}, liveness {liveness}");
+        semaphore.pass(used.max(SLACK));
+        assert_eq!(exist(&mut semaphore), ["state"], "lease {lease}, liveness {liveness}");
+        semaphore.pass(STATE_SLACK);
+        assert!(exist(&mut semaphore).is_empty(), "lease {lease}, liveness {liveness}");
+    }
+}
+
+/// A key that a later call makes anew gets its expiry though that has not been moved.
+#[test]
+fn keys_that_come_again_expire_too() {
+    let mut semaphore = Timed::start();
+    let steps = [
+        ("acquire", "declared 1 client poll 9000 a 1 60000 try"),
+        ("acquire", "declared 1 client poll 9000 b 1 5000 wait"),
+        ("release", "return a"),
+        ("release", "return b"),
+        ("acquire", "declared 1 client poll 9000 c 1 5000 try d 1 5000 wait"),
+        ("release", "return d"),
+        ("acquire", "declared 1 client poll 9000 d 1 5000 wait"),
+        ("release", "return c d"),
+        ("limit", "declare 2"),
+        ("acquire", "declared 1 client poll 9000 e 1 1 try"),
+    ];
+    for (script, arguments) in steps {
+        semaphore.ok(script, arguments);
+        let now = semaphore.now();
+        semaphore.assert_expiries(now);
+    }
+    // Purged and granted in one call.
+    semaphore.pass(5000);
+    semaphore.acquire(2, "f 2 5000 try");
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
+}
+
+#[test]
+fn keys_live_on_while_permits_are_refreshed_or_requests_are_heard_of() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire_for(1, "client poll 10000", "a 1 10000 try b 1 10000 wait");
+    for _ in 0..2000 {
+        semaphore.pass(9000);
+        assert!(semaphore.ok("refresh", "a 10000")[2] > 0);
+        let reply = semaphore.ok("acquire", "declared 1 client poll 10000 b 1 10000 wait");
+        assert_eq!(outcomes(&reply)[0].position(), 1);
+    }
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
+}
+
+#[test]
+fn expiry_is_moved_rarely() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "a 1 10000 try");
+    // Ten minutes of refreshes.
+    let ((), commands) = semaphore.commands_of(|semaphore| {
+        for _ in 0..300 {
+            semaphore.pass(2000);
+            semaphore.ok("refresh", "a 10000");
+        }
+    });
+    assert!(commands.count("pexpireat") <= 4 * 11, "{commands:?}");
+    assert_eq!(commands.count("zadd"), 300);
+}
+
+#[test]
+fn expiry_is_never_moved_to_an_earlier_time() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(3, "a 1 3600000 try heavy 3 1000 wait");
+    let before = semaphore.expiries();
+    for (script, arguments) in [
+        ("acquire", "declared 3 client poll 1 b 1 1 try c 1 1 wait"),
+        ("refresh", "a 1"),
+        ("limit", "add 0 more"),
+        ("limit", "clear"),
+        ("limit", "declare 3"),
+        ("wake", ""),
+        ("release", "return c"),
+    ] {
+        semaphore.ok(script, arguments);
+        for (key, ttl) in semaphore.expiries() {
+            let is_kept = key == "state" && ttl == -1;
+            assert!(ttl >= before[&key] || is_kept, "{key} after {script} {arguments}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_set_at_run_time_is_never_forgotten() {
+    let ways = [
+        ("limit", "set 3"),
+        ("limit", "initial 3"),
+        ("limit", "add 3 more"),
+        ("release", "consume two"),
+        ("acquire", "initial 3 client poll 1000 new 1 1000 try"),
+    ];
+    for (script, arguments) in ways {
+        // Once on a new semaphore, once on one whose state expires already.
+        for is_used in [false, true] {
+            let mut semaphore = Timed::start();
+            if script == "release" {
+                semaphore.acquire(5, "two 2 1000 try");
+            } else if is_used {
+                semaphore.ok("limit", "set 9");
+                semaphore.ok("limit", "clear");
+                assert!(semaphore.expiries()["state"] > 0);
+            }
+            semaphore.ok(script, arguments);
+            assert_eq!(semaphore.expiries()["state"], -1, "{script} {arguments}");
+            semaphore.pass(365 * 24 * HOUR);
+            assert_eq!(exist(&mut semaphore), ["state"], "{script} {arguments}");
+            assert_eq!(semaphore.inspect().runtime, 3, "{script} {arguments}");
+            // Use does not end that.
+            semaphore.acquire(9, "a 3 1000 try");
+            semaphore.ok("release", "return a");
+            assert_eq!(semaphore.expiries()["state"], -1, "{script} {arguments}");
+            semaphore.ok("limit", "clear");
+            let left = semaphore.expiries()["state"];
+            assert!((1..=STATE_SLACK + 2 * MINUTE).contains(&left), "{left}");
+            semaphore.pass(left + 1);
+            assert!(exist(&mut semaphore).is_empty(), "{script} {arguments}");
+        }
+    }
+}
+
+#[test]
+fn the_state_outlives_a_long_lease_after_clear() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "set 3");
+    semaphore.acquire(3, "a 2 36000000 try");
+    semaphore.ok("limit", "clear");
+    semaphore.ok("limit", "declare 3");
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
+    semaphore.pass(10 * HOUR - 1);
+    assert_eq!(semaphore.inspect().holders, [("a".to_owned(), 2, 1)]);
+    assert_eq!(semaphore.inspect().limit, 3);
+}
+
+/// Weights of permits that expired with their key belong to nobody.
+#[test]
+fn weights_do_not_outlive_their_permits() {
+    for limit in ["declare 9", "set 9"] {
+        let mut semaphore = Timed::start();
+        semaphore.ok("limit", limit);
+        semaphore.ok("limit", "add 0 mark");
+        semaphore.acquire(9, "a 4 1000 try b 5 1000 try");
+        semaphore.pass(HOUR);
+        assert_eq!(exist(&mut semaphore), ["state"]);
+        let inspection = semaphore.inspect();
+        assert_eq!((inspection.held, inspection.limit), (0, 9));
+        let token = semaphore.acquire_one(9, "c 9 1000 try").token();
+        assert!(token > inspection.sequence);
+        semaphore.assert_weights_agree();
+        assert_eq!(semaphore.inspect().limit, 9);
+        let fields = semaphore.state();
+        assert!(!fields.contains_key("w:a") && !fields.contains_key("w:b"), "{fields:?}");
+    }
+}

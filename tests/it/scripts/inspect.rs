@@ -1,0 +1,208 @@
+//! `inspect` tells all and changes nothing.
+
+use redis::Value;
+
+use super::{Inspection, START_US, Scripts, Timed};
+
+fn page(semaphore: &mut Scripts, arguments: &str) -> Inspection {
+    redis::from_redis_value(semaphore.call("inspect", arguments).unwrap()).unwrap()
+}
+
+fn entry(id: &str, weight: i64, ms: i64) -> (String, i64, i64) {
+    (id.to_owned(), weight, ms)
+}
+
+#[test]
+fn an_unused_semaphore_has_nothing() {
+    let mut semaphore = Timed::start();
+    let now = semaphore.now();
+    let inspection = semaphore.inspect();
+    let expected = Inspection {
+        now,
+        limit: -1,
+        declared: -1,
+        runtime: -1,
+        held: 0,
+        members: 0,
+        queued: 0,
+        sequence: 0,
+        holders: vec![],
+        waiters: vec![],
+    };
+    assert_eq!(inspection, expected);
+    let keys = semaphore.keys.join(" ");
+    assert_eq!(semaphore.command::<i64>(&format!("EXISTS {keys}")), 0);
+}
+
+#[test]
+fn holders_and_waiters_are_told_with_weights_and_times() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "declare 9");
+    semaphore.ok("limit", "set 6");
+    semaphore.acquire(6, "late 1 90000 try heavy 3 60000 try soon 2 30000 try");
+    semaphore.acquire(6, "w1 4 60000 wait");
+    semaphore.pass(1000);
+    semaphore.acquire(6, "w2 1 60000 wait");
+    semaphore.pass(500);
+    let expected = Inspection {
+        now: semaphore.now(),
+        limit: 6,
+        declared: 9,
+        runtime: 6,
+        held: 6,
+        members: 3,
+        queued: 2,
+        sequence: START_US + 1_000_000,
+        holders: vec![
+            entry("soon", 2, 28_500),
+            entry("heavy", 3, 58_500),
+            entry("late", 1, 88_500),
+        ],
+        waiters: vec![entry("w1", 4, 1500), entry("w2", 1, 500)],
+    };
+    assert_eq!(semaphore.inspect(), expected);
+}
+
+#[test]
+fn the_reply_is_two_lists_after_eight_integers() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
+    let Value::Array(reply) = semaphore.call("inspect", "0 9 0 9").unwrap() else { panic!() };
+    assert_eq!(reply.len(), 10);
+    assert!(reply[..8].iter().all(|value| matches!(value, Value::Int(_))), "{reply:?}");
+    for list in &reply[8..] {
+        let Value::Array(list) = list else { panic!("{list:?}") };
+        let [Value::BulkString(_), Value::Int(_), Value::Int(_)] = list.as_slice() else {
+            panic!("{list:?}");
+        };
+    }
+}
+
+fn ids(entries: &[(String, i64, i64)]) -> Vec<&str> {
+    entries.iter().map(|(id, _, _)| id.as_str()).collect()
+}
+
+#[test]
+fn holders_and_waiters_are_paged_apart() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(9, "h0 1 1000 try h1 2 2000 try h2 3 3000 try h3 1 4000 try h4 2 5000 try");
+    semaphore.acquire(9, "w0 5 1000 wait w1 1 1000 wait w2 2 1000 wait");
+    let cases: [(&str, &[&str], &[&str]); 8] = [
+        ("0 0 0 0", &[], &[]),
+        ("0 2 0 1", &["h0", "h1"], &["w0"]),
+        ("2 2 1 1", &["h2", "h3"], &["w1"]),
+        ("4 2 2 9", &["h4"], &["w2"]),
+        ("5 2 3 9", &[], &[]),
+        ("0 1000 0 1000", &["h0", "h1", "h2", "h3", "h4"], &["w0", "w1", "w2"]),
+        ("9007199254740991 1000 9007199254740991 1000", &[], &[]),
+        ("003 1 000 2", &["h3"], &["w0", "w1"]),
+    ];
+    for (arguments, holders, waiters) in cases {
+        let inspection = page(&mut semaphore, arguments);
+        assert_eq!(ids(&inspection.holders), holders, "{arguments}");
+        assert_eq!(ids(&inspection.waiters), waiters, "{arguments}");
+        let totals = (inspection.held, inspection.members, inspection.queued);
+        assert_eq!(totals, (9, 5, 3), "{arguments}");
+    }
+    let third = page(&mut semaphore, "2 1 2 1");
+    assert_eq!((third.holders[0].1, third.waiters[0].1), (3, 2));
+}
+
+#[test]
+fn pages_of_a_thousand_put_together_are_all() {
+    let mut semaphore = Timed::start();
+    for call in 0..3 {
+        let requests = (0..1000).map(|number| format!("id{call}-{number} 2 60000 wait"));
+        semaphore.acquire(3000, &requests.collect::<Vec<_>>().join(" "));
+    }
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for page_number in 0..3 {
+        let from = page_number * 1000;
+        let inspection = page(&mut semaphore, &format!("{from} 1000 {from} 1000"));
+        assert_eq!((inspection.held, inspection.members, inspection.queued), (3000, 1500, 1500));
+        holders.extend(inspection.holders);
+        waiters.extend(inspection.waiters);
+    }
+    assert_eq!((holders.len(), waiters.len()), (1500, 1500));
+    assert!(holders.iter().chain(&waiters).all(|(_, weight, _)| *weight == 2));
+    let mut all: Vec<_> = holders.iter().chain(&waiters).map(|(id, _, _)| id).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 3000);
+}
+
+#[test]
+fn marks_of_add_are_left_out() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "add 4 one");
+    semaphore.acquire(4, "a 3 90000 try b 1 30000 try");
+    semaphore.ok("limit", "add 1 two");
+    let inspection = semaphore.inspect();
+    assert_eq!(ids(&inspection.holders), ["b", "a"]);
+    // They count as members, so that pages fit together.
+    assert_eq!((inspection.held, inspection.members), (4, 4));
+    assert_eq!(page(&mut semaphore, "1 2 0 0").holders, []);
+    semaphore.pass(60_000);
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.members), (3, 1));
+    assert_eq!(inspection.holders, [entry("a", 3, 30_000)]);
+}
+
+#[test]
+fn ended_leases_are_left_out_though_nothing_has_purged_them() {
+    for weights in [[1, 1], [3, 2]] {
+        let [ended, left] = weights;
+        let mut semaphore = Timed::start();
+        semaphore.acquire(9, &format!("ended {ended} 1000 try a {left} 2000 try"));
+        semaphore.pass(1000);
+        let inspection = semaphore.inspect();
+        assert_eq!((inspection.held, inspection.members), (left, 1));
+        assert_eq!(inspection.holders, [entry("a", left, 1000)]);
+        let permits = semaphore.key("permits");
+        assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 2);
+    }
+}
+
+#[test]
+fn many_ended_leases_are_left_out_of_what_is_held() {
+    let mut semaphore = Timed::start();
+    for call in 0..2 {
+        let requests = (0..1000).map(|number| format!("id{call}-{number} 1 1000 try"));
+        semaphore.acquire(5000, &requests.collect::<Vec<_>>().join(" "));
+    }
+    semaphore.pass(1000);
+    assert_eq!(semaphore.inspect().held, 0);
+    // Where weights differ, a thousand of them are looked at.
+    semaphore.acquire(5000, "heavy 7 60000 try");
+    assert_eq!(semaphore.inspect().held, 1007);
+    assert_eq!(semaphore.inspect().holders, [entry("heavy", 7, 60_000)]);
+}
+
+#[test]
+fn inspect_changes_nothing_whatever_there_is_to_mend() {
+    for lost in ["", "permits", "queue", "waiting", "state"] {
+        let mut semaphore = Timed::start();
+        semaphore.ok("limit", "add 4 mark");
+        semaphore.acquire(4, "a 3 1000 try b 1 60000 try c 2 60000 wait d 1 60000 wait");
+        semaphore.pass(1000);
+        if !lost.is_empty() {
+            semaphore.lose(lost);
+        }
+        let (before, expiries) = (semaphore.dump(), semaphore.expiries());
+        let ((), commands) = semaphore.commands_of(|semaphore| {
+            semaphore.inspect();
+        });
+        assert_eq!(semaphore.dump(), before, "without {lost}");
+        assert_eq!(semaphore.expiries(), expiries, "without {lost}");
+        let writes = ["zadd", "zrem", "hset", "hdel", "unlink", "pexpireat", "persist", "publish"];
+        assert!(writes.iter().all(|write| commands.count(write) == 0), "{commands:?}");
+    }
+}
+
+#[test]
+fn waiters_without_a_record_have_no_weight() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
+    semaphore.lose("waiting");
+    assert_eq!(semaphore.inspect().waiters, [entry("b", 0, 0)]);
+}

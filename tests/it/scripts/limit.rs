@@ -1,0 +1,254 @@
+//! The limit: declared, set at run time, added to, used up, cleared.
+
+use super::{Outcome, Scripts, Timed, fresh};
+
+const NONE: i64 = -1;
+
+/// What `limit` answers, without the time and `wake_in`.
+fn limit(semaphore: &mut Scripts, arguments: &str) -> [i64; 4] {
+    let reply = semaphore.ok("limit", arguments);
+    assert_eq!(reply[1], NONE, "{arguments}");
+    reply[2..].try_into().unwrap()
+}
+
+#[test]
+fn every_action_tells_both_limits_and_those_before() {
+    let stories: [&[(&str, [i64; 4])]; 7] = [
+        &[
+            ("declare 3", [3, NONE, 3, NONE]),
+            ("declare 3", [3, 3, 3, 3]),
+            ("declare 0", [0, 3, 0, 3]),
+            ("set 7", [7, 0, 0, 0]),
+            // What is set at run time stays in force.
+            ("declare 4", [7, 7, 4, 0]),
+            ("set 0", [0, 7, 4, 4]),
+            ("clear", [4, 0, 4, 4]),
+            ("clear", [4, 4, 4, 4]),
+        ],
+        &[
+            ("initial 2", [2, NONE, NONE, NONE]),
+            ("initial 9", [2, 2, NONE, NONE]),
+            ("set 3", [3, 2, NONE, NONE]),
+            ("initial 9", [3, 3, NONE, NONE]),
+            ("clear", [NONE, 3, NONE, NONE]),
+            ("initial 0", [0, NONE, NONE, NONE]),
+            ("initial 9", [0, 0, NONE, NONE]),
+        ],
+        &[("declare 3", [3, NONE, 3, NONE]), ("initial 5", [5, 3, 3, 3])],
+        &[
+            ("add 4 a", [4, NONE, NONE, NONE]),
+            ("add 2 b", [6, 4, NONE, NONE]),
+            ("add 2 a", [6, 6, NONE, NONE]),
+            ("declare 1", [6, 6, 1, NONE]),
+            ("clear", [1, 6, 1, 1]),
+            ("add 2 c", [3, 1, 1, 1]),
+        ],
+        &[("declare 3", [3, NONE, 3, NONE]), ("add 0 a", [3, 3, 3, 3])],
+        &[("clear", [NONE, NONE, NONE, NONE])],
+        &[("set 4294967295", [4_294_967_295, NONE, NONE, NONE])],
+    ];
+    for story in stories {
+        let mut semaphore = fresh();
+        for (arguments, expected) in story {
+            assert_eq!(limit(&mut semaphore, arguments), *expected, "{arguments} of {story:?}");
+        }
+    }
+}
+
+#[test]
+fn limit_tells_the_server_s_time() {
+    let mut semaphore = Timed::start();
+    for arguments in ["declare 1", "initial 1", "set 1", "add 1 a", "clear"] {
+        assert_eq!(semaphore.ok("limit", arguments)[0], semaphore.now());
+        semaphore.pass(17);
+    }
+}
+
+#[test]
+fn a_raised_limit_is_handed_off_at_once() {
+    for raise in ["declare 4", "initial 4", "set 4", "add 2 more"] {
+        let mut semaphore = fresh();
+        semaphore.acquire(2, "a 2 60000 try b 1 60000 wait c 1 60000 wait d 1 60000 wait");
+        semaphore.ok("limit", raise);
+        let inspection = semaphore.inspect();
+        assert_eq!(inspection.holder_ids(), ["a", "b", "c"].into(), "{raise}");
+        assert_eq!(inspection.waiter_ids(), ["d"], "{raise}");
+    }
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "set 0");
+    semaphore.acquire(2, "a 2 60000 wait");
+    semaphore.ok("limit", "declare 2");
+    assert_eq!(semaphore.inspect().queued, 1);
+    semaphore.ok("limit", "clear");
+    assert_eq!(semaphore.inspect().held, 2);
+}
+
+#[test]
+fn a_lowered_limit_drains() {
+    for lower in ["declare 1", "set 1"] {
+        let mut semaphore = fresh();
+        semaphore.acquire(3, "a 1 60000 try b 1 60000 try c 1 60000 try");
+        semaphore.ok("limit", lower);
+        semaphore.acquire(3, "w 1 60000 wait");
+        for (released, held) in [("a", 2), ("b", 1)] {
+            let reply = semaphore.ok("refresh", "c 60000");
+            assert!(reply[2] > 0, "nothing is taken away");
+            semaphore.ok("release", &format!("return {released}"));
+            assert_eq!(semaphore.inspect().held, held, "{lower}");
+            assert_eq!(semaphore.acquire_one(3, "tried 1 60000 try"), Outcome::Refused);
+        }
+        semaphore.ok("release", "return c");
+        assert_eq!(semaphore.inspect().holder_ids(), ["w"].into(), "{lower}");
+    }
+}
+
+#[test]
+fn zero_pauses_and_any_number_goes_on() {
+    let mut semaphore = fresh();
+    semaphore.acquire(2, "a 1 60000 try");
+    semaphore.ok("limit", "set 0");
+    assert_eq!(semaphore.acquire_one(2, "b 1 60000 try"), Outcome::Refused);
+    assert_eq!(semaphore.acquire_one(2, "c 1 60000 wait").position(), 1);
+    assert!(semaphore.acquire_one(2, "a 1 60000 try").is_granted());
+    semaphore.ok("release", "return a");
+    assert_eq!(semaphore.ok("wake", "")[1..], [NONE, 1]);
+    semaphore.ok("limit", "set 1");
+    assert_eq!(semaphore.inspect().holder_ids(), ["c"].into());
+}
+
+#[test]
+fn acquire_brings_a_limit_for_the_case_that_there_is_none() {
+    let mut semaphore = fresh();
+    semaphore.acquire(3, "a 1 60000 try");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (3, 3, NONE));
+    // Where there is one, that of a call is ignored.
+    semaphore.acquire(9, "a 1 60000 try");
+    assert_eq!(semaphore.inspect().limit, 3);
+
+    let mut semaphore = fresh();
+    semaphore.ok("acquire", "initial 3 client poll 600000 a 1 60000 try");
+    semaphore.ok("acquire", "initial 9 client poll 600000 b 1 60000 try");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (3, NONE, 3));
+
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "set 2");
+    semaphore.acquire(9, "a 1 60000 try");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.limit, inspection.declared), (2, NONE));
+}
+
+#[test]
+fn add_counts_once_within_a_minute() {
+    let mut semaphore = Timed::start();
+    assert_eq!(limit(&mut semaphore, "add 2 same")[0], 2);
+    semaphore.pass(59_999);
+    assert_eq!(limit(&mut semaphore, "add 2 same")[0], 2);
+    semaphore.pass(1);
+    assert_eq!(limit(&mut semaphore, "add 2 same")[0], 4);
+    semaphore.pass(59_999);
+    assert_eq!(limit(&mut semaphore, "add 2 same")[0], 4);
+    semaphore.assert_weights_agree();
+}
+
+/// A mark whose minute is over may still be there, behind so many ended leases that one call does
+/// not clear it away. It must not count twice.
+#[test]
+fn add_again_behind_a_thousand_ended_leases_leaves_one_mark() {
+    let mut semaphore = Timed::start();
+    let requests: String = (0..1000).map(|number| format!("id{number} 1 1000 try ")).collect();
+    semaphore.acquire(2000, &requests);
+    semaphore.ok("limit", "add 1 same");
+    semaphore.pass(60_000);
+    semaphore.ok("limit", "add 1 same");
+    semaphore.assert_weights_agree();
+    semaphore.ok("limit", "set 2");
+    semaphore.acquire(2, "a 1 60000 try b 1 60000 try c 1 60000 try");
+    assert_eq!(semaphore.inspect().held, 2);
+}
+
+#[test]
+fn marks_of_add_weigh_nothing() {
+    let mut semaphore = Timed::start();
+    for number in 0..5 {
+        semaphore.ok("limit", &format!("add 1 mark{number}"));
+    }
+    let outcomes = semaphore.acquire(5, "a 3 600000 try b 2 600000 try c 1 600000 try");
+    assert!(outcomes[1].is_granted());
+    assert_eq!(outcomes[2], Outcome::Refused);
+    semaphore.pass(60_000);
+    assert_eq!(semaphore.acquire_one(5, "c 1 600000 try"), Outcome::Refused);
+    assert_eq!(semaphore.inspect().held, 5);
+    semaphore.assert_weights_agree();
+    let permits = semaphore.key("permits");
+    assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 2);
+}
+
+#[test]
+fn an_id_of_add_is_none_of_acquire() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "add 2 same");
+    assert!(semaphore.acquire_one(2, "same 2 60000 try").is_granted());
+    assert_eq!(semaphore.ok("release", "return same")[2..], [1]);
+    assert_eq!(semaphore.ok("limit", "add 2 same")[2], 2);
+}
+
+#[test]
+fn add_refuses_what_exceeds_the_largest_limit() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "set 4294967290");
+    let refusal = semaphore.refuses("limit", "add 6 more");
+    assert_eq!(refusal.code, "SEM_ARG");
+    let says = "ARGV[2] (n) must be at most 5: the limit cannot exceed 4294967295, got \"6\"";
+    assert_eq!(refusal.detail, says);
+    assert_eq!(semaphore.ok("limit", "add 5 more")[2], 4_294_967_295);
+    assert_eq!(semaphore.refuses("limit", "add 1 again").code, "SEM_ARG");
+    assert_eq!(semaphore.ok("limit", "add 0 again")[2], 4_294_967_295);
+}
+
+#[test]
+fn consume_takes_the_weight_off_the_limit() {
+    let mut semaphore = fresh();
+    semaphore.acquire(5, "a 3 60000 try b 1 60000 try c 2 60000 wait");
+    assert_eq!(semaphore.ok("release", "consume a nobody")[2..], [1, 0]);
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (2, 5, 2));
+    // Its room is gone with it: one of two is free, "c" needs both.
+    assert_eq!((inspection.held, inspection.waiter_ids()), (1, vec!["c"]));
+    // A request in the queue has no weight to use up.
+    assert_eq!(semaphore.ok("release", "consume c")[2..], [2]);
+    assert_eq!(semaphore.inspect().limit, 2);
+    semaphore.ok("release", "consume b");
+    assert_eq!(semaphore.inspect().limit, 1);
+    semaphore.assert_weights_agree();
+}
+
+#[test]
+fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(5, "a 2 5000 try b 3 60000 try");
+    semaphore.pass(5000);
+    assert_eq!(semaphore.ok("release", "consume a")[2..], [0]);
+    assert_eq!(semaphore.inspect().limit, 5);
+    semaphore.ok("limit", "set 1");
+    semaphore.ok("release", "consume b");
+    assert_eq!(semaphore.inspect().limit, 0);
+}
+
+/// The textbook's P and V by different processes: what was signalled is used up once.
+#[test]
+fn a_signalling_semaphore() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "initial 0");
+    semaphore.ok("acquire", "initial 0 client poll 600000 p1 1 60000 wait p2 1 60000 wait");
+    semaphore.ok("limit", "add 1 v1");
+    assert_eq!(semaphore.inspect().holder_ids(), ["p1"].into());
+    semaphore.ok("release", "consume p1");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.limit, inspection.held, inspection.queued), (0, 0, 1));
+    semaphore.ok("limit", "add 2 v2");
+    semaphore.ok("release", "consume p2");
+    assert!(semaphore.acquire_one(0, "p3 1 60000 try").is_granted());
+    assert_eq!(semaphore.acquire_one(0, "p4 1 60000 try"), Outcome::Refused);
+}

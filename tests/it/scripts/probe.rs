@@ -1,0 +1,80 @@
+//! `probe` tries what the other scripts do, on keys that nobody has, and leaves nothing behind.
+
+use std::collections::BTreeSet;
+
+use redis_semaphore::ScriptRegistry;
+
+use super::{Scripts, Timed, has_sharded_channels, semaphore_scripts};
+
+/// The commands that failed, with what the server says of each.
+fn probe(semaphore: &mut Scripts, arguments: &str) -> Vec<(String, String)> {
+    redis::from_redis_value(semaphore.call("probe", arguments).unwrap()).unwrap()
+}
+
+/// Names of commands in quotes: 'ZADD' is one, 'wait' is none.
+fn commands(source: &str) -> BTreeSet<&str> {
+    let is_command = |text: &&str| {
+        text.len() > 3 && text.bytes().all(|b| b.is_ascii_uppercase()) && *text != "WITHSCORES"
+    };
+    source.split('\'').skip(1).step_by(2).filter(is_command).collect()
+}
+
+#[test]
+fn every_command_of_the_other_scripts_is_tried() {
+    let source = |name: &str| {
+        let source = ScriptRegistry::embedded().script(name).unwrap().source();
+        let code = source.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
+        code.collect::<Vec<_>>().join("\n")
+    };
+    let probe = source("probe");
+    let tried = commands(&probe);
+    for name in semaphore_scripts() {
+        let source = source(name);
+        let used = commands(&source);
+        assert!(used.contains("TIME") && used.contains("PUBLISH"), "{name}: {used:?}");
+        let untried: Vec<_> = used.difference(&tried).filter(|word| **word != "LIMIT").collect();
+        assert!(untried.is_empty(), "{name} uses {untried:?}, which `probe` does not try");
+    }
+}
+
+#[test]
+fn where_all_is_allowed_nothing_fails_and_nothing_stays() {
+    let mut semaphore = Timed::start();
+    let mut listener = semaphore.listen("channel");
+    assert_eq!(probe(&mut semaphore, "channel publish"), []);
+    // The empty message is for nobody's request.
+    assert_eq!(listener.message(), "");
+    assert_eq!(probe(&mut semaphore, "channel poll"), []);
+    listener.expect_silence(&mut semaphore);
+    assert_eq!(semaphore.command::<i64>("DBSIZE"), 0);
+}
+
+#[test]
+fn spublish_fails_where_the_server_has_no_sharded_channels() {
+    let mut semaphore = Timed::start();
+    let failed = probe(&mut semaphore, "channel spublish");
+    let names: Vec<_> = failed.iter().map(|(name, _)| name.as_str()).collect();
+    let expected: &[&str] = if has_sharded_channels(&mut semaphore) { &[] } else { &["SPUBLISH"] };
+    assert_eq!(names, expected, "{failed:?}");
+    assert_eq!(semaphore.command::<i64>("DBSIZE"), 0);
+}
+
+/// Every attempt of a user without enough rights would leave keys under a new name.
+#[test]
+fn whatever_fails_nothing_stays() {
+    let mut semaphore = Timed::start();
+    let mut admin = Scripts::new(semaphore.server.connect(), "unused");
+    let source = ScriptRegistry::embedded().script("probe").unwrap().source();
+    let mut tried = commands(source);
+    tried.retain(|word| !["LIMIT", "SPUBLISH"].contains(word));
+    assert!(tried.len() > 15, "{tried:?}");
+    for command in tried {
+        let rules = format!("reset on nopass ~* &* +@all -{}", command.to_lowercase());
+        admin.command::<()>(&format!("ACL SETUSER limited {rules}"));
+        semaphore.command::<()>("AUTH limited any");
+        let failed = probe(&mut semaphore, "channel publish");
+        assert!(failed.iter().all(|(name, _)| name == command), "without {command}: {failed:?}");
+        assert!(!failed.is_empty(), "without {command}");
+        assert_eq!(admin.command::<Vec<String>>("KEYS *"), [""; 0], "without {command}");
+    }
+}

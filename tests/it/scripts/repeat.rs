@@ -1,0 +1,127 @@
+//! Same id, same answer: any call may be sent twice, as after a lost reply.
+
+use super::{Outcome, Timed, fresh};
+
+#[test]
+fn acquire_again_with_an_id_that_holds_gives_no_second_permit() {
+    let mut semaphore = fresh();
+    let first = semaphore.acquire_one(2, "a 2 60000 try");
+    for place in ["try", "wait", "1"] {
+        let again = semaphore.acquire_one(2, &format!("a 2 60000 {place}"));
+        assert!(again.token() > first.token(), "{place}: {again:?} after {first:?}");
+    }
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.members), (2, 1));
+    semaphore.ok("release", "return a");
+    assert_eq!(semaphore.inspect().held, 0);
+}
+
+#[test]
+fn acquire_again_with_an_id_that_is_queued_keeps_its_ticket() {
+    let mut semaphore = fresh();
+    let queued = semaphore.acquire(1, "a 1 60000 try b 1 60000 wait c 1 60000 wait");
+    for place in ["try", "wait", "1", "9007199254740991"] {
+        let again = semaphore.acquire(1, &format!("c 1 60000 {place} b 1 60000 {place}"));
+        assert_eq!(again, [queued[2], queued[1]], "{place}");
+    }
+    assert_eq!(semaphore.inspect().waiter_ids(), ["b", "c"]);
+}
+
+#[test]
+fn acquire_again_after_a_hand_off_that_was_not_heard_of() {
+    let mut semaphore = fresh();
+    let queued = semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
+    semaphore.ok("release", "return a");
+    let Outcome::Granted { token, .. } = semaphore.acquire_one(1, "b 1 60000 wait") else {
+        panic!("b should hold");
+    };
+    assert!(token > queued[1].ticket());
+    assert_eq!(semaphore.inspect().held, 1);
+}
+
+#[test]
+fn release_twice_touches_nobody_else() {
+    let mut semaphore = fresh();
+    semaphore.acquire(2, "a 2 60000 try b 1 60000 wait c 1 60000 wait d 1 60000 wait");
+    assert_eq!(semaphore.ok("release", "return a d")[2..], [1, 2]);
+    let before = semaphore.dump();
+    assert_eq!(semaphore.ok("release", "return a d")[2..], [0, 0]);
+    assert_eq!(semaphore.ok("release", "consume a d")[2..], [0, 0]);
+    assert_eq!(semaphore.dump(), before);
+    assert_eq!(semaphore.inspect().holder_ids(), ["b", "c"].into());
+}
+
+#[test]
+fn refresh_after_release_is_lost() {
+    let mut semaphore = fresh();
+    semaphore.acquire(2, "a 1 60000 try b 1 60000 try");
+    semaphore.ok("release", "return a");
+    let reply = semaphore.ok("refresh", "a 60000 b 60000");
+    assert_eq!(reply[2], 0);
+    assert!(reply[3] > reply[0]);
+    assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
+}
+
+#[test]
+fn add_again_with_the_same_id_counts_once() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "declare 2");
+    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [5, 2]);
+    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [5, 5]);
+    assert_eq!(semaphore.ok("limit", "add 3 two")[2..4], [8, 5]);
+    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [8, 8]);
+}
+
+/// The first one has raised the limit so far that another would be too much: the repeated one asks
+/// for nothing more, so it is no error.
+#[test]
+fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
+    let mut semaphore = fresh();
+    assert_eq!(semaphore.ok("limit", "add 3000000000 one")[2], 3_000_000_000);
+    assert_eq!(semaphore.ok("limit", "add 3000000000 one")[2..4], [3_000_000_000; 2]);
+    assert_eq!(semaphore.refuses("limit", "add 3000000000 two").code, "SEM_ARG");
+}
+
+/// One story, in which everything happens. All calls that may be lost may be sent again.
+const STORY: [(&str, &str); 19] = [
+    ("limit", "declare 4"),
+    ("acquire", "declared 4 c poll 600000 a 1 60000 try b 3 60000 try"),
+    ("acquire", "declared 4 c poll 600000 d 2 60000 wait e 1 60000 wait f 1 60000 try"),
+    ("refresh", "a 90000 b 60000 e 60000"),
+    ("release", "return a"),
+    ("wake", ""),
+    ("release", "return b"),
+    ("limit", "add 2 more"),
+    ("acquire", "declared 4 c poll 600000 g 3 60000 wait h 2 60000 wait i 1 60000 wait"),
+    ("release", "consume e nobody"),
+    ("limit", "initial 1"),
+    ("release", "consume d i"),
+    ("limit", "set 3"),
+    ("acquire", "declared 4 c poll 600000 j 1 60000 wait k 1 60000 1"),
+    ("wake", ""),
+    ("limit", "clear"),
+    ("release", "return g"),
+    ("refresh", "h 60000 k 60000 g 60000"),
+    ("acquire", "declared 4 c poll 600000 h 2 60000 wait l 3 60000 wait m 1 60000 wait"),
+];
+
+#[test]
+fn a_story_ends_the_same_when_every_call_is_sent_twice() {
+    let mut endings = Vec::new();
+    for times in 1..=3 {
+        let mut semaphore = Timed::start();
+        for (script, arguments) in STORY {
+            for _ in 0..times {
+                semaphore.ok(script, arguments);
+            }
+            semaphore.assert_weights_agree();
+        }
+        let mut ending = semaphore.inspect();
+        // Only the number of grants differs: a token may be newer.
+        ending.sequence = 0;
+        endings.push(ending);
+    }
+    assert!(endings[0].holders.len() > 1 && endings[0].queued > 0, "{:?}", endings[0]);
+    assert_eq!(endings[1], endings[0]);
+    assert_eq!(endings[2], endings[0]);
+}

@@ -1,0 +1,171 @@
+//! What the text of the scripts may and may not contain, so that it runs on every server.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use redis_semaphore::ScriptRegistry;
+
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+}
+
+/// All files of the scripts, with their shared code.
+fn files() -> Vec<(String, String)> {
+    let read = |folder: PathBuf| {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files: Vec<_> = entries.filter(|path| path.is_file()).collect();
+        files
+    };
+    let mut files = [read(folder()), read(folder().join("lib"))].concat();
+    files.sort();
+    let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    files.iter().map(|path| (path.display().to_string(), text(path))).collect()
+}
+
+/// Lines without their comments, numbered.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(number, line)| {
+        let line = line.split_once("--").map_or(line, |(code, _)| code);
+        (number + 1, line.trim())
+    })
+}
+
+#[test]
+fn all_files_are_read() {
+    assert_eq!(files().len(), 11);
+}
+
+#[test]
+fn no_file_uses_what_some_server_does_not_have() {
+    let banned = [
+        "#!",
+        "cjson",
+        "cmsgpack",
+        "struct.",
+        "bit.",
+        "os.",
+        "loadstring",
+        "setfenv",
+        "_G",
+        "goto",
+        "redis.setresp",
+        "redis.replicate_commands",
+        "redis.set_repl",
+        "redis.register_function",
+        "redis.acl_check_cmd",
+        "redis.REDIS_VERSION",
+        "math.random",
+        "SORT",
+        "KEYS *",
+        "'SCAN",
+        "'SMEMBERS",
+        "'HGETALL",
+        "'HKEYS",
+        "'HVALS",
+    ];
+    for (path, text) in files() {
+        for (number, line) in code(&text) {
+            assert!(line.is_ascii(), "{path}:{number}");
+            for word in banned {
+                assert!(!line.contains(word), "{path}:{number} has {word}");
+            }
+        }
+    }
+}
+
+/// Names that a line brings into being: of locals, functions, parameters and loops.
+fn declared(line: &str) -> Vec<&str> {
+    let line = line.strip_prefix("local ").unwrap_or(line);
+    let mut names = Vec::new();
+    if let Some(signature) = line.split_once("function ").map(|(_, rest)| rest) {
+        let (name, parameters) = signature.split_once('(').unwrap();
+        names.push(name);
+        names.extend(parameters.split(')').next().unwrap().split(','));
+    } else if let Some(loop_names) = line.strip_prefix("for ") {
+        names
+            .extend(loop_names.split(" in ").next().unwrap().split('=').next().unwrap().split(','));
+    } else {
+        names.extend(line.split('=').next().unwrap().split(','));
+    }
+    names.into_iter().map(str::trim).filter(|name| is_name(name)).collect()
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[test]
+fn no_script_sets_a_global() {
+    for script in ScriptRegistry::embedded().scripts() {
+        let mut locals = BTreeSet::new();
+        for (number, line) in code(script.source()) {
+            let place = format!("{}:{number}: {line}", script.name());
+            assert!(!line.starts_with("function "), "{place} is a global function");
+            if line.starts_with("local ") || line.starts_with("for ") {
+                locals.extend(declared(line));
+                continue;
+            }
+            // A line that ends with a comma stands in a table: what it sets is a field.
+            let Some((names, _)) = line.split_once(" = ").filter(|_| !line.ends_with(',')) else {
+                continue;
+            };
+            for name in names.split(',').map(str::trim).filter(|name| is_name(name)) {
+                assert!(locals.contains(name), "{place} sets the global {name}");
+            }
+        }
+        assert!(locals.contains("check_keys") && locals.contains("index"), "{locals:?}");
+    }
+}
+
+/// The arguments of all calls of `function` in a text, as far as the first two.
+fn calls<'a>(text: &'a str, function: &str) -> Vec<(&'a str, &'a str)> {
+    let opening = format!("{function}(");
+    let call = |(start, _): (usize, &str)| {
+        let rest = &text[start + opening.len()..];
+        let rest = rest.split_once(')').unwrap().0;
+        let mut arguments = rest.split(',').map(str::trim);
+        (arguments.next().unwrap(), arguments.next().unwrap_or_default())
+    };
+    let is_call = |(start, _): &(usize, &str)| {
+        let before = text[..*start].chars().next_back();
+        !before.is_some_and(|before| before.is_alphanumeric() || before == '_')
+            && !text[..*start].ends_with("function ")
+    };
+    text.match_indices(&opening).filter(is_call).map(call).collect()
+}
+
+const OWN_KEYS: [&str; 4] = ["PERMITS", "QUEUE", "WAITING", "STATE"];
+
+/// A cluster, and rules of access, allow a script only the keys that the call has named.
+#[test]
+fn every_command_is_for_a_declared_key() {
+    let mut counted = 0;
+    for (path, text) in files() {
+        for (command, key) in [calls(&text, "redis.call"), calls(&text, "redis.pcall")].concat() {
+            let is_known = match (command, key) {
+                ("'TIME'", "") => true,
+                // Of `probe`: its list is looked at below.
+                ("unpack(call", "") => true,
+                // PUBLISH and SPUBLISH have channels, not keys.
+                ("command", "waiter.client") => true,
+                // These come from the callers below, or from a list of our keys.
+                ("command" | "'ZRANGE'" | "'PEXPIREAT'" | "'UNLINK'", "key") => true,
+                (_, key) => OWN_KEYS.contains(&key),
+            };
+            assert!(is_known, "{path}: {command} {key}");
+            counted += 1;
+        }
+        for (_, key) in calls(&text, "call_in_chunks") {
+            assert!(OWN_KEYS.contains(&key), "{path}: call_in_chunks {key}");
+        }
+        for (key, _) in calls(&text, "page") {
+            assert!(OWN_KEYS.contains(&key), "{path}: page {key}");
+        }
+        for (_, line) in code(&text).filter(|(_, line)| line.starts_with("keys")) {
+            let list = line.split_once('=').unwrap().1;
+            let mut keys = list.split(|c: char| !c.is_ascii_uppercase()).filter(|k| !k.is_empty());
+            assert!(keys.all(|key| OWN_KEYS.contains(&key)), "{path}: {line}");
+        }
+    }
+    assert!(counted > 25, "{counted} calls seen");
+}

@@ -1,0 +1,229 @@
+//! Who is told of a grant, who is not, and who is passed over.
+
+use std::time::{Duration, Instant};
+
+use super::{Listener, Timed, has_sharded_channels};
+use crate::support::server::Server;
+
+/// One holder, "a". Waiters queue with `queue`.
+fn with_one_holder() -> Timed {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "a 1 60000 try");
+    semaphore
+}
+
+fn queue(semaphore: &mut Timed, client: &str, id: &str) -> i64 {
+    semaphore.acquire_for(1, client, &format!("{id} 1 60000 wait"))[0].ticket()
+}
+
+/// The message of a grant that was made just now.
+fn message(semaphore: &mut Timed, id: &str) -> String {
+    let (token, end) = (semaphore.inspect().sequence, semaphore.now() + 60_000);
+    format!("timed\n{id} {token} {end}")
+}
+
+/// Waits until the server has noticed that a listener is gone.
+fn leave(semaphore: &mut Timed, listener: Listener) {
+    let count = format!("PUBSUB NUMSUB {}", listener.channel);
+    drop(listener);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while semaphore.command::<(String, i64)>(&count).1 > 0 {
+        assert!(Instant::now() < deadline, "the server still counts a listener that has left");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_release_tells_the_head_and_nobody_else() {
+    let mut semaphore = with_one_holder();
+    let mut first = semaphore.listen("first");
+    let mut second = semaphore.listen("second");
+    queue(&mut semaphore, "first publish 600000", "b");
+    queue(&mut semaphore, "second publish 600000", "c");
+    semaphore.ok("release", "return a");
+    assert_eq!(first.message(), message(&mut semaphore, "b"));
+    first.expect_silence(&mut semaphore);
+    second.expect_silence(&mut semaphore);
+    semaphore.ok("release", "return b");
+    assert_eq!(second.message(), message(&mut semaphore, "c"));
+    first.expect_silence(&mut semaphore);
+    second.expect_silence(&mut semaphore);
+}
+
+#[test]
+fn a_message_tells_the_truth_about_token_and_end() {
+    let mut semaphore = with_one_holder();
+    let mut listener = semaphore.listen("channel");
+    queue(&mut semaphore, "channel publish 600000", "b");
+    semaphore.pass(1000);
+    semaphore.ok("release", "return a");
+    let text = listener.message();
+    let (name, rest) = text.split_once('\n').unwrap();
+    let [id, token, end] = rest.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!((name, id), ("timed", "b"));
+    let permits = semaphore.key("permits");
+    assert_eq!(semaphore.command::<String>(&format!("ZSCORE {permits} b")), end);
+    let later = semaphore.acquire_one(1, "b 1 60000 wait").token();
+    assert_eq!(later, token.parse::<i64>().unwrap() + 1);
+}
+
+#[test]
+fn every_script_that_finds_room_tells_the_head() {
+    // The lease of the holder ends after a minute.
+    let calls = [
+        (0, "release", "return a"),
+        (0, "release", "return c"),
+        (0, "limit", "set 3"),
+        (0, "limit", "add 1 more"),
+        (0, "limit", "initial 3"),
+        (0, "limit", "declare 3"),
+        (60_000, "wake", ""),
+        (60_000, "release", "return nobody"),
+        (60_000, "refresh", "nobody 60000"),
+        (60_000, "acquire", "declared 2 other poll 600000 d 1 60000 try"),
+        (60_000, "limit", "declare 2"),
+        (60_000, "limit", "clear"),
+    ];
+    for (pass, script, arguments) in calls {
+        let mut semaphore = Timed::start();
+        let mut listener = semaphore.listen("channel");
+        semaphore.acquire(2, "a 1 60000 try c 1 60000 try");
+        queue(&mut semaphore, "channel publish 600000", "b");
+        semaphore.pass(pass);
+        semaphore.ok(script, arguments);
+        let text = listener.message();
+        assert!(text.starts_with("timed\nb "), "{script} {arguments}: {text}");
+        listener.expect_silence(&mut semaphore);
+    }
+}
+
+#[test]
+fn a_waiter_that_nobody_listens_for_leaves_and_the_next_is_granted() {
+    let mut semaphore = with_one_holder();
+    let mut present = semaphore.listen("present");
+    queue(&mut semaphore, "absent publish 600000", "b");
+    queue(&mut semaphore, "absent publish 600000", "c");
+    queue(&mut semaphore, "present publish 600000", "d");
+    let ((), commands) = semaphore.commands_of(|semaphore| {
+        semaphore.ok("release", "return a");
+    });
+    // Once is enough to know that a client is not there.
+    assert_eq!(commands.count("publish"), 2, "{commands:?}");
+    assert_eq!(present.message(), message(&mut semaphore, "d"));
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.holder_ids(), inspection.queued), (["d"].into(), 0));
+}
+
+#[test]
+fn a_waiter_that_was_passed_over_comes_back_to_its_old_place() {
+    let mut semaphore = with_one_holder();
+    let listener = semaphore.listen("away");
+    let mut present = semaphore.listen("present");
+    let ticket = queue(&mut semaphore, "away publish 600000", "b");
+    queue(&mut semaphore, "present publish 600000", "c");
+    queue(&mut semaphore, "present publish 600000", "d");
+    leave(&mut semaphore, listener);
+    semaphore.ok("release", "return a");
+    assert_eq!(present.message(), message(&mut semaphore, "c"));
+
+    let mut listener = semaphore.listen("away");
+    let request = format!("b 1 60000 {ticket}");
+    let back = semaphore.acquire_for(1, "away publish 600000", &request)[0];
+    assert_eq!((back.ticket(), back.position()), (ticket, 1));
+    semaphore.ok("release", "return c");
+    assert_eq!(listener.message(), message(&mut semaphore, "b"));
+    present.expect_silence(&mut semaphore);
+}
+
+#[test]
+fn a_waiter_that_polls_is_granted_without_a_message() {
+    let mut semaphore = with_one_holder();
+    let mut listener = semaphore.listen("client");
+    queue(&mut semaphore, "client poll 600000", "b");
+    semaphore.ok("release", "return a");
+    listener.expect_silence(&mut semaphore);
+    assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
+}
+
+#[test]
+fn a_waiter_that_was_not_heard_of_in_time_is_passed_over() {
+    let mut semaphore = with_one_holder();
+    let mut listener = semaphore.listen("channel");
+    queue(&mut semaphore, "channel publish 5000", "late");
+    queue(&mut semaphore, "channel publish 5000", "heard");
+    queue(&mut semaphore, "nobody poll 5000", "late-poll");
+    semaphore.pass(3000);
+    queue(&mut semaphore, "channel publish 5000", "heard");
+    semaphore.pass(2001);
+    semaphore.ok("release", "return a");
+    assert_eq!(listener.message(), message(&mut semaphore, "heard"));
+    listener.expect_silence(&mut semaphore);
+    semaphore.ok("release", "return heard");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.queued), (0, 0));
+}
+
+#[test]
+fn a_waiter_counts_up_to_the_end_of_its_time() {
+    let mut semaphore = with_one_holder();
+    queue(&mut semaphore, "client poll 5000", "b");
+    semaphore.pass(5000);
+    semaphore.ok("release", "return a");
+    assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
+}
+
+#[test]
+fn who_asks_again_late_is_alive_and_hears_from_the_reply() {
+    let mut semaphore = with_one_holder();
+    let ticket = queue(&mut semaphore, "absent publish 5000", "b");
+    queue(&mut semaphore, "other poll 600000", "c");
+    semaphore.pass(60_000);
+    // Its time is over and nobody listens, but it asks.
+    let outcomes = semaphore.acquire_for(1, "absent publish 5000", "b 1 60000 wait");
+    assert!(outcomes[0].token() > ticket);
+    assert_eq!(semaphore.inspect().waiter_ids(), ["c"]);
+}
+
+#[test]
+fn a_grant_that_the_reply_tells_is_not_sent_as_a_message() {
+    let mut semaphore = with_one_holder();
+    let mut listener = semaphore.listen("channel");
+    queue(&mut semaphore, "channel publish 600000", "b");
+    semaphore.pass(60_000);
+    let outcomes = semaphore.acquire_for(1, "channel publish 600000", "b 1 60000 wait");
+    assert!(outcomes[0].is_granted());
+    listener.expect_silence(&mut semaphore);
+}
+
+#[test]
+fn the_address_may_change_while_waiting() {
+    let mut semaphore = with_one_holder();
+    let mut old = semaphore.listen("old");
+    let mut new = semaphore.listen("new");
+    queue(&mut semaphore, "old publish 600000", "b");
+    queue(&mut semaphore, "new publish 600000", "b");
+    semaphore.ok("release", "return a");
+    assert_eq!(new.message(), message(&mut semaphore, "b"));
+    old.expect_silence(&mut semaphore);
+}
+
+#[test]
+fn spublish_uses_the_sharded_channel() {
+    let mut semaphore = with_one_holder();
+    queue(&mut semaphore, "channel spublish 600000", "b");
+    if has_sharded_channels(&mut semaphore) {
+        let connection = Server::connect(&semaphore.server);
+        let mut sharded = Listener::subscribe(connection, "SSUBSCRIBE", "channel");
+        let mut plain = semaphore.listen("channel");
+        semaphore.ok("release", "return a");
+        assert_eq!(sharded.message(), message(&mut semaphore, "b"));
+        plain.expect_silence(&mut semaphore);
+        queue(&mut semaphore, "absent spublish 600000", "c");
+        semaphore.ok("release", "return b");
+        assert_eq!(semaphore.inspect().held, 0);
+    } else {
+        // The server cannot say whether anybody listens: the waiter gets the permit, and asks.
+        semaphore.ok("release", "return a");
+        assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
+    }
+}
