@@ -30,7 +30,7 @@ impl Pending {
         Self { gate: gate.clone(), claim: claim.clone(), is_settled: false }
     }
 
-    /// Fails when a shutdown has taken the wait away: then the worker gives back what was granted.
+    /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant) -> Result<Permit, Error> {
         let was_waiting = self.gate.shared().waits().remove(&self.claim.id);
         was_waiting.map(|_| self.into_permit(grant)).ok_or(Error::Shutdown)
@@ -107,7 +107,11 @@ impl Gate {
         let claim = Arc::new(Claim::new(self, weight));
         let wait = async {
             self.check(weight, self.shared().settings.outage_tolerance).await?;
-            self.wait_in_queue(&claim).await
+            let result = self.wait_in_queue(&claim).await;
+            if matches!(result, Err(Error::Shutdown)) {
+                self.take_back(&claim).await;
+            }
+            result
         };
         // A timeout so long that it cannot be added to the clock is none.
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
@@ -145,6 +149,16 @@ impl Gate {
             if let Some(grant) = self.confirm(claim, grant).await? {
                 return pending.into_waited_permit(grant);
             }
+        }
+    }
+
+    /// After a shutdown nobody does in the background what a request still under way may need: it
+    /// may have arrived after the worker took the claim away.
+    async fn take_back(self: &Arc<Self>, claim: &Claim) {
+        let ids = std::slice::from_ref(&claim.id);
+        let patience = self.shared().settings.patience();
+        if let Err(error) = self.release(ids, How::Return, patience).await {
+            tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
     }
 

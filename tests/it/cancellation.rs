@@ -84,15 +84,14 @@ impl Scene {
     /// What the server holds and queues once the request was served.
     async fn wait_until_served(&self, outcome: Outcome, looked_before: u32) {
         match outcome {
-            Outcome::Granted => self.observer.sees(self.others_hold() + 2, 0).await,
-            Outcome::Queued => self.observer.sees(self.others_hold(), 1).await,
+            Outcome::Granted => drop(self.observer.sees(self.others_hold() + 2, 0).await),
+            Outcome::Queued => drop(self.observer.sees(self.others_hold(), 1).await),
             // A refusal leaves no trace but this.
             Outcome::Refused => {
                 let looked = || async { self.looked_for() };
                 eventually("the try was refused", looked, |looked| *looked > looked_before).await;
-                return;
             }
-        };
+        }
     }
 
     /// How often the server has looked for ids, as it does for each request while some are held.

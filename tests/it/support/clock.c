@@ -1,5 +1,5 @@
-/* Moves the wall clock of a server under test. Preloaded into it; reads two numbers from the file
- * named by TEST_CLOCK, in microseconds: an offset, and the time to stand still at (0: run on). */
+/* Moves the wall clock of a server under test. Preloaded into it; reads from the file named by
+ * TEST_CLOCK at which microsecond it stands still (0: it runs). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,29 +15,27 @@
 
 static volatile int64_t *clock_file(void) {
     static volatile int64_t *mapped;
-    static const int64_t none[2];
+    static const int64_t none;
     if (!mapped) {
         const char *path = getenv("TEST_CLOCK");
         int file = path ? open(path, O_RDONLY) : -1;
-        void *memory = file < 0 ? MAP_FAILED : mmap(0, 16, PROT_READ, MAP_SHARED, file, 0);
-        mapped = memory == MAP_FAILED ? (volatile int64_t *)none : memory;
+        void *memory = file < 0 ? MAP_FAILED : mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
+        mapped = memory == MAP_FAILED ? (volatile int64_t *)&none : memory;
         if (file >= 0) close(file);
     }
     return mapped;
 }
 
 static int64_t moved(int64_t us) {
-    volatile int64_t *file = clock_file();
-    return file[1] ? file[1] : us + file[0];
+    int64_t still = *clock_file();
+    return still ? still : us;
 }
 
 /* Valkey looks at the wall clock once in a millisecond, and in between reckons with the monotonic
  * one. So that leaps ahead where the wall clock is moved: then every look is a new one. */
 static int64_t leapt_us(void) {
-    static int64_t leapt, seen;
-    volatile int64_t *file = clock_file();
-    if (file[1] || file[0] != seen) {
-        seen = file[0];
+    static int64_t leapt;
+    if (*clock_file()) {
         __atomic_add_fetch(&leapt, 2000, __ATOMIC_RELAXED);
     }
     return __atomic_load_n(&leapt, __ATOMIC_RELAXED);

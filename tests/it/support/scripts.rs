@@ -63,11 +63,6 @@ impl Scripts {
         self.integers(script, &words(arguments))
     }
 
-    /// The error of a call that must fail.
-    pub fn error(&mut self, script: &str, arguments: &str) -> String {
-        self.call(script, arguments).expect_err(arguments).to_string()
-    }
-
     /// All that the four keys hold, byte for byte, and whether they expire.
     pub fn dump(&mut self) -> Vec<(Value, bool)> {
         let keys = self.keys.clone();
