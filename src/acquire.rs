@@ -142,7 +142,12 @@ impl Gate {
                     claim.queued(answer.sent, place);
                     self.plan_wake(&answer.reply);
                     self.client.send(Task::Ask(AskWhen::InTime));
-                    outcome.await.map_err(|_| Error::Shutdown)??
+                    tokio::select! {
+                        biased;
+                        outcome = outcome => outcome.map_err(|_| Error::Shutdown)??,
+                        // The worker may also end with its runtime, without a word.
+                        () = self.client.closed() => return Err(Error::Shutdown),
+                    }
                 }
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };

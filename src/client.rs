@@ -76,6 +76,11 @@ impl Client {
         self.tasks.send(task).is_ok()
     }
 
+    /// Waits until there is no worker any more.
+    pub(crate) async fn closed(&self) {
+        self.tasks.closed().await;
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.tasks.is_closed()
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, eventually};
+use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, shared_url, unique_name};
 
@@ -251,4 +251,31 @@ async fn many_short_holds_leave_one_renewal() {
     let calls = calls(&server, "evalsha");
     assert!((5..=15).contains(&calls), "{calls} calls in ten intervals");
     assert!(permit.release().await.unwrap());
+}
+
+/// The worker ends with the runtime in which it was connected; a wait in another runtime must not
+/// hang then.
+#[test]
+fn a_wait_ends_with_the_runtime_of_the_worker() {
+    let (url, name) = (shared_url(), unique_name());
+    let home = tokio::runtime::Runtime::new().unwrap();
+    let guest = tokio::runtime::Runtime::new().unwrap();
+    let semaphore = home.block_on(async {
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        semaphores.semaphore(&name).limit(1).build().unwrap()
+    });
+    let (observer, waiting) = guest.block_on(async {
+        let observer = Observer::new(&url, &name, 1).await;
+        let _permit = semaphore.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        observer.sees(1, 1).await;
+        home.shutdown_background();
+        let ended = in_time("the end of the wait", waiting).await.unwrap();
+        (observer, ended)
+    });
+    assert!(matches!(waiting, Err(redis_semaphore::Error::Shutdown)), "{waiting:?}");
+    guest.block_on(observer.sees(1, 0));
 }
