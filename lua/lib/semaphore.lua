@@ -23,8 +23,12 @@ local SLACK = 60000 -- ms that keys outlive their use; expiry is moved at most o
 -- `state` stays longer, so that tokens grow on when the clock steps back while nobody is there.
 local STATE_SLACK = 7200000
 
-local function wrong_type(key, wanted)
-  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a ' .. wanted)
+-- What the error of a read means to the caller.
+local function failed(answer, key, wanted)
+  if string.find(answer.err, '^%-?WRONGTYPE ') then
+    return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a ' .. wanted)
+  end
+  return answer
 end
 
 -- Answers sem, or nil and an error reply. The reads check the types of the keys as well.
@@ -33,7 +37,7 @@ local function open()
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
     'marks', 'extra', 'keep')
   if state.err then
-    return nil, wrong_type(STATE, 'hash')
+    return nil, failed(state, STATE, 'hash')
   end
   if state[1] and state[1] ~= VERSION then
     return nil, redis.error_reply(
@@ -43,15 +47,15 @@ local function open()
   end
   local members = redis.pcall('ZCARD', PERMITS)
   if type(members) == 'table' then
-    return nil, wrong_type(PERMITS, 'sorted set')
+    return nil, failed(members, PERMITS, 'sorted set')
   end
   local queued = redis.pcall('ZCARD', QUEUE)
   if type(queued) == 'table' then
-    return nil, wrong_type(QUEUE, 'sorted set')
+    return nil, failed(queued, QUEUE, 'sorted set')
   end
   local waiting = redis.pcall('HLEN', WAITING)
   if type(waiting) == 'table' then
-    return nil, wrong_type(WAITING, 'hash')
+    return nil, failed(waiting, WAITING, 'hash')
   end
   local now_us = clock[1] * 1000000 + clock[2]
   local sem = {
