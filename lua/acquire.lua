@@ -175,13 +175,9 @@ local function answer(sem, requests)
 end
 
 local function acquire()
-  local refusal = check()
+  local sem, refusal = open(check())
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   local has_limit = sem.declared or sem.runtime
   if not has_limit then

@@ -78,13 +78,9 @@ local function live_weight(sem)
 end
 
 local function inspect()
-  local refusal = check()
+  local sem, refusal = open(check())
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   local weight, ended = live_weight(sem)
 

@@ -59,13 +59,9 @@ local function add(sem, number, mark, has_ended)
 end
 
 local function limit()
-  local refusal = check()
+  local sem, refusal = open(check())
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   local action, number = ARGV[1], tonumber(ARGV[2])
   local mark, ends = nil, nil

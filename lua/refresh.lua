@@ -28,13 +28,9 @@ local function check()
 end
 
 local function refresh()
-  local refusal = check()
+  local sem, refusal = open(check())
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   repair(sem)
   local ids = {}

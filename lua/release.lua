@@ -48,13 +48,9 @@ local function consume(sem, statuses, ids, weights)
 end
 
 local function release()
-  local refusal = check()
+  local sem, refusal = open(check())
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   repair(sem)
   local ids = {unpack(ARGV, 2)}

@@ -14,13 +14,9 @@
 -- include: lib/queue.lua
 
 local function wake()
-  local refusal = check_keys() or check_count(0)
+  local sem, refusal = open(check_keys() or check_count(0))
   if refusal then
     return refusal
-  end
-  local sem, broken = open()
-  if broken then
-    return broken
   end
   repair(sem)
   hand_off(sem)

@@ -42,16 +42,21 @@ local function uncount(sem, ids)
   return weights
 end
 
--- The end of lease of each id (at most 1,000), false where there is none.
-local function ends_of(sem, ids)
-  local ends = {}
-  if sem.members > 0 then
-    ends = redis.call('ZMSCORE', PERMITS, unpack(ids))
+-- The scores of ids (at most 1,000) in a sorted set of so many members, false where there is none.
+local function scores_of(key, members, ids)
+  local scores = {}
+  if members > 0 then
+    scores = redis.call('ZMSCORE', key, unpack(ids))
   end
   for i = 1, #ids do
-    ends[i] = tonumber(ends[i]) or false
+    scores[i] = tonumber(scores[i]) or false
   end
-  return ends
+  return scores
+end
+
+-- When the leases of ids end.
+local function ends_of(sem, ids)
+  return scores_of(PERMITS, sem.members, ids)
 end
 
 -- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.

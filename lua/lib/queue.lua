@@ -86,16 +86,9 @@ local function read_waiter(value)
   }
 end
 
--- The tickets of ids (at most 1,000), false where an id is not queued.
+-- The tickets of ids.
 local function tickets_of(sem, ids)
-  local tickets = {}
-  if sem.queued > 0 then
-    tickets = redis.call('ZMSCORE', QUEUE, unpack(ids))
-  end
-  for i = 1, #ids do
-    tickets[i] = tonumber(tickets[i]) or false
-  end
-  return tickets
+  return scores_of(QUEUE, sem.queued, ids)
 end
 
 -- Gives what is free to the queue, in its order, until its head does not fit. Waiters whose client

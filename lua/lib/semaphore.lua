@@ -31,8 +31,12 @@ local function failed(answer, key, wanted)
   return answer
 end
 
--- Answers sem, or nil and an error reply. The reads check the types of the keys as well.
-local function open()
+-- Answers sem, or nil and an error reply: what a check of the arguments refused, or what is wrong
+-- with the keys.
+local function open(refusal)
+  if refusal then
+    return nil, refusal
+  end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
     'marks', 'extra', 'keep')
