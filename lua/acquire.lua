@@ -210,7 +210,7 @@ local function acquire()
     hand_off(sem)
   end
   local reply = answer(sem, requests)
-  save(sem)
+  finish(sem)
   return reply
 end
 

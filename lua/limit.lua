@@ -87,7 +87,7 @@ local function limit()
   end
   sem.limit = sem.runtime or sem.declared or 0
   hand_off(sem)
-  save(sem)
+  finish(sem)
   return {
     sem.now, wake_in(sem, false),
     sem.runtime or sem.declared or -1, before, sem.declared or -1, declared_before,

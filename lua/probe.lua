@@ -67,6 +67,7 @@ local function probe()
     {'UNLINK', PERMITS, STATE},
   }
   if ARGV[2] ~= 'poll' then
+    calls[#calls + 1] = {'PUBSUB', ARGV[2] == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB', ARGV[1]}
     -- The empty message: nobody was granted anything.
     calls[#calls + 1] = {ARGV[2] == 'spublish' and 'SPUBLISH' or 'PUBLISH', ARGV[1], ''}
   end

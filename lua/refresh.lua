@@ -48,7 +48,7 @@ local function refresh()
   write_permits(sem)
   hand_off(sem)
   reply[2] = wake_in(sem, false)
-  save(sem)
+  finish(sem)
   return reply
 end
 

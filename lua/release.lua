@@ -73,7 +73,7 @@ local function release()
     consume(sem, statuses, ids, weights)
   end
   hand_off(sem)
-  save(sem)
+  finish(sem)
   return {sem.now, wake_in(sem, false), unpack(statuses)}
 end
 

@@ -20,7 +20,7 @@ local function wake()
   end
   repair(sem)
   hand_off(sem)
-  save(sem)
+  finish(sem)
   return {sem.now, wake_in(sem, sem.queued > 0), sem.queued}
 end
 

@@ -139,7 +139,7 @@ impl Gate {
             let grant = match answer.reply.requests[0] {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
-                    claim.queued(answer.sent, place);
+                    claim.queued(answer.sent, answer.reply.server_time, place);
                     self.plan_wake(&answer.reply);
                     self.client.send(Task::Ask(AskWhen::InTime));
                     tokio::select! {

@@ -30,6 +30,8 @@ pub(crate) enum Acquired {
 
 #[derive(Debug)]
 pub(crate) struct AcquireReply {
+    /// The server's clock, in ms.
+    pub(crate) server_time: i64,
     /// When `wake` is worth a call.
     pub(crate) wake_in: Option<Duration>,
     pub(crate) requests: Vec<Acquired>,
@@ -143,6 +145,7 @@ impl Gate {
             })
             .await?;
         let reply = AcquireReply {
+            server_time: answer.reply[0],
             wake_in: wake_in(answer.reply[1]),
             requests: answer.reply[2..].chunks_exact(3).map(acquired).collect(),
         };

@@ -13,6 +13,7 @@ use crate::gate::Gate;
 pub(crate) struct Claim {
     pub(crate) id: String,
     pub(crate) weight: u32,
+    lease_ms: i64,
     gate: Weak<Gate>,
     over: AtomicBool,
     wait: Mutex<Wait>,
@@ -30,6 +31,8 @@ pub(crate) struct Grant {
 struct Wait {
     /// When the last request was sent that was answered "queued".
     asked: Instant,
+    /// What the server's clock said in that answer, in ms.
+    queued_at: i64,
     place: Option<Place>,
     outcome: Option<oneshot::Sender<Result<Grant, Error>>>,
 }
@@ -43,12 +46,26 @@ pub(crate) struct Place {
 impl Claim {
     pub(crate) fn new(gate: &Arc<Gate>, weight: u32) -> Self {
         let id = format!("{}:{}", gate.shared().owner, uuid::Uuid::new_v4().simple());
-        let wait = Mutex::new(Wait { asked: Instant::now(), place: None, outcome: None });
-        Self { id, weight, gate: Arc::downgrade(gate), over: AtomicBool::new(false), wait }
+        let wait =
+            Mutex::new(Wait { asked: Instant::now(), queued_at: 0, place: None, outcome: None });
+        let lease_ms = gate.settings.first_lease().as_millis() as i64;
+        Self {
+            id,
+            weight,
+            lease_ms,
+            gate: Arc::downgrade(gate),
+            over: AtomicBool::new(false),
+            wait,
+        }
     }
 
     pub(crate) fn gate(&self) -> Option<Arc<Gate>> {
         self.gate.upgrade()
+    }
+
+    /// What is asked for, in ms.
+    pub(crate) fn lease_ms(&self) -> i64 {
+        self.lease_ms
     }
 
     /// From now on whoever learns that this id is queued or holds must give it back.
@@ -71,9 +88,10 @@ impl Claim {
         receiver
     }
 
-    pub(crate) fn queued(&self, sent: Instant, place: Place) {
+    pub(crate) fn queued(&self, sent: Instant, server_time: i64, place: Place) {
         let mut wait = self.wait();
         wait.asked = sent;
+        wait.queued_at = server_time;
         wait.place = Some(place);
     }
 
@@ -86,10 +104,14 @@ impl Claim {
         self.wait().asked
     }
 
-    /// Granted by a message: it came after the last time that we were told "queued".
-    pub(crate) fn granted_by_message(&self, token: u64) {
-        let since = self.wait().asked;
-        self.settle(Ok(Grant { token, since }));
+    /// Granted by a message, at this time of the server. Where we were told "queued" after that, the
+    /// message is about a permit that has been lost since. (Where only the server's clock was set
+    /// back, asking again tells.)
+    pub(crate) fn granted_by_message(&self, token: u64, granted_at: i64) {
+        let Wait { asked, queued_at, .. } = *self.wait();
+        if granted_at >= queued_at {
+            self.settle(Ok(Grant { token, since: asked }));
+        }
     }
 
     /// The first outcome counts; a second one says the same.

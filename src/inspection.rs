@@ -141,11 +141,15 @@ impl Inspection {
     }
 }
 
+/// Ids of clients in other languages may be any bytes.
 fn triples(
     values: Vec<Value>,
 ) -> Result<impl Iterator<Item = (String, u32, u64)>, redis::ParsingError> {
-    let read =
-        |three: &[Value]| from_redis_value::<(String, u32, u64)>(Value::Array(three.to_vec()));
+    let read = |three: &[Value]| -> Result<(String, u32, u64), redis::ParsingError> {
+        let three = Value::Array(three.to_vec());
+        let (id, weight, ms) = from_redis_value::<(Vec<u8>, u32, u64)>(three)?;
+        Ok((String::from_utf8_lossy(&id).into_owned(), weight, ms))
+    };
     let triples: Result<Vec<_>, _> = values.chunks_exact(3).map(read).collect();
     Ok(triples?.into_iter())
 }

@@ -34,7 +34,8 @@ impl Lease {
         max_hold: Option<Duration>,
     ) -> Self {
         let state = watch::Sender::new(State { ends: grant.since + duration, lost: false });
-        let latest_end = max_hold.map(|max_hold| grant.since + max_hold);
+        // One so long that it cannot be added to the clock is none.
+        let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { claim, token: grant.token, latest_end, state }
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
 
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::{Error, ScriptRegistry};
@@ -25,8 +26,10 @@ pub(crate) struct Link {
     config: AsyncConnectionConfig,
     current: Mutex<Option<(u64, MultiplexedConnection)>>,
     /// Held by the one call that connects; the others wait for it.
-    connecting: tokio::sync::Mutex<u64>,
+    connecting: tokio::sync::Mutex<()>,
     timeouts: AtomicU32,
+    /// How many connections there have been.
+    connections: watch::Sender<u64>,
 }
 
 /// An answer, and when its question was sent: leases count from before that.
@@ -62,7 +65,13 @@ impl Link {
             .set_connection_timeout(Some(response_timeout))
             .set_response_timeout(Some(response_timeout));
         let (current, connecting, timeouts) = Default::default();
-        Self { client, config, current, connecting, timeouts }
+        let connections = watch::Sender::new(0);
+        Self { client, config, current, connecting, timeouts, connections }
+    }
+
+    /// Changes when a connection is replaced.
+    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -74,18 +83,19 @@ impl Link {
         if let Some(current) = self.current() {
             return Ok(current);
         }
-        let mut number = self.connecting.lock().await;
+        let _connecting = self.connecting.lock().await;
         if let Some(current) = self.current() {
             return Ok(current);
         }
         let connection =
             self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
-        *number += 1;
-        if *number > 1 {
+        let number = *self.connections.borrow() + 1;
+        if number > 1 {
             tracing::info!("connected to Redis again");
         }
+        self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
-        let connected = (*number, connection);
+        let connected = (number, connection);
         *self.current.lock().expect("nothing panics while it is locked") = Some(connected.clone());
         Ok(connected)
     }

@@ -69,8 +69,8 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// How long to wait for the answer to one command, or for a connection: 2 s unless set, at
-    /// least 1 ms. After two of them in a row without an answer the connection is replaced.
+    /// How long to wait for the answer to one command, or for a connection: 2 s unless set, 1 ms
+    /// to 1 hour. After two of them in a row without an answer the connection is replaced.
     ///
     /// # Examples
     ///
@@ -162,6 +162,7 @@ impl SemaphoresBuilder {
     }
 
     fn check(&self) -> Result<(), Error> {
+        const LONGEST_RESPONSE: Duration = Duration::from_secs(60 * 60);
         const LONGEST_LIVENESS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
         check_name("prefix", &self.prefix)?;
         check_word("prefix", &self.prefix, 200)?;
@@ -169,8 +170,9 @@ impl SemaphoresBuilder {
             check_word("owner", owner, MAX_OWNER)?;
         }
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
-        if response_timeout < Duration::from_millis(1) {
-            return Err(Error::invalid("response_timeout", "at least 1 ms"));
+        if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
+            let reason = format!("1 ms to 1 hour, not {response_timeout:?}");
+            return Err(Error::invalid("response_timeout", reason));
         }
         if liveness < Duration::from_millis(100) || liveness > LONGEST_LIVENESS {
             return Err(Error::invalid("liveness", format!("100 ms to 7 days, not {liveness:?}")));

@@ -67,12 +67,15 @@ async fn receive(
 ) {
     let mut pings = tokio::time::interval(shared.settings.ask_interval());
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut connections = shared.link.connections();
     loop {
         tokio::select! {
             message = subscription.messages.next() => match message {
                 Some(message) => deliver(shared, &message, tasks),
                 None => return,
             },
+            // Where commands go to another server now, that is where messages come from.
+            _ = connections.changed() => return,
             _ = pings.tick() => {
                 let ping = subscription.sink.ping::<redis::Value>();
                 if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
@@ -86,13 +89,13 @@ async fn receive(
 async fn subscribe_again(shared: &Shared) -> Subscription {
     let mut pause = FIRST_PAUSE;
     loop {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
         let patience = shared.settings.response_timeout;
         match subscribe(shared.link.client(), &shared.channel, patience).await {
             Ok(subscription) => return subscription,
             Err(error) => tracing::debug!(%error, "subscribing failed, trying again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -107,7 +110,9 @@ fn deliver(shared: &Shared, message: &Msg, tasks: &WeakUnboundedSender<Task>) {
     let mut ask = false;
     for line in text.lines().skip(1) {
         let mut words = line.split(' ');
-        let (Some(id), Some(Ok(token))) = (words.next(), words.next().map(str::parse)) else {
+        let id = words.next().unwrap_or_default();
+        let mut number = || words.next().and_then(|word| word.parse::<i64>().ok());
+        let (Some(token), Some(ends)) = (number(), number()) else {
             tracing::warn!(line, "a wake-up message cannot be read");
             continue;
         };
@@ -116,7 +121,7 @@ fn deliver(shared: &Shared, message: &Msg, tasks: &WeakUnboundedSender<Task>) {
             // Granted by a reply meanwhile, or given up: the worker gives that back.
             None => {}
             Some(_) if token == 0 => ask = true,
-            Some(claim) => claim.granted_by_message(token),
+            Some(claim) => claim.granted_by_message(token as u64, ends - claim.lease_ms()),
         }
     }
     if let Some(tasks) = tasks.upgrade().filter(|_| ask) {

@@ -39,23 +39,42 @@ local function leave_queue(sem, ids)
   sem.queued = sem.queued - #ids
 end
 
--- Tells a waiter's client of its grant, or with token 0 that it left the queue without one. Answers
--- whether anybody heard it. Where the server does not say (the command was refused), the waiter
--- counts as told: it learns the truth when it asks again.
-local function tell(sem, waiter, id, token, ends)
-  if waiter.wake == 'poll' or sem.asking[id] then
+-- Whether anybody listens at a waiter's address: who does not can not hear of a grant. Where the
+-- server does not say (the command was refused), the waiter learns the truth when it asks again.
+local function listens(sem, waiter)
+  if waiter.wake == 'poll' then
     return true
   end
-  local name = string.match(PERMITS, '{(.*)}') or PERMITS
-  local message = string.format('%s\n%s %.0f %.0f', name, id, token, ends)
-  local command = waiter.wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
-  return redis.pcall(command, waiter.client, message) ~= 0
+  local known = sem.listens[waiter.client]
+  if known == nil then
+    local count = waiter.wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
+    local answer = redis.pcall('PUBSUB', count, waiter.client)
+    known = answer.err ~= nil or answer[2] ~= 0
+    sem.listens[waiter.client] = known
+  end
+  return known
+end
+
+-- Has a waiter's client told of its grant, or with token 0 that it left the queue without one.
+-- `finish` must follow.
+local function tell(sem, waiter, id, token, ends)
+  if waiter.wake == 'poll' or sem.asking[id] then
+    return
+  end
+  local message = sem.messages[waiter.client]
+  if not message then
+    local command = waiter.wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
+    message = {command = command, lines = {string.match(PERMITS, '{(.*)}') or PERMITS}}
+    sem.messages[waiter.client] = message
+  end
+  message.lines[#message.lines + 1] = string.format('%s %.0f %.0f', id, token, ends)
 end
 
 -- What the queue's head gets: true when it leaves the queue, false when it must wait.
-local function serve(sem, id, waiter, dead)
-  local gone = not waiter.weight or waiter.heard_until < sem.now or dead[waiter.client]
-  if gone and not sem.asking[id] then
+local function serve(sem, id, waiter)
+  local is_here = sem.asking[id]
+    or (waiter.weight and waiter.heard_until >= sem.now and listens(sem, waiter))
+  if not is_here then
     return true
   end
   if not sem.runtime and waiter.weight > sem.limit then
@@ -65,12 +84,8 @@ local function serve(sem, id, waiter, dead)
   if not make_room(sem, waiter.weight) then
     return false
   end
-  -- Told before it is written: only the number of listeners says whether the client is there.
-  if tell(sem, waiter, id, sem.sequence + 1, sem.now + waiter.lease) then
-    grant(sem, id, waiter.weight, waiter.lease)
-  else
-    dead[waiter.client] = true
-  end
+  grant(sem, id, waiter.weight, waiter.lease)
+  tell(sem, waiter, id, unpack(sem.granted[id]))
   return true
 end
 
@@ -94,7 +109,7 @@ end
 -- Gives what is free to the queue, in its order, until its head does not fit. Waiters whose client
 -- is gone, or was not heard of in time, leave the queue without a permit.
 local function hand_off(sem)
-  local looked, blocked, dead = 0, false, {}
+  local looked, blocked = 0, false
   while sem.queued > 0 and not blocked and make_room(sem, 1) do
     if looked >= LOOK_BOUND then
       sem.more = true
@@ -106,7 +121,7 @@ local function hand_off(sem)
     local values = redis.call('HMGET', WAITING, unpack(ids))
     local leaving = {}
     for i, id in ipairs(ids) do
-      if not make_room(sem, 1) or not serve(sem, id, read_waiter(values[i]), dead) then
+      if not make_room(sem, 1) or not serve(sem, id, read_waiter(values[i])) then
         blocked = true
         break
       end
@@ -116,4 +131,13 @@ local function hand_off(sem)
     looked = looked + #ids
   end
   write_permits(sem)
+end
+
+-- Ends a script: saves, and then tells the clients, one message each. A write that the server
+-- refuses (too few replicas, no disk, no primary any more) ends the script before anybody is told.
+local function finish(sem)
+  save(sem)
+  for client, message in pairs(sem.messages) do
+    redis.pcall(message.command, client, table.concat(message.lines, '\n'))
+  end
 end

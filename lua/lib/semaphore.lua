@@ -14,6 +14,7 @@
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
+--   listens    whether anybody listens at a client's address; `messages` what to tell there
 --   more       the script stopped at a bound: somebody must call `wake`
 -- include: lib/arguments.lua
 
@@ -85,6 +86,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    listens = {},
+    messages = {},
   }
   sem.limit = sem.runtime or sem.declared or 0
   if members == 0 and (sem.extra > 0 or sem.marks > 0) then

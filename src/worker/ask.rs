@@ -3,39 +3,56 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
 
 use super::Done;
 use crate::Error;
-use crate::calls::{Acquired, How, MAX_BATCH, Otherwise};
+use crate::calls::{AcquireReply, Acquired, How, MAX_BATCH, Otherwise};
 use crate::claim::{Claim, Grant};
 use crate::client::Shared;
 use crate::gate::Gate;
+use crate::link::Answer;
 use crate::worker::Task;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
+/// Calls under way at the same time.
+const AT_ONCE: usize = 64;
 
 pub(super) async fn ask(shared: Arc<Shared>) -> Done {
-    let mut again = None;
-    for (gate, mut claims) in queued_claims(&shared) {
-        // In the order of the queue, so that a server that was restarted empty keeps it.
-        claims.sort_by_key(|claim| claim.place().map(|place| place.ticket));
-        for batch in claims.chunks(MAX_BATCH) {
-            if let Err(error) = ask_batch(&gate, batch).await {
-                tracing::debug!(semaphore = gate.name, %error, "asking again failed");
-                again = Some(OUTAGE_PAUSE);
-            }
+    // Several semaphores at once: one that is slow must not make the others' waits look dead.
+    let asked = stream::iter(queued_claims(&shared))
+        .map(|(gate, claims)| ask_gate(gate, claims))
+        .buffer_unordered(AT_ONCE);
+    let all_answered = asked.fold(true, async |all, answered| all && answered).await;
+    let waits = !shared.waits().is_empty();
+    let again = match all_answered {
+        true => waits.then(|| shared.settings.ask_interval()),
+        false => Some(OUTAGE_PAUSE),
+    };
+    Done::Asked { again }
+}
+
+/// Whether there was an answer.
+async fn ask_gate(gate: Arc<Gate>, mut claims: Vec<Arc<Claim>>) -> bool {
+    // In the order of the queue, so that a server that was restarted empty keeps it.
+    claims.sort_by_key(|claim| claim.place().map(|place| place.ticket));
+    let mut answered = true;
+    for batch in claims.chunks(MAX_BATCH) {
+        if let Err(error) = ask_batch(&gate, batch).await {
+            tracing::debug!(semaphore = gate.name, %error, "asking again failed");
+            answered = false;
         }
     }
-    let waits = !shared.waits().is_empty();
-    again = again.or(waits.then(|| shared.settings.ask_interval()));
-    Done::Asked { again }
+    answered
 }
 
 /// The claims that the server once put in its queue. The others are still being asked for.
 fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
     let mut by_gate: HashMap<*const Gate, (Arc<Gate>, Vec<Arc<Claim>>)> = HashMap::new();
-    for claim in shared.waits().values().filter(|claim| claim.place().is_some()) {
+    for claim in shared.waits().values().filter(|claim| claim.place().is_some() && !claim.is_over())
+    {
         if let Some(gate) = claim.gate() {
             let claims = by_gate.entry(Arc::as_ptr(&gate)).or_insert_with(|| (gate, Vec::new()));
             claims.1.push(claim.clone());
@@ -49,7 +66,7 @@ async fn ask_batch(gate: &Arc<Gate>, claims: &[Arc<Claim>]) -> Result<(), Error>
     match gate.acquire(claims, Otherwise::Queue, patience).await {
         Ok(answer) => {
             for (claim, acquired) in claims.iter().zip(&answer.reply.requests) {
-                heed(gate, claim, *acquired, answer.sent);
+                heed(gate, claim, *acquired, &answer);
             }
             gate.plan_wake(&answer.reply);
             Ok(())
@@ -72,15 +89,15 @@ async fn ask_batch(gate: &Arc<Gate>, claims: &[Arc<Claim>]) -> Result<(), Error>
     }
 }
 
-fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, acquired: Acquired, sent: Instant) {
+fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, acquired: Acquired, answer: &Answer<AcquireReply>) {
     if claim.is_over() && !matches!(acquired, Acquired::Refused) {
         // It was given back while we asked: the server may have it anew.
         gate.client.send(Task::Release(gate.clone(), claim.id.clone(), How::Return));
         return;
     }
     match acquired {
-        Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: sent })),
-        Acquired::Queued(place) => claim.queued(sent, place),
+        Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: answer.sent })),
+        Acquired::Queued(place) => claim.queued(answer.sent, answer.reply.server_time, place),
         Acquired::Refused => {}
     }
 }
@@ -92,7 +109,7 @@ fn give_up_after_outage(gate: &Gate, claim: &Claim, error: &Error) {
     let Error::Unavailable { source, .. } = error else {
         return;
     };
-    if elapsed > settings.outage_tolerance + settings.ask_interval() {
+    if elapsed > settings.outage_tolerance.saturating_add(settings.ask_interval()) {
         claim.settle(Err(Error::Unavailable {
             semaphore: gate.name.clone(),
             operation: "waiting in the queue",

@@ -1,6 +1,6 @@
 //! Gives back what was dropped: one call for each 1,000 ids of a semaphore.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,17 +16,23 @@ pub(super) struct Releases {
 
 struct Batch {
     gate: Arc<Gate>,
-    ids: Vec<String>,
+    /// An id may come twice: from its wait, and from an answer that found it still there.
+    ids: HashSet<String>,
 }
 
 impl Releases {
     pub(super) fn add(&mut self, gate: Arc<Gate>, id: String, how: How) {
         let key = (Arc::as_ptr(&gate), how);
-        self.batches.entry(key).or_insert_with(|| Batch { gate, ids: Vec::new() }).ids.push(id);
+        self.batches
+            .entry(key)
+            .or_insert_with(|| Batch { gate, ids: HashSet::new() })
+            .ids
+            .insert(id);
     }
 
     pub(super) fn into_jobs(self) -> impl Iterator<Item = impl Future<Output = Done> + Send> {
         self.batches.into_iter().flat_map(|((_, how), Batch { gate, ids })| {
+            let ids: Vec<String> = ids.into_iter().collect();
             let chunks: Vec<_> = ids.chunks(MAX_BATCH).map(<[String]>::to_vec).collect();
             chunks.into_iter().map(move |ids| release(gate.clone(), ids, how))
         })

@@ -43,7 +43,7 @@ async fn with_a_password_and_as_a_user() {
     let mut admin = server.connect();
     let rules = "on >secret resetkeys resetchannels -@all ~sem:* &sem:wake:* +evalsha +eval \
         +script|load +subscribe +ping +time +hmget +hlen +hset +hdel +zcard +zmscore +zadd +zrem \
-        +zrange +zrangebyscore +zcount +zrank +persist +pexpireat +unlink +publish";
+        +zrange +zrangebyscore +zcount +zrank +persist +pexpireat +unlink +pubsub +publish";
     let rules: Vec<&str> = rules.split_whitespace().collect();
     redis::cmd("ACL").arg("SETUSER").arg("limited").arg(&rules).exec(&mut admin).unwrap();
     let password = ["requirepass", "geheim"];
@@ -83,6 +83,7 @@ async fn names_the_command_key_or_channel_that_the_user_lacks() {
         "persist",
         "pexpireat",
         "unlink",
+        "pubsub",
         "publish",
         "subscribe",
     ];

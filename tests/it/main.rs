@@ -4,6 +4,7 @@ mod acquire;
 mod cancellation;
 mod connect;
 mod faults;
+mod found;
 mod lost_replies;
 mod model;
 mod permits;

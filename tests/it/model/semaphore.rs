@@ -272,28 +272,23 @@ impl Model {
 
     fn hand_off(&mut self, asking: &BTreeSet<&str>) -> BTreeMap<String, (i64, i64)> {
         let mut granted = BTreeMap::new();
-        // A client that did not hear of one grant is asked no more in this call.
-        let mut dead = BTreeSet::new();
         while !self.queue.is_empty() && self.make_room(1) {
             let ((ticket, id), waiter) = self.queue.first_key_value().unwrap();
             let (key, waiter) = ((*ticket, id.clone()), waiter.clone());
             let asks = asking.contains(key.1.as_str());
-            let hears = asks || self.listening.contains(&waiter.client);
-            if asks || (waiter.heard_until >= self.now() && !dead.contains(&waiter.client)) {
-                if self.runtime.is_none() && waiter.weight > self.limit() {
-                    if hears && !asks {
-                        self.messages.push((waiter.client, key.1.clone(), 0, 0));
+            let listens = self.listening.contains(&waiter.client);
+            if asks || (waiter.heard_until >= self.now() && listens) {
+                let too_heavy = self.runtime.is_none() && waiter.weight > self.limit();
+                let mut told = (0, 0);
+                if !too_heavy {
+                    if !self.make_room(waiter.weight) {
+                        break;
                     }
-                } else if !self.make_room(waiter.weight) {
-                    break;
-                } else if hears {
-                    let grant = self.grant(&key.1, waiter.weight, waiter.lease);
-                    if !asks {
-                        self.messages.push((waiter.client, key.1.clone(), grant.0, grant.1));
-                    }
-                    granted.insert(key.1.clone(), grant);
-                } else {
-                    dead.insert(waiter.client);
+                    told = self.grant(&key.1, waiter.weight, waiter.lease);
+                    granted.insert(key.1.clone(), told);
+                }
+                if !asks {
+                    self.messages.push((waiter.client, key.1.clone(), told.0, told.1));
                 }
             }
             self.queue.remove(&key);

@@ -1,6 +1,6 @@
 //! The real scripts on a real server, beside the model.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use redis::Connection;
@@ -171,14 +171,20 @@ impl System {
         false
     }
 
-    /// Every hand-off of the model has its message, in order and with the same content.
+    /// Every hand-off of the model is in a message, one for each client, in order and with the same
+    /// content.
     fn receive_messages(&mut self) -> Result<(), String> {
+        let mut expected: BTreeMap<usize, String> = BTreeMap::new();
         for (client, id, token, ends) in std::mem::take(&mut self.model.messages) {
+            let message = expected.entry(client).or_insert_with(|| "model".to_owned());
+            message.push_str(&format!("\n{id} {token} {ends}"));
+        }
+        for (client, expected) in expected {
             let listener = &mut self.listeners[client];
             listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            let reply = listener.recv_response().map_err(|e| format!("message for {id}: {e}"))?;
+            let reply =
+                listener.recv_response().map_err(|e| format!("message {expected:?}: {e}"))?;
             let (_, _, text): (String, String, String) = redis::from_redis_value(reply).unwrap();
-            let expected = format!("model\n{id} {token} {ends}");
             if text != expected {
                 return Err(format!("message {text:?}, the model says {expected:?}"));
             }

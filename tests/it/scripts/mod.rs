@@ -353,6 +353,11 @@ impl Commands {
         self.0.get(name).copied().unwrap_or(0)
     }
 
+    /// How often it was asked whether anybody listens. Redis 6.2 does not count subcommands apart.
+    fn lookups_of_listeners(&self) -> i64 {
+        self.count("pubsub|numsub") + self.count("pubsub")
+    }
+
     /// All that scripts called: neither the call itself, nor the client's own commands.
     fn in_scripts(&self) -> i64 {
         let own = ["evalsha", "script|load", "config|resetstat", "info", "config", "script"];

@@ -1,0 +1,217 @@
+//! What independent testers found, each kept as a test.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
+
+fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
+    let semaphore = semaphore.clone();
+    tokio::spawn(async move { semaphore.acquire().await })
+}
+
+/// The message of a grant arrives after that permit was lost, and after the server has said "queued"
+/// again: it is not about a permit that is held.
+#[tokio::test]
+async fn an_old_message_is_not_a_new_grant() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "old", 1).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let other = direct.semaphore("old").limit(1).build().unwrap();
+    let holder = other.acquire().await.unwrap();
+    let semaphores =
+        Semaphores::builder().liveness(Duration::from_secs(1)).connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_millis(400);
+    let semaphore = semaphores.semaphore("old").limit(1).lease(lease).build().unwrap();
+    let waiting = start_waiting(&semaphore);
+    let id = observer.sees(1, 1).await.waiters[0].id.clone();
+
+    // Its turn comes and goes, and it hears nothing, neither messages nor replies.
+    proxy.messages(Flow::Hold);
+    proxy.requests(Flow::Hold);
+    assert!(holder.release().await.unwrap());
+    assert_eq!(observer.sees(1, 0).await.holders[0].id, id);
+    let next = in_time("the next one's turn", other.acquire()).await.unwrap();
+    // Now it asks again and is queued; then the old message arrives.
+    proxy.requests(Flow::Pass);
+    observer.sees(1, 1).await;
+    proxy.messages(Flow::Pass);
+    // Two more signs of life, and still it does not believe that it holds.
+    let elapsed = Instant::now();
+    let passed = async || elapsed.elapsed();
+    eventually("it has asked again", passed, |passed| *passed > Duration::from_millis(700)).await;
+    assert!(!waiting.is_finished(), "it was handed the place of {}", next.id());
+    assert!(next.release().await.unwrap());
+    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+}
+
+/// The server refuses the first write of the script that hands off: then nobody may have been told.
+#[tokio::test]
+async fn a_refused_write_tells_nobody() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("refused").limit(1).build().unwrap();
+    let observer = Observer::new(&server.url(), "refused", 1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = start_waiting(&semaphore);
+    observer.sees(1, 1).await;
+    let replicas = |number: u32| ["min-replicas-to-write".to_owned(), number.to_string()];
+    redis::cmd("CONFIG").arg("SET").arg(&replicas(1)).exec(&mut admin).unwrap();
+    let refused = semaphore.set_limit(2).await.unwrap_err();
+    assert!(refused.to_string().contains("NOREPLICAS"), "{refused}");
+    let now = observer.sees(1, 1).await;
+    assert_eq!((now.limit, now.runtime_limit), (1, None));
+    redis::cmd("CONFIG").arg("SET").arg(&replicas(0)).exec(&mut admin).unwrap();
+    assert!(!waiting.is_finished());
+    assert!(holder.release().await.unwrap());
+    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+}
+
+/// A subscription that is left on the old primary hears what the new one publishes, but is not
+/// counted there: nothing may be said to it that is not so.
+#[tokio::test]
+async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
+    let primary = Server::start();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let name = unique_name();
+    let on_primary = Semaphores::connect(&primary.url()).await.unwrap();
+    let semaphore = on_primary.semaphore(&name).limit(1).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let (permits, channel) = (format!("sem:{{{name}}}:permits"), "left-behind");
+    // A client in another language, subscribed at the replica.
+    let mut listener = replica.connect();
+    let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
+    listener.send_packed_command(&subscribe).unwrap();
+    listener.recv_response().unwrap();
+    let mut scripts = crate::support::scripts::Scripts::new(primary.connect(), &name);
+    let mut arguments = crate::support::scripts::acquire_head(1, channel);
+    arguments.extend(["stranger", "1", "30000", "wait"].map(str::to_owned));
+    assert_eq!(scripts.integers("acquire", &arguments)[2], 2);
+    assert!(holder.release().await.unwrap());
+    // What is published now arrives after anything that was published before.
+    let publish = |text: &str| {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(channel).arg(text).exec(&mut primary.connect()).unwrap();
+    };
+    let synced = async || {
+        let mut exists = redis::cmd("EXISTS");
+        let exists = exists.arg(permits.replace("permits", "state"));
+        exists.query::<i64>(&mut replica.connect()).ok()
+    };
+    eventually("the replica follows", synced, |exists| *exists == Some(1)).await;
+    publish("end of test");
+    let reply = listener.recv_response().unwrap();
+    let (_, _, text): (String, String, String) = redis::from_redis_value(reply).unwrap();
+    assert_eq!(text, "end of test");
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+}
+
+/// Waits dropped while the worker asks for them again: an id may be given back twice, by the drop
+/// and by the answer. No other id in that batch may suffer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_dropped_at_any_moment_leave_nothing() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 5).await;
+    let builder = Semaphores::builder().liveness(Duration::from_millis(100));
+    let semaphores = builder.connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(5).build().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..40_u64 {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move {
+            for turn in 0..50 {
+                let patience = Duration::from_micros((task * 7919 + turn * 104_729) % 40_000);
+                match semaphore.acquire_timeout(patience).await {
+                    Ok(permit) => drop(permit),
+                    Err(Error::Timeout { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    in_time("the last task", tasks.join_all()).await;
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn durations_without_end_are_no_reason_to_panic() {
+    let (url, name) = (shared_url(), unique_name());
+    let builder = Semaphores::builder().outage_tolerance(Duration::MAX);
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = builder
+        .liveness(Duration::from_millis(300))
+        .response_timeout(Duration::from_millis(100))
+        .connect(&proxy.url())
+        .await
+        .unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).max_hold(Duration::MAX).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = start_waiting(&semaphore);
+    let observer = Observer::new(&server.url(), &name, 1).await;
+    observer.sees(1, 1).await;
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    // An outage of several signs of life.
+    let started = Instant::now();
+    let passed = async || started.elapsed();
+    eventually("an outage", passed, |passed| *passed > Duration::from_millis(700)).await;
+    proxy.refuse_connections(false);
+    assert!(holder.release().await.unwrap());
+    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+
+    let refused = Semaphores::builder().response_timeout(Duration::MAX).connect(&url).await;
+    assert!(matches!(refused, Err(Error::Invalid { what: "response_timeout", .. })));
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    assert!(semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap());
+}
+
+/// Many semaphores wait in one process, and Redis goes silent: each wait ends in time, not one after
+/// the other.
+#[tokio::test]
+async fn many_semaphores_that_wait_end_together() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = Semaphores::builder()
+        .liveness(Duration::from_millis(300))
+        .response_timeout(Duration::from_millis(500))
+        .outage_tolerance(Duration::from_secs(1))
+        .connect(&proxy.url())
+        .await
+        .unwrap();
+    let (mut holders, mut waits) = (Vec::new(), tokio::task::JoinSet::new());
+    for number in 0..50 {
+        let name = format!("wait-{number}");
+        holders.push(direct.semaphore(&name).limit(1).build().unwrap().acquire().await.unwrap());
+        let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+        let observer = direct.semaphore(&name).limit(1).build().unwrap();
+        waits.spawn(async move { semaphore.acquire().await });
+        let queued = async || observer.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
+    }
+    proxy.replies(Flow::Swallow);
+    // One after the other they would need 25 seconds.
+    let ended = in_time("the end of all waits", waits.join_all()).await;
+    assert!(ended.iter().all(|wait| matches!(wait, Err(Error::Unavailable { .. }))));
+}
+
+#[tokio::test]
+async fn ids_of_other_clients_may_be_any_bytes() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 2).await;
+    let mut connection = crate::support::server::connect(&url);
+    let permits = format!("sem:{{{name}}}:permits");
+    let far = 9_000_000_000_000_i64;
+    redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();
+    let now = observer.look().await;
+    assert_eq!((now.held, now.holders[0].owner()), (1, "other"));
+    redis::cmd("DEL").arg(&permits).exec(&mut connection).unwrap();
+}
