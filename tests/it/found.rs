@@ -125,7 +125,7 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     for task in 0..40_u64 {
         let semaphore = semaphore.clone();
         tasks.spawn(async move {
-            for turn in 0..50 {
+            for turn in 0..150 {
                 let patience = Duration::from_micros((task * 7919 + turn * 104_729) % 40_000);
                 match semaphore.acquire_timeout(patience).await {
                     Ok(permit) => drop(permit),
