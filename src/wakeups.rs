@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Client, ErrorKind, Msg, RedisError};
-use tokio::sync::mpsc::WeakUnboundedSender;
+use tokio::sync::{mpsc::WeakUnboundedSender, watch};
 use tokio::time::timeout;
 
 use crate::client::Shared;
@@ -45,11 +45,19 @@ pub(crate) async fn listen(
     mut subscription: Subscription,
     tasks: WeakUnboundedSender<Task>,
 ) {
+    let mut connections = shared.link.connections();
     loop {
-        receive(&shared, subscription, &tasks).await;
-        tracing::warn!("the wake-up connection to Redis is lost, connecting again");
-        subscription = subscribe_again(&shared).await;
-        tracing::info!("the wake-up connection to Redis is back");
+        let end = receive(&shared, &mut subscription, &mut connections, &tasks).await;
+        if end == End::Lost {
+            tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+        }
+        let next = subscribe_again(&shared).await;
+        // Where only the server has changed the old one went on: there is no moment without.
+        while let Some(Some(message)) = subscription.messages.next().now_or_never() {
+            deliver(&shared, &message, &tasks);
+        }
+        subscription = next;
+        tracing::info!("listening for wake-ups again");
         let Some(tasks) = tasks.upgrade() else {
             return;
         };
@@ -59,27 +67,33 @@ pub(crate) async fn listen(
     }
 }
 
-/// Until the connection ends, or goes silent.
+#[derive(Debug, PartialEq)]
+enum End {
+    /// The connection ended, or went silent.
+    Lost,
+    /// Commands have a new connection, maybe to another server: that is where messages come from.
+    Moved,
+}
+
 async fn receive(
     shared: &Shared,
-    mut subscription: Subscription,
+    subscription: &mut Subscription,
+    connections: &mut watch::Receiver<u64>,
     tasks: &WeakUnboundedSender<Task>,
-) {
+) -> End {
     let mut pings = tokio::time::interval(shared.settings.ask_interval());
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut connections = shared.link.connections();
     loop {
         tokio::select! {
             message = subscription.messages.next() => match message {
                 Some(message) => deliver(shared, &message, tasks),
-                None => return,
+                None => return End::Lost,
             },
-            // Where commands go to another server now, that is where messages come from.
-            _ = connections.changed() => return,
+            _ = connections.changed() => return End::Moved,
             _ = pings.tick() => {
                 let ping = subscription.sink.ping::<redis::Value>();
                 if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
-                    return;
+                    return End::Lost;
                 }
             }
         }

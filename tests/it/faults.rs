@@ -89,6 +89,24 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
     assert!(semaphore.try_acquire().await.unwrap().is_some());
 }
 
+/// The wake-up side follows the commands to their new connection, and is not away for a moment: the
+/// head of the queue stays the head.
+#[tokio::test]
+async fn the_command_connection_is_cut() {
+    let scene = Scene::set().await;
+    let direct = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let second = start_waiting(&direct.semaphore("fault").limit(1).build().unwrap());
+    scene.observer.sees(1, 2).await;
+    scene.proxy.cut_commands();
+    assert!(scene.semaphore.try_acquire().await.unwrap().is_none());
+    assert!(scene.other.release().await.unwrap());
+    let permit = turn(scene.waiting).await.unwrap();
+    assert_eq!(scene.observer.sees(1, 1).await.holders[0].id, permit.id());
+    assert!(permit.release().await.unwrap());
+    assert!(turn(second).await.unwrap().release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+}
+
 #[tokio::test]
 async fn the_hand_off_message_is_swallowed() {
     let scene = Scene::set().await;
