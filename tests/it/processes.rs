@@ -242,3 +242,23 @@ async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
     assert_eq!(next.next(), Event::Done);
     observer.sees(0, 0).await;
 }
+
+#[tokio::test]
+async fn processes_are_served_in_the_order_of_their_coming() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let mut processes = Vec::new();
+    for queued in 0..4 {
+        processes.push(Process::start("hold-all", &name));
+        observer.sees(3, queued).await;
+    }
+    for turn in 0..processes.len() {
+        assert!(matches!(processes[turn].next(), Event::Holds { .. }));
+        for later in &processes[turn + 1..] {
+            assert!(later.events.try_recv().is_err(), "somebody overtook number {turn}");
+        }
+        processes[turn].let_go();
+        assert_eq!(processes[turn].next(), Event::Done);
+    }
+    observer.sees(0, 0).await;
+}
