@@ -21,7 +21,7 @@ fn types_can_go_anywhere() {
 #[tokio::test]
 async fn renewed_for_as_long_as_they_live() {
     let server = Server::start();
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_secs(1);
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("renewed").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -234,7 +234,7 @@ async fn a_late_message_does_not_lengthen_the_lease() {
 async fn many_short_holds_leave_one_renewal() {
     let server = Server::start();
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(600);
     let semaphore = semaphores.semaphore("short").limit(1).lease(lease).build().unwrap();
     for _ in 0..10 {
         let permit = semaphore.acquire().await.unwrap();
