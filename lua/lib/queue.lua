@@ -39,8 +39,8 @@ local function leave_queue(sem, ids)
   sem.queued = sem.queued - #ids
 end
 
--- Whether anybody listens at a waiter's address: a client that is gone is granted nothing. Where the
--- server refuses to say, the client counts as there.
+-- Whether anybody listens at a waiter's address: a client that is gone is granted nothing. Where
+-- the server refuses to say, the client counts as there.
 local function listens(sem, waiter)
   if waiter.wake == 'poll' then
     return true
