@@ -35,7 +35,8 @@ impl Floor {
         };
         let (acquire, release) = (load(ACQUIRE).await?, load(RELEASE).await?);
         let name = unique_name("floor");
-        let keys = ["permits", "queue", "waiting", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
+        let keys =
+            ["permits", "queue", "waiting", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
         let channel = format!("sem:wake:{}", uuid::Uuid::new_v4().simple());
         Ok(Self { connection, acquire, release, keys, channel })
     }

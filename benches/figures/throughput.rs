@@ -1,0 +1,68 @@
+//! P2: many tasks of one process, without contention.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::figure::{Better, Figure};
+use crate::rounds::Rounds;
+use crate::support::Result;
+use crate::support::floor::{self, Floor};
+use crate::support::server::{semaphores, unique_name};
+
+const ROUNDS: usize = 7;
+const ROUND: Duration = Duration::from_millis(500);
+
+pub async fn p2() -> Result<Vec<Figure>> {
+    Ok(vec![
+        figure("P2", "256 tasks: pairs of acquire and release", 256, 2.0).await?,
+        figure("P2a", "16 tasks: pairs of acquire and release", 16, 0.9).await?,
+        figure("P2b", "2,048 tasks: pairs of acquire and release", 2048, 2.5).await?,
+    ])
+}
+
+async fn figure(id: &'static str, what: &'static str, tasks: usize, target: f64) -> Result<Figure> {
+    let floor = Floor::connect().await?;
+    let semaphore = semaphores().await?.semaphore(unique_name(id)).limit(1_000_000).build()?;
+    let mut rounds = Rounds::default();
+    for _ in 0..ROUNDS {
+        let floors = per_second(tasks, |end| floor_pairs(floor.clone(), end)).await?;
+        let values = per_second(tasks, |end| pairs(semaphore.clone(), end)).await?;
+        rounds.add(floors, values);
+    }
+    let (medians, ratio) = rounds.medians();
+    Ok(Figure::new(id, what, "/s", medians, ratio, Better::AtLeast(target)))
+}
+
+async fn floor_pairs(mut floor: Floor, end: Instant) -> Result<u64> {
+    let (id, mut done) = (floor::id(), 0);
+    while Instant::now() < end {
+        floor.pair(&id).await?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+async fn pairs(semaphore: Semaphore, end: Instant) -> Result<u64> {
+    let mut done = 0;
+    while Instant::now() < end {
+        semaphore.acquire().await?.release().await?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// How many pairs a second all tasks together do.
+async fn per_second<F>(tasks: usize, pairs_until: impl Fn(Instant) -> F) -> Result<f64>
+where
+    F: Future<Output = Result<u64>> + Send + 'static,
+{
+    let start = Instant::now();
+    let mut running: JoinSet<_> = (0..tasks).map(|_| pairs_until(start + ROUND)).collect();
+    let mut done = 0;
+    while let Some(count) = running.join_next().await {
+        done += count??;
+    }
+    Ok(done as f64 / start.elapsed().as_secs_f64())
+}
