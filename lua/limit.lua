@@ -77,7 +77,7 @@ local function limit()
   repair(sem)
   local before, declared_before = sem.runtime or sem.declared or -1, sem.declared or -1
   if action == 'declare' then
-    set(sem, 'declared', number)
+    set_declared(sem, number)
   elseif action == 'set' or (action == 'initial' and not sem.runtime) then
     set_runtime(sem, number)
   elseif action == 'add' and not is_repeated then
@@ -85,7 +85,6 @@ local function limit()
   elseif action == 'clear' then
     clear_runtime(sem)
   end
-  sem.limit = sem.runtime or sem.declared or 0
   hand_off(sem)
   finish(sem)
   return {

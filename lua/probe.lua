@@ -14,8 +14,6 @@
 -- Cost              O(1)
 -- include: lib/arguments.lua
 
-local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-
 local function check()
   return check_keys()
     or check_count(2)

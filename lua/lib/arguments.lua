@@ -1,11 +1,6 @@
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. A check answers nil when all is well, else the error reply for the caller.
-
-local MAX_REQUESTS = 1000
-local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_LEASE = 604800000 -- seven days in ms
-local MAX_SEQUENCE = 9007199254740991 -- the largest integer that a double holds exactly
-local MAX_ID = 256 -- bytes
+-- include: lib/constants.lua
 
 local function wrong(index, name, wanted)
   local got = ARGV[index]

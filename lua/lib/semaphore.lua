@@ -2,6 +2,7 @@
 -- carries what every part of the scripts needs:
 --
 --   now        the server's clock, ms
+--   version    as `state` has it, nil when the semaphore is new to it
 --   limit      in force: `runtime` (set at run time, or nil), else `declared` (configured, or nil)
 --   last       the last token or ticket given; the next one must exceed `sequence`
 --   longest    the longest lease in use, ms
@@ -18,8 +19,6 @@
 --   more       the script stopped at a bound: somebody must call `wake`
 -- include: lib/arguments.lua
 
-local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local VERSION = '1'
 local SLACK = 60000 -- ms that keys outlive their use; expiry is moved at most once in that time
 -- `state` stays longer, so that tokens grow on when the clock steps back while nobody is there.
 local STATE_SLACK = 7200000
@@ -44,7 +43,7 @@ local function open(refusal)
   if state.err then
     return nil, failed(state, STATE, 'hash')
   end
-  if state[1] and state[1] ~= VERSION then
+  if state[1] and state[1] ~= VERSION and state[1] ~= PLAIN then
     return nil, redis.error_reply(
       'SEM_VERSION the semaphore was written by protocol version ' .. state[1]
       .. ', these scripts speak version ' .. VERSION
@@ -76,6 +75,7 @@ local function open(refusal)
     members = members,
     queued = queued,
     waiting = waiting,
+    version = state[1],
     is_new = not state[1],
     need = 0,
     more = false,
@@ -103,18 +103,23 @@ local function set(sem, field, value)
   sem.changed[field] = value
 end
 
+local function set_declared(sem, limit)
+  set(sem, 'declared', limit)
+  set(sem, 'limit', sem.runtime or limit)
+end
+
 -- A limit set at run time must not be forgotten: while there is one, `state` does not expire.
 local function set_runtime(sem, limit)
   sem.persist = sem.persist or not sem.runtime
-  sem.limit = limit
   set(sem, 'runtime', limit)
+  set(sem, 'limit', limit)
 end
 
 local function clear_runtime(sem)
   if sem.runtime then
     redis.call('HDEL', STATE, 'runtime')
     sem.runtime, sem.changed.runtime = nil, nil
-    sem.limit = sem.declared or 0
+    set(sem, 'limit', sem.declared or 0)
     sem.expire = true
     sem.need = math.max(sem.need, sem.now)
   end
@@ -146,8 +151,8 @@ local function repair(sem)
     need_until(sem, sem.now + MAX_LEASE)
   elseif sem.has_strays then
     redis.call('UNLINK', STATE)
-    sem.is_new = true
-    for _, field in ipairs({'declared', 'runtime', 'longest', 'keep'}) do
+    sem.is_new, sem.version = true, nil
+    for _, field in ipairs({'declared', 'runtime', 'limit', 'longest', 'keep'}) do
       sem.changed[field] = sem[field]
     end
     sem.changed.sequence = sem.last
@@ -158,13 +163,28 @@ local function repair(sem)
   end
 end
 
+-- Whether the next call may take the quick way.
+local function mark_version(sem)
+  local is_plain = sem.queued == 0 and sem.extra == 0 and sem.marks == 0
+    and (sem.runtime or sem.declared)
+  local version = is_plain and PLAIN or VERSION
+  if version ~= sem.version then
+    set(sem, 'version', version)
+  end
+end
+
 -- Writes what changed in `state`, and moves the expiry of the keys when it comes too near.
 local function save(sem)
+  if sem.is_new and not next(sem.changed) and sem.need == 0 then
+    return
+  end
+  mark_version(sem)
   if not next(sem.changed) and sem.need == 0 then
     return
   end
   if sem.is_new then
-    sem.changed.version = VERSION
+    set(sem, 'limit', sem.runtime or sem.declared or 0)
+    set(sem, 'longest', sem.longest)
     sem.changed.sequence = sem.changed.sequence or sem.sequence
   end
   -- The sequence must not be forgotten while it is ahead of the clock.

@@ -1,0 +1,14 @@
+-- Names and bounds that all scripts share. Nothing else: the quick ways at the head of `acquire` and
+-- `release` come before any function is defined.
+
+local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+-- `version` in `state`. It is PLAIN while the queue is empty, every permit weighs 1, no mark is kept
+-- and a limit is in force; the quick ways rely on that. Otherwise it is VERSION.
+local VERSION, PLAIN = '1', '1 plain'
+
+local MAX_REQUESTS = 1000
+local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
+local MAX_LEASE = 604800000 -- seven days in ms
+local MAX_SEQUENCE = 9007199254740991 -- the largest integer that a double holds exactly
+local MAX_ID = 256 -- bytes
