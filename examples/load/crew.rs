@@ -1,0 +1,126 @@
+//! The crew: the worker processes, as their parent sees them.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use crate::messages::{Order, Report, Window};
+use crate::options::Options;
+use crate::{Result, WORKER};
+
+/// How long workers have to give back what they hold when they are told to end.
+const TIME_TO_LEAVE: Duration = Duration::from_secs(10);
+
+pub struct Crew {
+    /// The workers take it as the sign to end when these are closed.
+    inputs: Vec<ChildStdin>,
+    reports: mpsc::Receiver<Result<(usize, Report)>>,
+}
+
+impl Crew {
+    /// Starts this program again as each of the workers.
+    pub async fn start(options: &Options) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let (sender, reports) = mpsc::channel(100);
+        let mut inputs = Vec::new();
+        for number in 0..options.processes {
+            let mut child = Command::new(&program)
+                .arg(WORKER)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                // Ctrl-C is for the parent alone, which then ends the workers in good order.
+                .process_group(0)
+                .kill_on_drop(true)
+                .spawn()?;
+            let mut input = child.stdin.take().expect("it was asked for");
+            let output = child.stdout.take().expect("it was asked for");
+            say(&mut input, &order(options, number)).await?;
+            inputs.push(input);
+            tokio::spawn(pass_on_reports(number as usize, child, output, sender.clone()));
+        }
+        Ok(Self { inputs, reports })
+    }
+
+    /// Waits until all are connected.
+    pub async fn ready(&mut self) -> Result<()> {
+        for _ in 0..self.inputs.len() {
+            match self.next_report().await? {
+                Some((_, Report::Ready)) => {}
+                other => return Err(format!("ready was expected, not {other:?}").into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn begin(&mut self, window: Window) -> Result<()> {
+        for input in &mut self.inputs {
+            say(input, &window).await?;
+        }
+        Ok(())
+    }
+
+    /// A report, and which worker it is from; `None` when all have ended well.
+    pub async fn next_report(&mut self) -> Result<Option<(usize, Report)>> {
+        self.reports.recv().await.transpose()
+    }
+
+    /// Has the workers end before their time. They report nevertheless.
+    pub fn end_early(&mut self) {
+        self.inputs.clear();
+    }
+
+    /// Has the workers end, and waits until they have. One that does not is killed.
+    pub async fn dismiss(mut self) {
+        self.end_early();
+        let all_ended = async { while self.reports.recv().await.is_some() {} };
+        let _ = tokio::time::timeout(TIME_TO_LEAVE, all_ended).await;
+    }
+}
+
+fn order(options: &Options, number: u32) -> Order {
+    let Options { limit, tasks, processes, hold_us, lease_ms, weight, .. } = *options;
+    // The first ones have one more each if it does not come out even.
+    let tasks = tasks / processes + u32::from(number < tasks % processes);
+    let (url, name) = (options.url.clone(), options.name.clone());
+    Order { url, name, limit, lease_ms, tasks, weight, hold_us }
+}
+
+async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    // If the worker has died, its exit status tells more than this does.
+    let _ = input.write_all(&line).await;
+    Ok(())
+}
+
+/// Ends, and with it the last of the senders, when the worker has ended.
+async fn pass_on_reports(
+    worker: usize,
+    mut child: Child,
+    output: ChildStdout,
+    reports: mpsc::Sender<Result<(usize, Report)>>,
+) {
+    let mut lines = BufReader::new(output).lines();
+    let outcome = async {
+        while let Some(line) = lines.next_line().await? {
+            match serde_json::from_str(&line)? {
+                Report::Failed(reason) => return Err(reason.into()),
+                report => reports.send(Ok((worker, report))).await?,
+            }
+        }
+        match child.wait().await? {
+            status if status.success() => Ok(()),
+            status => Err(format!("it died, {status}").into()),
+        }
+    };
+    let outcome: Result<()> = outcome.await;
+    if let Err(error) = outcome {
+        let error = format!("process {} of the run: {error}", worker + 1);
+        // Nobody may listen any more.
+        let _ = reports.send(Err(error.into())).await;
+    }
+}

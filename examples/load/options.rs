@@ -1,0 +1,116 @@
+//! The arguments, and what is wrong with them.
+
+use std::fmt::Display;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, value_parser};
+use redis_semaphore::redis;
+use serde::Serialize;
+
+const HOW_TO_RUN: &str = "scripts/with-redis cargo run --release --example load";
+
+const ABOUT: &str = "\
+Measures what a semaphore does under load, on a real Redis server.
+
+Every task acquires, holds and releases, again and again, until the time is over. All tasks of all
+processes share one semaphore. A task that still waits in the end gives up, which is not counted.
+Ctrl-C ends the run early: the results are for the time until then.";
+
+const RESULTS: &str = "\
+Results (names as with --json; the options are repeated there, too):
+  elapsed_seconds        the time that was measured
+  acquires               permits that were granted in this time
+  per_second             acquires / elapsed_seconds
+  ideal_per_second       what the limit allows: permits that fit it at once (not more than there
+                         are tasks) / mean time for which a permit really was held; null if no
+                         hold ended in time, and of no use with --hold-us 0
+  utilisation            mean weight held / limit; 1 is never reached, as a permit on its way from
+                         one to the next is held by nobody
+  wait_us                from asking for a permit to having it, in microseconds
+  turns                  permits that one task got, the least and the most: how fair it is
+  calls_per_acquire      calls of scripts that the server counted / acquires
+  server_us_per_acquire  the server's time in these calls, in microseconds / acquires
+                         (both with the waits that were given up in the end, and with what other
+                         clients did meanwhile; null if the user may not call INFO)
+  max_held               the largest weight that was held at once, by the holders' own clocks
+  lost                   permits that were lost before they were released
+
+Exit status:
+  0  measured
+  1  measured, and more than the limit was held at once
+  2  wrong arguments
+  3  the run failed: no server, a process that died";
+
+#[derive(Debug, Parser, Serialize)]
+#[command(name = "load", about = ABOUT, after_help = RESULTS)]
+pub struct Options {
+    /// How much may be held at once
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// Tasks in all, spread evenly over the processes
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..))]
+    pub tasks: u32,
+    /// Processes, each with connections of its own
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    pub processes: u32,
+    /// How long a permit is held, in microseconds; 0: not at all
+    #[arg(long, default_value_t = 5_000)]
+    pub hold_us: u32,
+    /// The lease, in milliseconds; 10 or more
+    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(10..=604_800_000))]
+    pub lease_ms: u32,
+    /// How long to measure
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    pub seconds: u32,
+    /// How much of the limit a permit takes
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
+    pub weight: u32,
+    /// The server [default: $REDIS_URL]
+    #[arg(long, default_value_t = url_of_environment(), hide_default_value = true)]
+    #[serde(skip)] // It may have a password in it.
+    pub url: String,
+    /// The name of the semaphore [default: one that nothing else uses]
+    #[arg(long, default_value_t = unique_name(), hide_default_value = true)]
+    pub name: String,
+    /// Print the results as one JSON object
+    #[arg(long)]
+    #[serde(skip)]
+    pub json: bool,
+}
+
+impl Options {
+    /// From the command line. Ends the program if something is wrong with them.
+    pub fn read() -> Self {
+        let options = Self::parse();
+        let Self { limit, tasks, processes, weight, url, .. } = &options;
+        if weight > limit {
+            refuse(format!("--weight {weight} can never fit --limit {limit}"));
+        }
+        if tasks < processes {
+            refuse(format!("--tasks {tasks} leaves some of --processes {processes} without any"));
+        }
+        if url.is_empty() {
+            refuse(format!(
+                "no server: --url or REDIS_URL says where it is.\n\
+                 This starts one just for the run:\n\n    {HOW_TO_RUN}"
+            ));
+        }
+        if let Err(error) = redis::Client::open(url.as_str()) {
+            refuse(format!("--url: {error}"));
+        }
+        options
+    }
+}
+
+/// Ends the program as clap does for what it notices itself.
+pub fn refuse(reason: impl Display) -> ! {
+    Options::command().error(ErrorKind::ValueValidation, reason).exit()
+}
+
+fn url_of_environment() -> String {
+    std::env::var("REDIS_URL").unwrap_or_default()
+}
+
+fn unique_name() -> String {
+    format!("load-{}", uuid::Uuid::new_v4())
+}

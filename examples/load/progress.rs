@@ -1,0 +1,53 @@
+//! How the run goes, on standard error: standard output is for the results.
+
+use std::io::{IsTerminal, Write};
+
+use crate::clock::{self, SECOND};
+use crate::messages::Progress;
+
+const CLEAR: &str = "\r\x1b[2K";
+
+pub struct Display {
+    /// A terminal, where the line is drawn again and again in the same place.
+    is_terminal: bool,
+    begin: u64,
+    /// What was shown last, and when.
+    last: (u64, Progress),
+}
+
+impl Display {
+    pub fn new(begin: u64) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+        let is_terminal = std::io::stderr().is_terminal() && !is_dumb;
+        Self { is_terminal, begin, last: (begin, Progress::default()) }
+    }
+
+    pub fn show(&mut self, progress: Progress) {
+        let now = clock::now();
+        let (then, before) = self.last;
+        let per_second =
+            (progress.acquires - before.acquires) as f64 * SECOND as f64 / (now - then) as f64;
+        self.last = (now, progress);
+        let Progress { acquires, waiting } = progress;
+        let seconds = (now - self.begin) as f64 / SECOND as f64;
+        let line = format!(
+            "{seconds:5.1} s  {acquires} acquires, {per_second:.0} per second, {waiting} waiting"
+        );
+        match self.is_terminal {
+            true => write(&format!("{CLEAR}{line}")),
+            false => write(&format!("{line}\n")),
+        }
+    }
+
+    /// Leaves the place to the results.
+    pub fn clear(&self) {
+        if self.is_terminal {
+            write(CLEAR);
+        }
+    }
+}
+
+/// Not `eprint!`, which panics when the reader of a pipe has gone.
+fn write(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,60 @@
+//! What the server says of its own work.
+
+use std::time::Duration;
+
+use redis_semaphore::redis::aio::MultiplexedConnection;
+use redis_semaphore::redis::{AsyncConnectionConfig, Client, InfoDict, RedisResult, cmd};
+
+/// For how long the server may be busy with others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the server did for scripts: all clients, all scripts, since its statistics began.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    pub calls: u64,
+    pub us: u64,
+}
+
+impl Served {
+    /// `None` when somebody has set the statistics back in between.
+    pub fn since(self, before: Self) -> Option<Self> {
+        let calls = self.calls.checked_sub(before.calls)?;
+        Some(Self { calls, us: self.us.checked_sub(before.us)? })
+    }
+}
+
+/// A connection beside those that are measured.
+pub struct Server {
+    connection: MultiplexedConnection,
+}
+
+impl Server {
+    pub async fn connect(url: &str) -> RedisResult<Self> {
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let client = Client::open(url)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&settings).await?;
+        Ok(Self { connection })
+    }
+
+    /// A script is counted as one call, however many commands it runs. Most go out as EVALSHA; a
+    /// server that has forgotten a script gets it with EVAL.
+    pub async fn served(&mut self) -> RedisResult<Served> {
+        let stats: InfoDict =
+            cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;
+        let mut served = Served { calls: 0, us: 0 };
+        for command in ["cmdstat_evalsha", "cmdstat_eval"] {
+            let line: String = stats.get(command).unwrap_or_default();
+            served.calls += number(&line, "calls");
+            served.us += number(&line, "usec");
+        }
+        Ok(served)
+    }
+}
+
+/// Reads `name=number` off a line such as `calls=5,usec=120,usec_per_call=24.00`.
+fn number(line: &str, name: &str) -> u64 {
+    let value = line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,33 @@
+//! The results for a person to read.
+
+use crate::summary::Summary;
+
+pub fn draw(summary: &Summary<'_>) -> String {
+    let options = summary.options;
+    let ideal = optional(summary.ideal_per_second, 0);
+    let waits = summary.wait_us.as_ref().map_or("-".to_owned(), |waits| {
+        let [p50, p99, max] = [waits.p50, waits.p99, waits.max].map(milliseconds);
+        format!("{p50} ms median, {p99} ms for 99 % of them, {max} ms at most")
+    });
+    let rows = [
+        ("acquires", format!("{} in {:.1} s", summary.acquires, summary.elapsed_seconds)),
+        ("per second", format!("{:.0}; the limit allows {ideal}", summary.per_second)),
+        ("utilisation", format!("{:.1} % of the limit", summary.utilisation * 100.0)),
+        ("wait", waits),
+        ("turns of a task", format!("{} to {}", summary.turns.min, summary.turns.max)),
+        ("script calls", format!("{} per acquire", optional(summary.calls_per_acquire, 2))),
+        ("server time", format!("{} us per acquire", optional(summary.server_us_per_acquire, 1))),
+        ("most held at once", format!("{} of {}", summary.max_held, options.limit)),
+        ("lost permits", summary.lost.to_string()),
+    ];
+    let rows: Vec<String> = rows.map(|(name, value)| format!("{name:<19}{value}")).into();
+    rows.join("\n")
+}
+
+fn milliseconds(us: u64) -> String {
+    format!("{:.1}", us as f64 / 1000.0)
+}
+
+fn optional(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}

@@ -1,0 +1,68 @@
+//! A task: one of many that take turns with the semaphore.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::messages::{Log, Progress, Turn};
+use crate::{Result, clock, hold};
+
+/// What all tasks of a process share.
+pub struct Work {
+    pub semaphore: Semaphore,
+    pub weight: u32,
+    pub hold: Duration,
+    /// Time is over.
+    pub is_over: CancellationToken,
+    pub acquires: AtomicU64,
+    pub waiting: AtomicU64,
+}
+
+impl Work {
+    pub fn progress(&self) -> Progress {
+        Progress {
+            acquires: self.acquires.load(Ordering::Relaxed),
+            waiting: self.waiting.load(Ordering::Relaxed),
+        }
+    }
+
+    pub async fn take_turns(&self) -> Result<Log> {
+        let mut log = Log::default();
+        loop {
+            let asked = clock::now();
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let permit = tokio::select! {
+                biased;
+                // Drops the wait, which leaves the queue.
+                () = self.is_over.cancelled() => return Ok(log),
+                permit = self.semaphore.acquire_many(self.weight) => permit?,
+            };
+            let held = clock::now();
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.acquires.fetch_add(1, Ordering::Relaxed);
+
+            self.hold(&permit).await;
+
+            // Before the release: the next holder may begin before its answer is here.
+            let freed = clock::now();
+            log.turns.push(Turn { asked, held, freed });
+            if !permit.release().await? {
+                log.lost += 1;
+            }
+        }
+    }
+
+    /// Ends early when the permit is lost, as work should, and when time is over.
+    async fn hold(&self, permit: &Permit) {
+        if self.hold.is_zero() {
+            return;
+        }
+        tokio::select! {
+            () = hold::hold(self.hold) => {}
+            () = permit.lost() => {}
+            () = self.is_over.cancelled() => {}
+        }
+    }
+}

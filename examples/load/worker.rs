@@ -1,0 +1,127 @@
+//! A worker: one of the processes that share the semaphore.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_semaphore::{Semaphore, Semaphores};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::messages::{Log, Order, Report, Window};
+use crate::turns::Work;
+use crate::{Result, clock};
+
+/// How often to report progress.
+const TICK: Duration = Duration::from_millis(50);
+
+pub async fn run() -> Result<()> {
+    match work(&mut Input::open()).await {
+        Ok(logs) => logs.into_iter().try_for_each(|log| tell(&Report::Log(log))),
+        Err(error) => tell(&Report::Failed(error.to_string())),
+    }
+}
+
+async fn work(input: &mut Input) -> Result<Vec<Log>> {
+    let Some(order) = input.next::<Order>().await? else {
+        return Ok(Vec::new());
+    };
+    let semaphores = Semaphores::connect(&order.url).await?;
+    let lease = Duration::from_millis(order.lease_ms.into());
+    let semaphore = semaphores.semaphore(&order.name).limit(order.limit).lease(lease).build()?;
+    tell(&Report::Ready)?;
+    let logs = match input.next::<Window>().await? {
+        Some(window) => take_turns(semaphore, &order, window, input).await,
+        None => Ok(Vec::new()),
+    };
+    // Waits that were dropped leave the queue in the background; this waits until they have.
+    semaphores.shutdown().await;
+    logs
+}
+
+/// Runs the tasks until time is over, or one of them fails. All of them have ended then.
+async fn take_turns(
+    semaphore: Semaphore,
+    order: &Order,
+    window: Window,
+    input: &mut Input,
+) -> Result<Vec<Log>> {
+    let work = Arc::new(Work {
+        semaphore,
+        weight: order.weight,
+        hold: Duration::from_micros(order.hold_us.into()),
+        is_over: CancellationToken::new(),
+        acquires: 0.into(),
+        waiting: 0.into(),
+    });
+    let mut tasks = JoinSet::new();
+    for _ in 0..order.tasks {
+        let work = work.clone();
+        tasks.spawn(async move { work.take_turns().await });
+    }
+
+    let time_left = Duration::from_nanos(window.end.saturating_sub(clock::now()));
+    let end = tokio::time::Instant::now() + time_left;
+    let mut ticks = tokio::time::interval(TICK);
+    let mut logs = Vec::new();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                // If nobody listens any more, the input ends, too.
+                let _ = tell(&Report::Progress(work.progress()));
+            }
+            () = tokio::time::sleep_until(end), if !work.is_over.is_cancelled() => {
+                work.is_over.cancel();
+            }
+            () = input.closed(), if !work.is_over.is_cancelled() => work.is_over.cancel(),
+            task = tasks.join_next() => match task {
+                Some(log) => {
+                    let log = log?;
+                    if log.is_err() {
+                        work.is_over.cancel();
+                    }
+                    logs.push(log);
+                }
+                None => return logs.into_iter().collect(),
+            },
+        }
+    }
+}
+
+/// What the parent says, a line each. When it has died, the input ends: so no worker ever outlives
+/// it.
+struct Input {
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Input {
+    fn open() -> Self {
+        let (sender, lines) = mpsc::unbounded_channel();
+        // A thread of our own, as a read from standard input cannot be cancelled, and tokio would
+        // wait for its end.
+        std::thread::spawn(move || {
+            let input = std::io::stdin().lock().lines();
+            input.map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Self { lines }
+    }
+
+    /// `None` when there is nothing more to do.
+    async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let line = self.lines.recv().await;
+        Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)
+    }
+
+    async fn closed(&mut self) {
+        while self.lines.recv().await.is_some() {}
+    }
+}
+
+/// Fails when the parent is gone.
+fn tell(report: &Report) -> Result<()> {
+    let mut line = serde_json::to_vec(report)?;
+    line.push(b'\n');
+    Ok(std::io::stdout().write_all(&line)?)
+}

@@ -1,0 +1,246 @@
+//! The example `load`, as its users start it: arguments in, results and exit status out.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redis_semaphore::{Inspection, Semaphores};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::scripts::keys_of;
+use crate::support::server::{Server, connect, shared_url, unique_name};
+
+#[path = "../../examples/load/sweep.rs"]
+mod sweep;
+
+/// `cargo test` builds the examples, too, next to the tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().with_file_name("examples").join("load");
+    assert!(program.exists(), "{} is missing: cargo build --example load", program.display());
+    program
+}
+
+fn start(url: &str, arguments: &str) -> Child {
+    Command::new(program())
+        .args(arguments.split_whitespace())
+        .env("REDIS_URL", url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+async fn end_of(load: Child) -> Output {
+    in_time("the end of the load", load.wait_with_output()).await.unwrap()
+}
+
+async fn run(url: &str, arguments: &str) -> Output {
+    end_of(start(url, arguments)).await
+}
+
+fn results(output: &Output, status: i32) -> Value {
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object and nothing else")
+}
+
+fn number(results: &Value, path: &str) -> f64 {
+    let value = results.pointer(path).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("no number at {path} in {results}"))
+}
+
+/// Nothing was measured, and standard error says why.
+fn fails(output: &Output, status: i32, reason: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
+    assert!(errors.contains(reason), "{reason:?} is not in {errors:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill(Pid::from_raw(process as i32), signal).unwrap();
+}
+
+/// The process that holds a permit: part of the owner's name.
+fn a_holder(now: &Inspection) -> u32 {
+    now.holders[0].owner().rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test]
+async fn two_processes_with_weights_are_measured() {
+    let name = unique_name();
+    let arguments =
+        "--json --seconds 1 --processes 2 --tasks 7 --limit 4 --weight 2 --hold-us 2000";
+    let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
+    let results = results(&output, 0);
+    let number = |path| number(&results, path);
+
+    let acquires = number("/acquires");
+    assert_eq!(number("/elapsed_seconds"), 1.0);
+    assert_eq!(number("/per_second"), acquires);
+    // Two at once, for two milliseconds or longer.
+    assert!((1.0..=1000.0).contains(&number("/ideal_per_second")), "{results}");
+    assert!(number("/utilisation") > 0.0 && number("/utilisation") <= 1.0, "{results}");
+    assert!(number("/wait_us/p50") <= number("/wait_us/p99"), "{results}");
+    assert!(number("/wait_us/p99") <= number("/wait_us/max"), "{results}");
+    assert!(number("/turns/min") * 7.0 <= acquires, "{results}");
+    assert!(number("/turns/max") * 7.0 >= acquires, "{results}");
+    assert!(number("/calls_per_acquire") > 0.0, "{results}");
+    assert!(number("/server_us_per_acquire") > 0.0, "{results}");
+    assert_eq!(number("/max_held"), 4.0);
+    assert_eq!(number("/lost"), 0.0);
+    assert_eq!(number("/tasks"), 7.0);
+
+    Observer::new(&shared_url(), &name, 4).await.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn more_held_than_the_limit_says_is_exit_status_1() {
+    let name = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
+    // While this is in force the limit that the load declares does not count.
+    semaphore.set_limit(6).await.unwrap();
+    let arguments = "--json --seconds 1 --processes 2 --tasks 8 --limit 2 --hold-us 20000";
+    let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
+    semaphore.clear_limit().await.unwrap();
+    let max_held = number(&results(&output, 1), "/max_held");
+    assert!((3.0..=6.0).contains(&max_held), "{max_held}");
+}
+
+#[tokio::test]
+async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
+    let output = run(&shared_url(), "--seconds 2 --tasks 4").await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.starts_with("acquires "), "{table}");
+    assert_eq!(table.lines().count(), 9, "{table}");
+    let progress = String::from_utf8(output.stderr).unwrap();
+    assert!(progress.lines().all(|line| line.ends_with(" waiting")), "{progress}");
+    assert!(!progress.is_empty());
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_exit_status_2() {
+    let url = shared_url();
+    for (arguments, reason) in [
+        ("--limit 0", "0 is not in 1.."),
+        ("--limit 2 --weight 3", "--weight 3 can never fit --limit 2"),
+        ("--weight 0", "0 is not in 1.."),
+        ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
+        ("--processes 0", "0 is not in 1.."),
+        ("--lease-ms 9", "9 is not in 10.."),
+        ("--seconds 0", "0 is not in 1.."),
+        ("--hold-us soon", "invalid value 'soon' for '--hold-us <HOLD_US>'"),
+        ("--url nowhere", "--url: "),
+        ("--name {braces}", "no braces"),
+        ("--haste", "unexpected argument '--haste'"),
+    ] {
+        fails(&run(&url, arguments).await, 2, reason);
+    }
+    fails(&run("", "").await, 2, "REDIS_URL says where it is");
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_exit_status_3() {
+    let output = run("redis://127.0.0.1:1/", "").await;
+    fails(&output, 3, "load: cannot connect to Redis at 127.0.0.1:1: ");
+    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{output:?}");
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_to_tell_is_null() {
+    let server = Server::start();
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("quiet").arg(&["on", ">word", "~*", "&*", "+@all", "-info"]);
+    acl.exec(&mut server.connect()).unwrap();
+    let url = format!("redis://quiet:word@127.0.0.1:{}/", server.port);
+    let output = run(&url, "--json --seconds 1").await;
+    let results = results(&output, 0);
+    assert!(number(&results, "/acquires") > 0.0, "{results}");
+    assert!(results["calls_per_acquire"].is_null(), "{results}");
+    assert!(results["server_us_per_acquire"].is_null(), "{results}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no numbers from the server: "), "{errors}");
+}
+
+/// A load of two processes that goes on until something ends it, and whoever looks at it.
+async fn endless_load() -> (Child, Observer) {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 2).await;
+    // With leases so long that none ends within the test.
+    let arguments = "--json --seconds 600 --processes 2 --tasks 6 --limit 2 --lease-ms 600000";
+    let load = start(&shared_url(), &format!("{arguments} --hold-us 100000 --name {name}"));
+    let first = observer.sees(2, 4).await;
+    // Once others hold, the first ones have been noted.
+    let is_first = |id: &String| first.holders.iter().any(|holder| holder.id == *id);
+    let are_others = |now: &Inspection| {
+        (now.held, now.queued) == (2, 4) && !now.holders.iter().any(|holder| is_first(&holder.id))
+    };
+    eventually("others", || observer.look(), are_others).await;
+    (load, observer)
+}
+
+#[tokio::test]
+async fn an_interrupted_load_tells_what_it_has_and_leaves_nothing_behind() {
+    let (load, observer) = endless_load().await;
+    signal(load.id().unwrap(), Signal::SIGINT);
+    let results = results(&end_of(load).await, 0);
+    assert!(number(&results, "/elapsed_seconds") < 600.0, "{results}");
+    assert!(number(&results, "/acquires") >= 2.0, "{results}");
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_killed_load_leaves_nothing_behind() {
+    let (mut load, observer) = endless_load().await;
+    load.kill().await.unwrap();
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_process_that_dies_fails_the_load() {
+    let (load, observer) = endless_load().await;
+    signal(a_holder(&observer.look().await), Signal::SIGKILL);
+    fails(&end_of(load).await, 3, "it died, signal: 9");
+}
+
+#[tokio::test]
+async fn a_lost_permit_is_counted_and_held_no_longer() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 1).await;
+    let arguments = "--json --seconds 600 --limit 1 --tasks 1 --hold-us 600000000 --lease-ms 3000";
+    let load = start(&shared_url(), &format!("{arguments} --name {name}"));
+    let first = observer.sees(1, 0).await.holders[0].id.clone();
+    // The next renewal finds nothing.
+    redis::cmd("DEL").arg(&keys_of(&name)[0]).exec(&mut connect(&shared_url())).unwrap();
+    let is_another = |now: &Inspection| now.holders.first().is_some_and(|next| next.id != first);
+    eventually("another permit", || observer.look(), is_another).await;
+    signal(load.id().unwrap(), Signal::SIGTERM);
+    let results = results(&end_of(load).await, 0);
+    assert!(number(&results, "/lost") >= 1.0, "{results}");
+    assert_eq!(number(&results, "/max_held"), 1.0);
+    assert!(results["ideal_per_second"].is_number(), "the lost hold did end: {results}");
+}
+
+#[test]
+fn the_sweep_counts_what_overlaps() {
+    let most = |intervals: &[(u64, u64)]| sweep::most_at_once(intervals.iter().copied());
+    assert_eq!(most(&[]), 0);
+    assert_eq!(most(&[(1, 5)]), 1);
+    // In any order; the third overlaps with both others, which don't with each other.
+    assert_eq!(most(&[(6, 9), (1, 5), (2, 8)]), 2);
+    // All at once, for one tick.
+    assert_eq!(most(&[(1, 5), (2, 6), (3, 7), (4, 8)]), 4);
+    assert_eq!(most(&[(3, 7), (3, 7), (3, 7)]), 3);
+    // An end comes before a beginning at the same time: that is a hand-over.
+    assert_eq!(most(&[(1, 5), (5, 9), (9, 12)]), 1);
+    assert_eq!(most(&[(1, 5), (4, 9), (5, 7)]), 2);
+    // No time is no hold, and hides no other.
+    assert_eq!(most(&[(5, 5), (5, 5)]), 0);
+    assert_eq!(most(&[(1, 9), (5, 5), (5, 7)]), 2);
+}
