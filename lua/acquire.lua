@@ -45,18 +45,16 @@ local function plain_requests()
     return
   end
   local ids, leases, seen, numbers = {}, {}, {}, limit .. ' ' .. liveness
-  for index = 6, #ARGV, 4 do
-    local id, weight, lease, place = unpack(ARGV, index, index + 3)
-    if id == '' or #id > MAX_ID or seen[id] or string.byte(id) == 43 or weight ~= '1'
-      or #lease > 8 or lease < '1' or (place ~= 'wait' and place ~= 'try') then
+  for i = 1, count do
+    local id, weight, lease, place = unpack(ARGV, 4 * i + 2, 4 * i + 5)
+    if id == '' or string.byte(id) == 43 or #id > MAX_ID or seen[id] or weight ~= '1' or #lease > 8 or lease < '1'
+      or (place ~= 'wait' and place ~= 'try') then
       return
     end
-    if lease ~= leases[#leases] then
+    if lease ~= leases[i - 1] then
       numbers = numbers .. lease
     end
-    seen[id] = true
-    ids[#ids + 1] = id
-    leases[#leases + 1] = lease
+    seen[id], ids[i], leases[i] = true, id, lease
   end
   if string.find(numbers .. ' ' .. client .. table.concat(ids), '^%d+ %d+ [!-~]+$') then
     return ids, leases
@@ -80,11 +78,14 @@ local function grant_at_once()
   local now_us = clock[1] * 1000000 + clock[2]
   local now = math.floor(now_us / 1000)
   local token = math.max(state[3], now_us - 1)
-  local reply, entries, longest = {now, -1}, {}, members == 0 and 0 or state[4] + 0
+  local reply, entries, longest, ends, text = {now, -1}, {}, members == 0 and 0 or state[4] + 0
   for i, id in ipairs(ids) do
-    local ends = now + leases[i]
-    longest = math.max(longest, leases[i])
-    entries[2 * i - 1], entries[2 * i] = ends, id
+    if leases[i] ~= leases[i - 1] then
+      ends = now + leases[i]
+      text = string.format('%.0f', ends)
+      longest = math.max(longest, leases[i])
+    end
+    entries[2 * i - 1], entries[2 * i] = text, id
     reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = 1, token + i, ends
   end
   token = token + #ids

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::calls::{Acquired, How, Otherwise};
 use crate::claim::{Claim, Grant};
 use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::requests::{Acquire, Acquired, How, Otherwise, Refresh, Release};
 use crate::worker::{AskWhen, Task};
 use crate::{Error, Permit};
 
@@ -77,17 +77,18 @@ impl Gate {
     ) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
         self.check(weight, patience).await?;
-        let claims = [Arc::new(Claim::new(self, weight))];
-        let mut pending = Pending::new(self, &claims[0]);
+        let claim = Arc::new(Claim::new(self, weight));
+        let mut pending = Pending::new(self, &claim);
         for _ in 0..MAX_TRIES {
-            let answer = self.acquire(&claims, Otherwise::Refuse, patience).await?;
-            match answer.reply.requests[0] {
+            let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
+            let answer = self.ask(request, patience).await?;
+            match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
                     return Ok(Some(pending.into_permit(grant)));
                 }
                 // Refused, but ended leases are still being purged.
-                _ if answer.reply.wake_in == Some(Duration::ZERO) => {}
+                _ if answer.reply.has_more => {}
                 _ => {
                     pending.is_settled = true;
                     break;
@@ -134,13 +135,12 @@ impl Gate {
             let outcome = claim.await_outcome();
             self.shared().waits().insert(claim.id.clone(), claim.clone());
             let patience = self.shared().settings.outage_tolerance;
-            let claims = std::slice::from_ref(claim);
-            let answer = self.acquire(claims, Otherwise::Queue, patience).await?;
-            let grant = match answer.reply.requests[0] {
+            let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
+            let answer = self.ask(request, patience).await?;
+            let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
                     claim.queued(answer.sent, answer.reply.server_time, place);
-                    self.plan_wake(&answer.reply);
                     self.client.send(Task::Ask(AskWhen::InTime));
                     tokio::select! {
                         biased;
@@ -160,9 +160,8 @@ impl Gate {
     /// After a shutdown nobody does in the background what a request still under way may need: it
     /// may have arrived after the worker took the claim away.
     async fn take_back(self: &Arc<Self>, claim: &Claim) {
-        let ids = std::slice::from_ref(&claim.id);
-        let patience = self.shared().settings.patience();
-        if let Err(error) = self.release(ids, How::Return, patience).await {
+        let request = Release { id: claim.id.clone(), how: How::Return };
+        if let Err(error) = self.ask(request, self.shared().settings.patience()).await {
             tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
     }
@@ -179,7 +178,8 @@ impl Gate {
             return Ok(Some(grant));
         }
         let patience = self.shared().settings.outage_tolerance;
-        let answer = self.refresh(&[(&claim.id, duration)], patience).await?;
-        Ok(answer.reply[0].then_some(Grant { since: answer.sent, ..grant }))
+        let request = Refresh { id: claim.id.clone(), lease: duration };
+        let answer = self.ask(request, patience).await?;
+        Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }
 }

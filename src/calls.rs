@@ -1,4 +1,5 @@
-//! Each script as a function: arguments in, reply out. `docs/protocol.md` tells what they mean.
+//! The scripts that take no batch, each as a function: arguments in, reply out. `docs/protocol.md`
+//! tells what they mean.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,43 +7,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ErrorKind, FromRedisValue, Value};
 
 use crate::Error;
-use crate::claim::{Claim, Place};
 use crate::gate::{Gate, Limit};
 use crate::link::{Answer, Failure};
-
-/// The most requests in one call.
-pub(crate) const MAX_BATCH: usize = 1000;
-
-/// Where a request goes that finds no room.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Otherwise {
-    Refuse,
-    Queue,
-}
-
-/// The answer to one request to acquire.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Acquired {
-    Granted { token: u64 },
-    Queued(Place),
-    Refused,
-}
-
-#[derive(Debug)]
-pub(crate) struct AcquireReply {
-    /// The server's clock, in ms.
-    pub(crate) server_time: i64,
-    /// When `wake` is worth a call.
-    pub(crate) wake_in: Option<Duration>,
-    pub(crate) requests: Vec<Acquired>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum How {
-    Return,
-    /// The permit is used up: its weight comes off the limit.
-    Consume,
-}
+use crate::requests::{TooHeavy, too_heavy, wake_in_of};
 
 pub(crate) enum LimitAction {
     Declare(u32),
@@ -66,21 +33,27 @@ impl Gate {
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
         let with_keys = |cmd: &mut Cmd| {
-            cmd.arg(self.keys.0.len()).arg(&self.keys.0);
+            self.write_keys(cmd);
             write(cmd);
         };
         let answer = self.shared().link.run(script, with_keys, patience).await;
         answer.map_err(|failure| self.error(script, failure))
     }
 
-    fn error(&self, operation: &'static str, failure: Failure) -> Error {
+    pub(crate) fn write_keys(&self, cmd: &mut Cmd) {
+        cmd.arg(self.keys.0.len()).arg(&self.keys.0);
+    }
+
+    pub(crate) fn error(&self, operation: &'static str, failure: Failure) -> Error {
         let semaphore = self.name.clone();
         match failure {
             Failure::NoAnswer { elapsed, last } => {
                 Error::Unavailable { semaphore, operation, elapsed, source: last }
             }
             Failure::Refused(source) => match too_heavy(&source) {
-                Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
+                Some(TooHeavy { weight, limit, .. }) => {
+                    Error::TooHeavy { semaphore, weight, limit }
+                }
                 None => Error::Refused { semaphore, operation, source },
             },
         }
@@ -88,6 +61,9 @@ impl Gate {
 
     /// Declares the limit of the configuration, the first time.
     pub(crate) async fn declare(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        if self.declared.initialized() {
+            return Ok(());
+        }
         let started = Instant::now();
         let declared = self.declared.get_or_try_init(|| self.declare_now(patience));
         // Whoever comes while another one tries waits for that, but no longer than for itself.
@@ -116,86 +92,11 @@ impl Gate {
         Ok(())
     }
 
-    /// Asks for claims that are new or wait in the queue, at most 1,000.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        claims: &[Arc<Claim>],
-        otherwise: Otherwise,
-        patience: Duration,
-    ) -> Result<Answer<AcquireReply>, Error> {
-        let shared = self.shared();
-        let limit = self.settings.limit;
-        let kind = match limit {
-            Limit::Declared(_) => "declared",
-            Limit::Initial(_) => "initial",
-        };
-        let lease = self.settings.first_lease();
-        let answer: Answer<Vec<i64>> = self
-            .call("acquire", patience, |cmd| {
-                cmd.arg(kind).arg(limit.number()).arg(&shared.channel).arg("publish");
-                cmd.arg(millis(shared.settings.liveness));
-                for claim in claims {
-                    cmd.arg(&claim.id).arg(claim.weight).arg(millis(lease));
-                    match (otherwise, claim.place()) {
-                        (Otherwise::Refuse, _) => cmd.arg("try"),
-                        (Otherwise::Queue, Some(place)) => cmd.arg(place.ticket),
-                        (Otherwise::Queue, None) => cmd.arg("wait"),
-                    };
-                }
-            })
-            .await?;
-        let reply = AcquireReply {
-            server_time: answer.reply[0],
-            wake_in: wake_in(answer.reply[1]),
-            requests: answer.reply[2..].chunks_exact(3).map(acquired).collect(),
-        };
-        Ok(answer.with(reply))
-    }
-
     /// A script that stopped at its bound wants `wake` at once.
-    fn heed_bound(self: &Arc<Self>, wake_in: i64) {
+    pub(crate) fn heed_bound(self: &Arc<Self>, wake_in: i64) {
         if wake_in == 0 {
             self.wake_at(Instant::now());
         }
-    }
-
-    /// Answers for each id whether it held a permit.
-    pub(crate) async fn release(
-        self: &Arc<Self>,
-        ids: &[String],
-        how: How,
-        patience: Duration,
-    ) -> Result<Answer<Vec<bool>>, Error> {
-        let answer: Answer<Vec<i64>> = self
-            .call("release", patience, |cmd| {
-                cmd.arg(match how {
-                    How::Return => "return",
-                    How::Consume => "consume",
-                });
-                cmd.arg(ids);
-            })
-            .await?;
-        self.heed_bound(answer.reply[1]);
-        let reply = answer.reply[2..].iter().map(|status| *status == 1).collect();
-        Ok(answer.with(reply))
-    }
-
-    /// Answers for each id whether it is still held.
-    pub(crate) async fn refresh(
-        self: &Arc<Self>,
-        leases: &[(&str, Duration)],
-        patience: Duration,
-    ) -> Result<Answer<Vec<bool>>, Error> {
-        let answer: Answer<Vec<i64>> = self
-            .call("refresh", patience, |cmd| {
-                for (id, duration) in leases {
-                    cmd.arg(id).arg(millis(*duration));
-                }
-            })
-            .await?;
-        self.heed_bound(answer.reply[1]);
-        let reply = answer.reply[2..].iter().map(|end| *end > 0).collect();
-        Ok(answer.with(reply))
     }
 
     /// Answers when to call again, and the length of the queue.
@@ -203,7 +104,7 @@ impl Gate {
         let patience = self.shared().settings.patience();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
-        Ok((wake_in(next), queued))
+        Ok((wake_in_of(next), queued))
     }
 
     pub(crate) async fn limit(
@@ -245,31 +146,3 @@ impl Gate {
 /// As the script answers: time, limit, declared, runtime, held, members, queued, sequence, then the
 /// holders and the waiters.
 pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);
-
-fn wake_in(reply: i64) -> Option<Duration> {
-    u64::try_from(reply).ok().map(Duration::from_millis)
-}
-
-fn acquired(reply: &[i64]) -> Acquired {
-    match *reply {
-        [1, token, _] => Acquired::Granted { token: token as u64 },
-        [2, ticket, position] => {
-            Acquired::Queued(Place { ticket: ticket as u64, position: position as u64 })
-        }
-        _ => Acquired::Refused,
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    duration.as_millis().clamp(1, u64::MAX.into()) as u64
-}
-
-/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[7] (weight) is 8, the limit is 5`.
-fn too_heavy(error: &redis::RedisError) -> Option<(u32, u32)> {
-    if error.code() != Some("SEM_TOO_HEAVY") {
-        return None;
-    }
-    let (weight, limit) = error.detail()?.split_once(" is ")?.1.split_once(", the limit is ")?;
-    let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
-    Some((weight.parse().ok()?, limit.parse().ok()?))
-}

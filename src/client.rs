@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::claim::Claim;
@@ -63,11 +64,22 @@ impl Shared {
 pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
     tasks: mpsc::UnboundedSender<Task>,
+    /// The one in which it was connected: that of a caller may end while calls are under way.
+    runtime: Handle,
 }
 
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, tasks: mpsc::UnboundedSender<Task>) -> Self {
-        Self { shared, tasks }
+        Self { shared, tasks, runtime: Handle::current() }
+    }
+
+    /// Spawns in the runtime in which it was connected, or in that of the caller once the worker has
+    /// ended, maybe with its runtime. Where no runtime is left the future is dropped.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match Handle::try_current() {
+            Ok(current) if self.is_closed() => current.spawn(future),
+            _ => self.runtime.spawn(future),
+        };
     }
 
     /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
-use crate::calls::{AcquireReply, Acquired};
 use crate::client::{Client, Shared};
 use crate::keys::Keys;
+use crate::lane::Lane;
 use crate::lease::Lease;
+use crate::requests::{Acquire, Acquired, Refresh, Release};
 use crate::worker::Task;
 
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(crate) struct Gate {
     pub(crate) client: Client,
     /// Done once the limit was declared.
     pub(crate) declared: OnceCell<()>,
+    pub(crate) acquires: Lane<Acquire>,
+    pub(crate) releases: Lane<Release>,
+    pub(crate) refreshes: Lane<Refresh>,
     leases: Mutex<HashMap<String, Arc<Lease>>>,
     renewing: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
@@ -61,7 +65,20 @@ impl Gate {
     pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
         let keys = Keys::new(&client.shared.prefix, &name);
         let (declared, leases, renewing, wake_at) = Default::default();
-        Self { name, keys, settings, client, declared, leases, renewing, wake_at }
+        let (acquires, releases, refreshes) = Default::default();
+        Self {
+            name,
+            keys,
+            settings,
+            client,
+            declared,
+            acquires,
+            releases,
+            refreshes,
+            leases,
+            renewing,
+            wake_at,
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -102,14 +119,14 @@ impl Gate {
 
     /// The first in the queue set a timer for the end of the next lease. The others come later, in
     /// case that those are gone, and do without where asking again comes first.
-    pub(crate) fn plan_wake(self: &Arc<Self>, reply: &AcquireReply) {
+    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>, requests: &[Acquired]) {
         const STEP: Duration = Duration::from_millis(20);
-        let positions = reply.requests.iter().filter_map(|request| match request {
+        let positions = requests.iter().filter_map(|request| match request {
             Acquired::Queued(place) => Some(place.position),
             _ => None,
         });
         let ahead = positions.min().unwrap_or(1).saturating_sub(1).min(u32::MAX.into()) as u32;
-        match reply.wake_in {
+        match wake_in {
             Some(Duration::ZERO) => self.wake_at(Instant::now()),
             Some(wake_in) if STEP * ahead < self.shared().settings.ask_interval() => {
                 self.wake_at(Instant::now() + wake_in + STEP * ahead);

@@ -41,13 +41,6 @@ pub(crate) struct Answer<T> {
     pub(crate) is_repeated: bool,
 }
 
-impl<T> Answer<T> {
-    /// The same answer, read as something else.
-    pub(crate) fn with<U>(&self, reply: U) -> Answer<U> {
-        Answer { sent: self.sent, reply, is_repeated: self.is_repeated }
-    }
-}
-
 /// A call that failed for good.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -113,10 +106,10 @@ impl Link {
     }
 
     /// One attempt to run a script, which takes no longer than `limit`.
-    async fn attempt<T: FromRedisValue>(
+    pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         script: &str,
-        write: &impl Fn(&mut Cmd),
+        write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
         let connected = timeout(limit, self.connection()).await;
@@ -158,47 +151,63 @@ impl Link {
         patience: Duration,
     ) -> Result<Answer<T>, Failure> {
         let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         let mut is_repeated = false;
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
             let last = match self.attempt(script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
-                Err(Unanswered { error, may_be_served }) if is_passing(&error) => {
-                    is_repeated |= may_be_served;
-                    error
+                Err(failure) if failure.is_passing() => {
+                    is_repeated |= failure.may_be_served;
+                    failure.error
                 }
-                Err(Unanswered { error, .. }) => return Err(Failure::Refused(error)),
+                Err(failure) => return Err(Failure::Refused(failure.error)),
             };
+            let pause = pauses.next();
             if started.elapsed() + pause >= patience {
                 return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no answer, trying again");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }
 
+/// The pauses between attempts: longer each time.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    last: Duration,
+}
+
+impl Pauses {
+    pub(crate) fn next(&mut self) -> Duration {
+        self.last = (self.last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.last
+    }
+}
+
 /// An attempt that failed.
-struct Unanswered {
-    error: RedisError,
-    may_be_served: bool,
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: RedisError,
+    pub(crate) may_be_served: bool,
+}
+
+impl Unanswered {
+    /// Whether the same call may succeed a moment later: the network, or a server that starts,
+    /// fails over, or is busy.
+    pub(crate) fn is_passing(&self) -> bool {
+        const CODES: [&str; 6] =
+            ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
+        self.error.is_io_error()
+            || self.error.is_unrecoverable_error()
+            || CODES.iter().any(|code| says(&self.error, code))
+    }
 }
 
 fn took_too_long() -> RedisError {
     (ErrorKind::Io, "the answer took too long").into()
-}
-
-/// Whether the same call may succeed a moment later: the network, or a server that starts, fails
-/// over, or is busy.
-fn is_passing(error: &RedisError) -> bool {
-    const CODES: [&str; 6] =
-        ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
-    error.is_io_error()
-        || error.is_unrecoverable_error()
-        || CODES.iter().any(|code| says(error, code))
 }
 
 /// Whether the server answered with this error. Where a command in a script meets it, Redis 6.2

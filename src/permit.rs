@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
-use crate::calls::How;
 use crate::gate::Gate;
 use crate::lease::Lease;
+use crate::requests::{How, Refresh, Release};
 use crate::worker::Task;
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
@@ -114,13 +114,12 @@ impl Permit {
         self.lease.claim.end();
         self.gate.stop_renewing(&self.lease.claim.id);
         let was_lost = self.lease.is_lost();
-        let ids = std::slice::from_ref(&self.lease.claim.id);
-        let patience = self.gate.shared().settings.patience();
-        let answer = self.gate.release(ids, how, patience).await?;
+        let request = Release { id: self.id().to_owned(), how };
+        let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
-        Ok((answer.reply[0] || answer.is_repeated) && !was_lost)
+        Ok((answer.reply || answer.is_repeated) && !was_lost)
     }
 
     /// Starts the lease anew now. Answers whether the permit is still held; `false` says that it is
@@ -156,12 +155,12 @@ impl Permit {
         let Some(duration) = self.lease.next_duration(self.gate.settings.lease) else {
             return Ok(!self.is_lost());
         };
-        let patience = self.gate.shared().settings.patience();
-        let answer = self.gate.refresh(&[(&self.lease.claim.id, duration)], patience).await?;
-        if !answer.reply[0] {
+        let request = Refresh { id: self.id().to_owned(), lease: duration };
+        let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
+        if !answer.reply {
             self.lease.lose();
         }
-        Ok(answer.reply[0] && self.lease.renewed(answer.sent, duration))
+        Ok(answer.reply && self.lease.renewed(answer.sent, duration))
     }
 
     /// Waits until the permit is lost: at the latest when its lease has ended on this machine's

@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 
 use super::Done;
 use crate::Error;
-use crate::calls::{AcquireReply, Acquired, How, MAX_BATCH, Otherwise};
 use crate::claim::{Claim, Grant};
 use crate::client::Shared;
 use crate::gate::Gate;
 use crate::link::Answer;
+use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
 use crate::worker::Task;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
@@ -38,14 +39,7 @@ pub(super) async fn ask(shared: Arc<Shared>) -> Done {
 async fn ask_gate(gate: Arc<Gate>, mut claims: Vec<Arc<Claim>>) -> bool {
     // In the order of the queue, so that a server that was restarted empty keeps it.
     claims.sort_by_key(|claim| claim.place().map(|place| place.ticket));
-    let mut answered = true;
-    for batch in claims.chunks(MAX_BATCH) {
-        if let Err(error) = ask_batch(&gate, batch).await {
-            tracing::debug!(semaphore = gate.name, %error, "asking again failed");
-            answered = false;
-        }
-    }
-    answered
+    join_all(claims.iter().map(|claim| ask_one(&gate, claim))).await.into_iter().all(|done| done)
 }
 
 /// The claims that the server once put in its queue. The others are still being asked for.
@@ -61,35 +55,23 @@ fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
     by_gate.into_values().collect()
 }
 
-async fn ask_batch(gate: &Arc<Gate>, claims: &[Arc<Claim>]) -> Result<(), Error> {
-    let patience = gate.shared().settings.response_timeout;
-    match gate.acquire(claims, Otherwise::Queue, patience).await {
-        Ok(answer) => {
-            for (claim, acquired) in claims.iter().zip(&answer.reply.requests) {
-                heed(gate, claim, *acquired, &answer);
-            }
-            gate.plan_wake(&answer.reply);
-            Ok(())
-        }
+/// Whether there was an answer.
+async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
+    let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
+    match gate.ask(request, gate.shared().settings.response_timeout).await {
+        Ok(answer) => heed(gate, claim, &answer),
         Err(error @ Error::Unavailable { .. }) => {
-            claims.iter().for_each(|claim| give_up_after_outage(gate, claim, &error));
-            Err(error)
+            tracing::debug!(semaphore = gate.name, %error, "asking again failed");
+            give_up_after_outage(gate, claim, &error);
+            return false;
         }
-        // One that can never be granted must not fail its neighbours.
-        Err(_) if claims.len() > 1 => {
-            for claim in claims {
-                Box::pin(ask_batch(gate, std::slice::from_ref(claim))).await?;
-            }
-            Ok(())
-        }
-        Err(error) => {
-            claims[0].settle(Err(error));
-            Ok(())
-        }
+        Err(error) => claim.settle(Err(error)),
     }
+    true
 }
 
-fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, acquired: Acquired, answer: &Answer<AcquireReply>) {
+fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
+    let AcquireReply { acquired, server_time, .. } = answer.reply;
     if claim.is_over() && !matches!(acquired, Acquired::Refused) {
         // It was given back while we asked: the server may have it anew.
         gate.client.send(Task::Release(gate.clone(), claim.id.clone(), How::Return));
@@ -97,7 +79,7 @@ fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, acquired: Acquired, answer: &Answe
     }
     match acquired {
         Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: answer.sent })),
-        Acquired::Queued(place) => claim.queued(answer.sent, answer.reply.server_time, place),
+        Acquired::Queued(place) => claim.queued(answer.sent, server_time, place),
         Acquired::Refused => {}
     }
 }

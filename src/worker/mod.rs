@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::time::DelayQueue;
 
-use crate::calls::How;
 use crate::client::{Client, Shared};
 use crate::gate::Gate;
+use crate::requests::How;
 use crate::wakeups;
 use release::Releases;
 

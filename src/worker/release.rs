@@ -1,12 +1,14 @@
-//! Gives back what was dropped: one call for each 1,000 ids of a semaphore.
+//! Gives back what was dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::join_all;
+
 use super::Done;
-use crate::calls::{How, MAX_BATCH};
 use crate::gate::Gate;
+use crate::requests::{How, Release};
 
 /// Ids to give back, by semaphore.
 #[derive(Default)]
@@ -31,22 +33,20 @@ impl Releases {
     }
 
     pub(super) fn into_jobs(self) -> impl Iterator<Item = impl Future<Output = Done> + Send> {
-        self.batches.into_iter().flat_map(|((_, how), Batch { gate, ids })| {
-            let ids: Vec<String> = ids.into_iter().collect();
-            let chunks: Vec<_> = ids.chunks(MAX_BATCH).map(<[String]>::to_vec).collect();
-            chunks.into_iter().map(move |ids| release(gate.clone(), ids, how))
-        })
+        self.batches.into_iter().map(|((_, how), Batch { gate, ids })| release(gate, ids, how))
     }
 }
 
 /// Goes on until Redis confirms it, or the leases have ended anyway.
-async fn release(gate: Arc<Gate>, ids: Vec<String>, how: How) -> Done {
+async fn release(gate: Arc<Gate>, ids: HashSet<String>, how: How) -> Done {
     let until = gate.settings.lease.max(gate.shared().settings.patience());
     let started = Instant::now();
-    if let Err(error) = gate.release(&ids, how, until).await {
+    let released = join_all(ids.into_iter().map(|id| gate.ask(Release { id, how }, until))).await;
+    let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+    if let Some(error) = failed.first() {
         tracing::warn!(
             semaphore = gate.name,
-            permits = ids.len(),
+            permits = failed.len(),
             after = ?started.elapsed(),
             %error,
             "could not give permits back; their leases end by themselves"

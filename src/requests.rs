@@ -1,0 +1,231 @@
+//! The requests that go out in batches: to acquire, release and refresh. `docs/protocol.md` tells
+//! what arguments and replies mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, RedisError};
+
+use crate::claim::{Claim, Place};
+use crate::gate::{Gate, Limit};
+use crate::lane::{Lane, Request};
+use crate::worker::Task;
+
+/// Where a request goes that finds no room.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Otherwise {
+    Refuse,
+    Queue,
+}
+
+#[derive(Debug)]
+pub(crate) struct Acquire {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) otherwise: Otherwise,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AcquireReply {
+    /// The server's clock, in ms.
+    pub(crate) server_time: i64,
+    /// The script stopped at its bound: there is more to purge.
+    pub(crate) has_more: bool,
+    pub(crate) acquired: Acquired,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Acquired {
+    Granted { token: u64 },
+    Queued(Place),
+    Refused,
+}
+
+impl Request for Acquire {
+    const SCRIPT: &'static str = "acquire";
+    type Reply = AcquireReply;
+
+    fn lane(gate: &Gate) -> &Lane<Self> {
+        &gate.acquires
+    }
+
+    fn id(&self) -> &str {
+        &self.claim.id
+    }
+
+    fn is_over(&self) -> bool {
+        self.claim.is_over()
+    }
+
+    fn write_first(&self, gate: &Gate, cmd: &mut Cmd) {
+        let shared = gate.shared();
+        let kind = match gate.settings.limit {
+            Limit::Declared(_) => "declared",
+            Limit::Initial(_) => "initial",
+        };
+        cmd.arg(kind).arg(gate.settings.limit.number()).arg(&shared.channel).arg("publish");
+        cmd.arg(millis(shared.settings.liveness));
+    }
+
+    fn write(&self, gate: &Gate, cmd: &mut Cmd) {
+        let lease = millis(gate.settings.first_lease());
+        cmd.arg(&self.claim.id).arg(self.claim.weight).arg(lease);
+        match (self.otherwise, self.claim.place()) {
+            (Otherwise::Refuse, _) => cmd.arg("try"),
+            (Otherwise::Queue, Some(place)) => cmd.arg(place.ticket),
+            (Otherwise::Queue, None) => cmd.arg("wait"),
+        };
+    }
+
+    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<AcquireReply> {
+        let [server_time, wake_in, requests @ ..] = reply else {
+            return Vec::new();
+        };
+        let requests: Vec<Acquired> = requests.chunks_exact(3).map(acquired).collect();
+        gate.plan_wake(wake_in_of(*wake_in), &requests);
+        let reply = |acquired| AcquireReply {
+            server_time: *server_time,
+            has_more: *wake_in == 0,
+            acquired,
+        };
+        requests.into_iter().map(reply).collect()
+    }
+
+    fn refused(error: &RedisError) -> Option<usize> {
+        too_heavy(error).map(|too_heavy| too_heavy.index)
+    }
+
+    /// It was given up while it was asked for. That release may have come first.
+    fn abandoned(self, gate: &Arc<Gate>, reply: AcquireReply) {
+        if !matches!(reply.acquired, Acquired::Refused) {
+            gate.client.send(Task::Release(gate.clone(), self.claim.id.clone(), How::Return));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum How {
+    Return,
+    /// The permit is used up: its weight comes off the limit.
+    Consume,
+}
+
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) id: String,
+    pub(crate) how: How,
+}
+
+impl Request for Release {
+    const SCRIPT: &'static str = "release";
+    /// Whether it held a permit.
+    type Reply = bool;
+
+    fn lane(gate: &Gate) -> &Lane<Self> {
+        &gate.releases
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn joins(&self, first: &Self) -> bool {
+        self.how == first.how
+    }
+
+    fn write_first(&self, _gate: &Gate, cmd: &mut Cmd) {
+        cmd.arg(match self.how {
+            How::Return => "return",
+            How::Consume => "consume",
+        });
+    }
+
+    fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
+        cmd.arg(&self.id);
+    }
+
+    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {
+        statuses(gate, reply).iter().map(|status| *status == 1).collect()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Refresh {
+    pub(crate) id: String,
+    pub(crate) lease: Duration,
+}
+
+impl Request for Refresh {
+    const SCRIPT: &'static str = "refresh";
+    /// Whether it is still held.
+    type Reply = bool;
+
+    fn lane(gate: &Gate) -> &Lane<Self> {
+        &gate.refreshes
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
+
+    fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
+        cmd.arg(&self.id).arg(millis(self.lease));
+    }
+
+    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {
+        statuses(gate, reply).iter().map(|end| *end > 0).collect()
+    }
+}
+
+/// What follows server time and `wake_in`, which is heeded.
+fn statuses<'a>(gate: &Arc<Gate>, reply: &'a [i64]) -> &'a [i64] {
+    let [_, wake_in, statuses @ ..] = reply else {
+        return &[];
+    };
+    gate.heed_bound(*wake_in);
+    statuses
+}
+
+fn acquired(reply: &[i64]) -> Acquired {
+    match *reply {
+        [1, token, _] => Acquired::Granted { token: token as u64 },
+        [2, ticket, position] => {
+            Acquired::Queued(Place { ticket: ticket as u64, position: position as u64 })
+        }
+        _ => Acquired::Refused,
+    }
+}
+
+/// When `wake` is worth a call.
+pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
+    u64::try_from(reply).ok().map(Duration::from_millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().clamp(1, u64::MAX.into()) as u64
+}
+
+/// A weight that exceeds the limit, and which request it is.
+pub(crate) struct TooHeavy {
+    pub(crate) index: usize,
+    pub(crate) weight: u32,
+    pub(crate) limit: u32,
+}
+
+/// Reads `SEM_TOO_HEAVY ARGV[7] (weight) is 8, the limit is 5`: five arguments come before the
+/// requests, and the weight is the second of the four of each request.
+pub(crate) fn too_heavy(error: &RedisError) -> Option<TooHeavy> {
+    if error.code() != Some("SEM_TOO_HEAVY") {
+        return None;
+    }
+    let (place, values) = error.detail()?.split_once(" is ")?;
+    let argument: usize = place.split(['[', ']']).nth(1)?.parse().ok()?;
+    let (weight, limit) = values.split_once(", the limit is ")?;
+    let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some(TooHeavy {
+        index: argument.checked_sub(7)? / 4,
+        weight: weight.parse().ok()?,
+        limit: limit.parse().ok()?,
+    })
+}
