@@ -32,7 +32,7 @@ impl Pending {
 
     /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant) -> Result<Permit, Error> {
-        let was_waiting = self.gate.shared().waits().remove(&self.claim.id);
+        let was_waiting = self.gate.shared().waits().remove(&self.claim.number);
         was_waiting.map(|_| self.into_permit(grant)).ok_or(Error::Shutdown)
     }
 
@@ -47,14 +47,10 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.gate.shared().waits().remove(&self.claim.id);
+        self.gate.shared().waits().remove(&self.claim.number);
         if !self.is_settled {
             self.claim.end();
-            self.gate.client.send(Task::Release(
-                self.gate.clone(),
-                self.claim.id.clone(),
-                How::Return,
-            ));
+            self.gate.give_back(&self.claim, How::Return);
         }
     }
 }
@@ -77,7 +73,7 @@ impl Gate {
     ) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
         self.check(weight, patience).await?;
-        let claim = Arc::new(Claim::new(self, weight));
+        let claim = Arc::new(Claim::new(self, weight, Instant::now()));
         let mut pending = Pending::new(self, &claim);
         for _ in 0..MAX_TRIES {
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
@@ -105,7 +101,7 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         let started = Instant::now();
-        let claim = Arc::new(Claim::new(self, weight));
+        let claim = Arc::new(Claim::new(self, weight, started));
         let wait = async {
             self.check(weight, self.shared().settings.outage_tolerance).await?;
             let result = self.wait_in_queue(&claim).await;
@@ -132,8 +128,8 @@ impl Gate {
         let pending = Pending::new(self, claim);
         loop {
             // Listen first, then queue: the message may overtake the reply.
-            let outcome = claim.await_outcome();
-            self.shared().waits().insert(claim.id.clone(), claim.clone());
+            claim.open();
+            self.shared().waits().insert(claim.number, claim.clone());
             let patience = self.shared().settings.outage_tolerance;
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
             let answer = self.ask(request, patience).await?;
@@ -144,7 +140,7 @@ impl Gate {
                     self.client.send(Task::Ask(AskWhen::InTime));
                     tokio::select! {
                         biased;
-                        outcome = outcome => outcome.map_err(|_| Error::Shutdown)??,
+                        outcome = claim.await_outcome() => outcome.map_err(|_| Error::Shutdown)??,
                         // The worker may also end with its runtime, without a word.
                         () = self.client.closed() => return Err(Error::Shutdown),
                     }
@@ -159,8 +155,8 @@ impl Gate {
 
     /// After a shutdown nobody does in the background what a request still under way may need: it
     /// may have arrived after the worker took the claim away.
-    async fn take_back(self: &Arc<Self>, claim: &Claim) {
-        let request = Release { id: claim.id.clone(), how: How::Return };
+    async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let request = Release { claim: claim.clone(), how: How::Return };
         if let Err(error) = self.ask(request, self.shared().settings.patience()).await {
             tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
@@ -178,7 +174,7 @@ impl Gate {
             return Ok(Some(grant));
         }
         let patience = self.shared().settings.outage_tolerance;
-        let request = Refresh { id: claim.id.clone(), lease: duration };
+        let request = Refresh { claim: claim.clone(), duration };
         let answer = self.ask(request, patience).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }

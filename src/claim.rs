@@ -11,9 +11,13 @@ use crate::gate::Gate;
 
 #[derive(Debug)]
 pub(crate) struct Claim {
+    /// Its name inside this process.
+    pub(crate) number: u128,
+    /// Its name on the server.
     pub(crate) id: String,
     pub(crate) weight: u32,
     lease_ms: i64,
+    created: Instant,
     gate: Weak<Gate>,
     over: AtomicBool,
     wait: Mutex<Wait>,
@@ -27,14 +31,29 @@ pub(crate) struct Grant {
     pub(crate) since: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Wait {
-    /// When the last request was sent that was answered "queued".
+    queued: Option<Queued>,
+    outcome: Outcome,
+}
+
+/// The last answer that said "queued".
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    /// When it was asked for.
     asked: Instant,
-    /// What the server's clock said in that answer, in ms.
-    queued_at: i64,
-    place: Option<Place>,
-    outcome: Option<oneshot::Sender<Result<Grant, Error>>>,
+    /// What the server's clock said in it, in ms.
+    at: i64,
+    place: Place,
+}
+
+/// The first one counts; a second one says the same.
+#[derive(Debug, Default)]
+enum Outcome {
+    #[default]
+    Open,
+    Awaited(oneshot::Sender<Result<Grant, Error>>),
+    Settled(Option<Result<Grant, Error>>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,18 +63,19 @@ pub(crate) struct Place {
 }
 
 impl Claim {
-    pub(crate) fn new(gate: &Arc<Gate>, weight: u32) -> Self {
-        let id = format!("{}:{}", gate.shared().owner, uuid::Uuid::new_v4().simple());
-        let wait =
-            Mutex::new(Wait { asked: Instant::now(), queued_at: 0, place: None, outcome: None });
+    pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Self {
+        let number = gate.shared().next_number();
+        let id = format!("{}:{number:032x}", gate.shared().owner);
         let lease_ms = gate.settings.first_lease().as_millis() as i64;
         Self {
+            number,
             id,
             weight,
             lease_ms,
+            created,
             gate: Arc::downgrade(gate),
             over: AtomicBool::new(false),
-            wait,
+            wait: Mutex::default(),
         }
     }
 
@@ -81,44 +101,58 @@ impl Claim {
         self.wait.lock().expect("nothing panics while it is locked")
     }
 
-    /// Where the outcome of a wait will arrive, from the worker or a wake-up message.
+    /// From now on an outcome counts, whether it comes from the worker or in a message.
+    pub(crate) fn open(&self) {
+        self.wait().outcome = Outcome::Open;
+    }
+
+    /// Where the outcome of a wait arrives.
     pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Result<Grant, Error>> {
         let (sender, receiver) = oneshot::channel();
-        self.wait().outcome = Some(sender);
+        let mut wait = self.wait();
+        match &mut wait.outcome {
+            Outcome::Settled(outcome) => {
+                outcome.take().map(|outcome| sender.send(outcome));
+            }
+            outcome => *outcome = Outcome::Awaited(sender),
+        }
         receiver
     }
 
-    pub(crate) fn queued(&self, sent: Instant, server_time: i64, place: Place) {
-        let mut wait = self.wait();
-        wait.asked = sent;
-        wait.queued_at = server_time;
-        wait.place = Some(place);
+    pub(crate) fn queued(&self, asked: Instant, server_time: i64, place: Place) {
+        self.wait().queued = Some(Queued { asked, at: server_time, place });
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        self.wait().place
+        self.wait().queued.map(|queued| queued.place)
     }
 
     /// When the last request was sent that was answered.
     pub(crate) fn asked(&self) -> Instant {
-        self.wait().asked
+        self.wait().queued.map_or(self.created, |queued| queued.asked)
     }
 
     /// Granted by a message, at this time of the server. Where we were told "queued" after that, the
     /// message is about a permit that has been lost since. (Where only the server's clock was set
     /// back, asking again tells.)
     pub(crate) fn granted_by_message(&self, token: u64, granted_at: i64) {
-        let Wait { asked, queued_at, .. } = *self.wait();
-        if granted_at >= queued_at {
-            self.settle(Ok(Grant { token, since: asked }));
+        let queued = self.wait().queued;
+        if queued.is_none_or(|queued| granted_at >= queued.at) {
+            let since = queued.map_or(self.created, |queued| queued.asked);
+            self.settle(Ok(Grant { token, since }));
         }
     }
 
-    /// The first outcome counts; a second one says the same.
     pub(crate) fn settle(&self, outcome: Result<Grant, Error>) {
-        if let Some(sender) = self.wait().outcome.take() {
-            // Nobody listens when the wait was dropped: then the claim is over and given back.
-            let _ = sender.send(outcome);
+        let mut wait = self.wait();
+        match std::mem::take(&mut wait.outcome) {
+            Outcome::Open => wait.outcome = Outcome::Settled(Some(outcome)),
+            Outcome::Awaited(sender) => {
+                // Nobody listens when the wait was dropped: then the claim is over and given back.
+                let _ = sender.send(outcome);
+                wait.outcome = Outcome::Settled(None);
+            }
+            settled => wait.outcome = settled,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all semaphores of a process share: the link, the table of waits, and the worker's inbox.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,7 +21,10 @@ pub(crate) struct Shared {
     /// Where this process listens for wake-ups.
     pub(crate) channel: String,
     pub(crate) settings: ClientSettings,
-    waits: Mutex<HashMap<String, Arc<Claim>>>,
+    /// The number of the first claim, from a random UUID: nobody else has it, or those that follow.
+    first: u128,
+    claims: AtomicU64,
+    waits: Mutex<HashMap<u128, Arc<Claim>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +54,25 @@ impl Shared {
         channel: String,
         settings: ClientSettings,
     ) -> Self {
-        Self { link, prefix, owner, channel, settings, waits: Mutex::default() }
+        let first = uuid::Uuid::new_v4().as_u128();
+        let (claims, waits) = Default::default();
+        Self { link, prefix, owner, channel, settings, first, claims, waits }
     }
 
-    /// The claims that wait in a queue, by id.
-    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<String, Arc<Claim>>> {
+    /// A number that no claim has had, in any process.
+    pub(crate) fn next_number(&self) -> u128 {
+        self.first.wrapping_add(self.claims.fetch_add(1, Ordering::Relaxed).into())
+    }
+
+    /// The claims that wait in a queue, by number.
+    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Claim>>> {
         self.waits.lock().expect("nothing panics while it is locked")
+    }
+
+    /// The claim of that id, if it waits.
+    pub(crate) fn wait_of(&self, id: &str) -> Option<Arc<Claim>> {
+        let number = u128::from_str_radix(id.rsplit_once(':')?.1, 16).ok()?;
+        self.waits().get(&number).filter(|claim| claim.id == id).cloned()
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
+use crate::claim::Claim;
 use crate::client::{Client, Shared};
 use crate::keys::Keys;
 use crate::lane::Lane;
 use crate::lease::Lease;
-use crate::requests::{Acquire, Acquired, Refresh, Release};
+use crate::requests::{Acquire, Acquired, How, Refresh, Release};
 use crate::worker::Task;
 
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Gate {
     pub(crate) acquires: Lane<Acquire>,
     pub(crate) releases: Lane<Release>,
     pub(crate) refreshes: Lane<Refresh>,
-    leases: Mutex<HashMap<String, Arc<Lease>>>,
+    leases: Mutex<HashMap<u128, Arc<Lease>>>,
     renewing: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
 }
@@ -85,20 +86,26 @@ impl Gate {
         &self.client.shared
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<String, Arc<Lease>>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<u128, Arc<Lease>>> {
         self.leases.lock().expect("nothing panics while it is locked")
     }
 
     /// From now on the worker renews this lease.
     pub(crate) fn keep_renewing(self: &Arc<Self>, lease: &Arc<Lease>) {
-        self.leases().insert(lease.claim.id.clone(), lease.clone());
+        self.leases().insert(lease.claim.number, lease.clone());
         if !self.renewing.swap(true, Ordering::AcqRel) {
             self.client.send(Task::Renew(self.clone()));
         }
     }
 
-    pub(crate) fn stop_renewing(&self, id: &str) {
-        self.leases().remove(id);
+    pub(crate) fn stop_renewing(&self, claim: &Claim) {
+        self.leases().remove(&claim.number);
+    }
+
+    /// Has the worker give back whatever the server has for this claim. Answers whether there still
+    /// is a worker.
+    pub(crate) fn give_back(self: &Arc<Self>, claim: &Arc<Claim>, how: How) -> bool {
+        self.client.send(Task::Release(self.clone(), claim.clone(), how))
     }
 
     /// What the worker must renew. `None` has the worker forget this semaphore, until the next

@@ -8,10 +8,12 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join;
 use redis::{Cmd, RedisError};
 use tokio::sync::oneshot;
 
 use crate::Error;
+use crate::claim::Claim;
 use crate::gate::Gate;
 use crate::link::{Answer, Failure, Pauses, Unanswered};
 
@@ -25,8 +27,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn lane(gate: &Gate) -> &Lane<Self>;
 
-    /// No id may stand twice in a call.
-    fn id(&self) -> &str;
+    /// No claim may stand twice in a call.
+    fn claim(&self) -> &Claim;
 
     /// Whether both may be in one call.
     fn joins(&self, _first: &Self) -> bool {
@@ -75,6 +77,13 @@ struct Waiting<R: Request> {
     reply: oneshot::Sender<Result<Answer<R::Reply>, Error>>,
 }
 
+/// A batch and its reply.
+struct Answered<R: Request> {
+    batch: Vec<Waiting<R>>,
+    sent: Instant,
+    reply: Vec<i64>,
+}
+
 impl<R: Request> Default for Lane<R> {
     fn default() -> Self {
         Self(Mutex::new(State { waiting: VecDeque::new(), is_served: false }))
@@ -99,9 +108,9 @@ impl<R: Request> Lane<R> {
             }
             batch.extend(state.waiting.pop_front().filter(|next| !next.request.is_over()));
         }
-        let mut ids = HashSet::with_capacity(batch.len());
-        if let Some(twice) = batch.iter().position(|next| !ids.insert(next.request.id())) {
-            drop(ids);
+        let mut seen = HashSet::with_capacity(batch.len());
+        if let Some(twice) = batch.iter().position(|next| !seen.insert(next.request.claim().number))
+        {
             state.push_front(batch.split_off(twice));
         }
         state.is_served = !batch.is_empty();
@@ -158,12 +167,16 @@ struct Serving<R: Request> {
 impl<R: Request> Serving<R> {
     async fn run(mut self) {
         let mut pauses = Pauses::default();
+        let mut answered = None;
         while let Some(batch) = R::lane(&self.gate).take() {
             let sent = Instant::now();
-            match self.attempt(&batch).await {
+            // What gathered goes out first: the server works while the last answers are delivered.
+            let deliver = async { self.deliver(answered.take()) };
+            let (outcome, ()) = join(self.attempt(&batch), deliver).await;
+            match outcome {
                 Ok(reply) => {
                     pauses = Pauses::default();
-                    self.deliver(batch, sent, &reply);
+                    answered = Some(Answered { batch, sent, reply });
                 }
                 Err(failure) if failure.is_passing() => {
                     let pause = pauses.next();
@@ -174,10 +187,12 @@ impl<R: Request> Serving<R> {
             }
         }
         self.is_done = true;
+        self.deliver(answered);
     }
 
     async fn attempt(&self, batch: &[Waiting<R>]) -> Result<Vec<i64>, Unanswered> {
-        let left = |waiting: &Waiting<R>| waiting.patience.saturating_sub(waiting.since.elapsed());
+        let now = Instant::now();
+        let left = |waiting: &Waiting<R>| waiting.patience.saturating_sub(now - waiting.since);
         let limit = batch.iter().map(left).max().unwrap_or_default();
         let write = |cmd: &mut Cmd| {
             self.gate.write_keys(cmd);
@@ -189,8 +204,11 @@ impl<R: Request> Serving<R> {
         self.gate.shared().link.attempt(R::SCRIPT, write, limit).await
     }
 
-    fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
-        let replies = R::read(&self.gate, reply);
+    fn deliver(&self, answered: Option<Answered<R>>) {
+        let Some(Answered { batch, sent, reply }) = answered else {
+            return;
+        };
+        let replies = R::read(&self.gate, &reply);
         for (waiting, reply) in batch.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
             if let Err(Ok(answer)) = waiting.reply.send(Ok(answer)) {

@@ -3,10 +3,10 @@
 //! It counts from before the request was sent, so it ends here before it ends on the server, and
 //! the server's clock is never compared with ours.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::claim::{Claim, Grant};
 
@@ -16,7 +16,9 @@ pub(crate) struct Lease {
     pub(crate) token: u64,
     /// When a permit is held no longer, however often it was renewed.
     latest_end: Option<Instant>,
-    state: watch::Sender<State>,
+    state: Mutex<State>,
+    /// The state has changed.
+    changed: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +35,15 @@ impl Lease {
         duration: Duration,
         max_hold: Option<Duration>,
     ) -> Self {
-        let state = watch::Sender::new(State { ends: grant.since + duration, lost: false });
+        let state = Mutex::new(State { ends: grant.since + duration, lost: false });
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
-        Self { claim, token: grant.token, latest_end, state }
+        let changed = Notify::new();
+        Self { claim, token: grant.token, latest_end, state, changed }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
     }
 
     /// For how long it may be renewed now; `None` when it has been held for as long as it may be.
@@ -50,39 +57,42 @@ impl Lease {
 
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
-        self.state.send_modify(|state| {
-            state.lost |= Instant::now() >= state.ends;
-            if !state.lost {
-                state.ends = sent + duration;
-            }
-        });
+        let mut state = self.state();
+        state.lost |= Instant::now() >= state.ends;
+        if !state.lost {
+            state.ends = sent + duration;
+        }
+        drop(state);
+        self.changed.notify_waiters();
         !self.is_lost()
     }
 
     pub(crate) fn lose(&self) {
-        self.state.send_modify(|state| state.lost = true);
+        self.state().lost = true;
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        let State { ends, lost } = *self.state.borrow();
+        let State { ends, lost } = *self.state();
         lost || Instant::now() >= ends
     }
 
     pub(crate) fn expires_in(&self) -> Duration {
-        let State { ends, lost } = *self.state.borrow();
+        let State { ends, lost } = *self.state();
         if lost { Duration::ZERO } else { ends.saturating_duration_since(Instant::now()) }
     }
 
     pub(crate) async fn lost(&self) {
-        let mut states = self.state.subscribe();
         loop {
-            let State { ends, lost } = *states.borrow_and_update();
+            // From here on no change goes unnoticed.
+            let changed = self.changed.notified();
+            let State { ends, lost } = *self.state();
             if lost || Instant::now() >= ends {
                 return;
             }
             tokio::select! {
                 () = tokio::time::sleep_until(ends.into()) => {}
-                _ = states.changed() => {}
+                () = changed => {}
             }
         }
     }

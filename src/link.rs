@@ -24,6 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Link {
     client: Client,
     config: AsyncConnectionConfig,
+    response_timeout: Duration,
     current: Mutex<Option<(u64, MultiplexedConnection)>>,
     /// Held by the one call that connects; the others wait for it.
     connecting: tokio::sync::Mutex<()>,
@@ -59,7 +60,7 @@ impl Link {
             .set_response_timeout(Some(response_timeout));
         let (current, connecting, timeouts) = Default::default();
         let connections = watch::Sender::new(0);
-        Self { client, config, current, connecting, timeouts, connections }
+        Self { client, config, response_timeout, current, connecting, timeouts, connections }
     }
 
     /// Changes when a connection is replaced.
@@ -112,12 +113,21 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        let connected = timeout(limit, self.connection()).await;
-        let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
+        let connected = match self.current() {
+            Some(current) => Ok(current),
+            None => {
+                timeout(limit, self.connection()).await.unwrap_or_else(|_| Err(took_too_long()))
+            }
+        };
         let (number, mut connection) =
             connected.map_err(|error| Unanswered { error, may_be_served: false })?;
         let run = ScriptRegistry::embedded().run_with(&mut connection, script, write);
-        let (error, timed_out) = match timeout(limit, run).await {
+        let answer = if limit < self.response_timeout {
+            timeout(limit, run).await
+        } else {
+            Ok(run.await) // The connection has that timeout itself.
+        };
+        let (error, timed_out) = match answer {
             Ok(Ok(reply)) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 return Ok(reply);

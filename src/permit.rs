@@ -5,7 +5,6 @@ use crate::Error;
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::requests::{How, Refresh, Release};
-use crate::worker::Task;
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -112,9 +111,9 @@ impl Permit {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
         self.on_drop = Some(how);
         self.lease.claim.end();
-        self.gate.stop_renewing(&self.lease.claim.id);
+        self.gate.stop_renewing(&self.lease.claim);
         let was_lost = self.lease.is_lost();
-        let request = Release { id: self.id().to_owned(), how };
+        let request = Release { claim: self.lease.claim.clone(), how };
         let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
@@ -155,7 +154,7 @@ impl Permit {
         let Some(duration) = self.lease.next_duration(self.gate.settings.lease) else {
             return Ok(!self.is_lost());
         };
-        let request = Refresh { id: self.id().to_owned(), lease: duration };
+        let request = Refresh { claim: self.lease.claim.clone(), duration };
         let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
         if !answer.reply {
             self.lease.lose();
@@ -229,7 +228,8 @@ impl Permit {
         self.lease.claim.weight
     }
 
-    /// The id under which the server knows the permit: the owner label, a colon, and a UUID.
+    /// The id under which the server knows the permit: the owner label, a colon, and a number of 32
+    /// hexadecimal digits that no other permit has.
     ///
     /// # Examples
     ///
@@ -245,8 +245,8 @@ impl Drop for Permit {
             return;
         };
         self.lease.claim.end();
-        self.gate.stop_renewing(&self.lease.claim.id);
-        if !self.gate.client.send(Task::Release(self.gate.clone(), self.id().to_owned(), how)) {
+        self.gate.stop_renewing(&self.lease.claim);
+        if !self.gate.give_back(&self.lease.claim, how) {
             tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
         }
     }

@@ -9,7 +9,6 @@ use redis::{Cmd, RedisError};
 use crate::claim::{Claim, Place};
 use crate::gate::{Gate, Limit};
 use crate::lane::{Lane, Request};
-use crate::worker::Task;
 
 /// Where a request goes that finds no room.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +47,8 @@ impl Request for Acquire {
         &gate.acquires
     }
 
-    fn id(&self) -> &str {
-        &self.claim.id
+    fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     fn is_over(&self) -> bool {
@@ -97,7 +96,7 @@ impl Request for Acquire {
     /// It was given up while it was asked for. That release may have come first.
     fn abandoned(self, gate: &Arc<Gate>, reply: AcquireReply) {
         if !matches!(reply.acquired, Acquired::Refused) {
-            gate.client.send(Task::Release(gate.clone(), self.claim.id.clone(), How::Return));
+            gate.give_back(&self.claim, How::Return);
         }
     }
 }
@@ -111,7 +110,7 @@ pub(crate) enum How {
 
 #[derive(Debug)]
 pub(crate) struct Release {
-    pub(crate) id: String,
+    pub(crate) claim: Arc<Claim>,
     pub(crate) how: How,
 }
 
@@ -124,8 +123,8 @@ impl Request for Release {
         &gate.releases
     }
 
-    fn id(&self) -> &str {
-        &self.id
+    fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     fn joins(&self, first: &Self) -> bool {
@@ -140,7 +139,7 @@ impl Request for Release {
     }
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.id);
+        cmd.arg(&self.claim.id);
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {
@@ -150,8 +149,8 @@ impl Request for Release {
 
 #[derive(Debug)]
 pub(crate) struct Refresh {
-    pub(crate) id: String,
-    pub(crate) lease: Duration,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) duration: Duration,
 }
 
 impl Request for Refresh {
@@ -163,14 +162,14 @@ impl Request for Refresh {
         &gate.refreshes
     }
 
-    fn id(&self) -> &str {
-        &self.id
+    fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.id).arg(millis(self.lease));
+        cmd.arg(&self.claim.id).arg(millis(self.duration));
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {

@@ -130,8 +130,7 @@ fn deliver(shared: &Shared, message: &Msg, tasks: &WeakUnboundedSender<Task>) {
             tracing::warn!(line, "a wake-up message cannot be read");
             continue;
         };
-        let claim = shared.waits().get(id).cloned();
-        match claim {
+        match shared.wait_of(id) {
             // Granted by a reply meanwhile, or given up: the worker gives that back.
             None => {}
             Some(_) if token == 0 => ask = true,

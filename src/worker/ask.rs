@@ -15,7 +15,6 @@ use crate::client::Shared;
 use crate::gate::Gate;
 use crate::link::Answer;
 use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
-use crate::worker::Task;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 /// Calls under way at the same time.
@@ -74,7 +73,7 @@ fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     let AcquireReply { acquired, server_time, .. } = answer.reply;
     if claim.is_over() && !matches!(acquired, Acquired::Refused) {
         // It was given back while we asked: the server may have it anew.
-        gate.client.send(Task::Release(gate.clone(), claim.id.clone(), How::Return));
+        gate.give_back(claim, How::Return);
         return;
     }
     match acquired {

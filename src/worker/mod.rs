@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::time::DelayQueue;
 
+use crate::claim::Claim;
 use crate::client::{Client, Shared};
 use crate::gate::Gate;
 use crate::requests::How;
@@ -27,8 +28,8 @@ use release::Releases;
 pub(crate) enum Task {
     /// A semaphore has its first permit to renew.
     Renew(Arc<Gate>),
-    /// An id must be given back, whatever it has.
-    Release(Arc<Gate>, String, How),
+    /// A claim must be given back, whatever the server has for it.
+    Release(Arc<Gate>, Arc<Claim>, How),
     /// Claims wait.
     Ask(AskWhen),
     WakeAt(Arc<Gate>, Instant),
@@ -144,7 +145,7 @@ impl Worker {
                 Task::Renew(gate) => {
                     self.plan_renewal(&gate, Instant::now() + gate.renewal_interval())
                 }
-                Task::Release(gate, id, how) => releases.add(gate, id, how),
+                Task::Release(gate, claim, how) => releases.add(gate, claim, how),
                 Task::Ask(AskWhen::Now) => self.ask_now(),
                 Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
                 Task::WakeAt(gate, at) => {
@@ -170,16 +171,16 @@ impl Worker {
     fn close(&mut self, releases: &mut Releases) {
         self.tasks.close();
         while let Ok(task) = self.tasks.try_recv() {
-            if let Task::Release(gate, id, how) = task {
-                releases.add(gate, id, how);
+            if let Task::Release(gate, claim, how) = task {
+                releases.add(gate, claim, how);
             }
         }
         let waits = std::mem::take(&mut *self.shared.waits());
-        for (id, claim) in waits {
+        for claim in waits.into_values() {
             claim.end();
             claim.settle(Err(crate::Error::Shutdown));
             if let Some(gate) = claim.gate() {
-                releases.add(gate, id, How::Return);
+                releases.add(gate, claim, How::Return);
             }
         }
     }

@@ -1,16 +1,17 @@
 //! Gives back what was dropped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
 
 use super::Done;
+use crate::claim::Claim;
 use crate::gate::Gate;
 use crate::requests::{How, Release};
 
-/// Ids to give back, by semaphore.
+/// Claims to give back, by semaphore.
 #[derive(Default)]
 pub(super) struct Releases {
     batches: HashMap<(*const Gate, How), Batch>,
@@ -18,30 +19,33 @@ pub(super) struct Releases {
 
 struct Batch {
     gate: Arc<Gate>,
-    /// An id may come twice: from its wait, and from an answer that found it still there.
-    ids: HashSet<String>,
+    /// One may come twice: from its wait, and from an answer that found it still there.
+    claims: HashMap<u128, Arc<Claim>>,
 }
 
 impl Releases {
-    pub(super) fn add(&mut self, gate: Arc<Gate>, id: String, how: How) {
+    pub(super) fn add(&mut self, gate: Arc<Gate>, claim: Arc<Claim>, how: How) {
         let key = (Arc::as_ptr(&gate), how);
         self.batches
             .entry(key)
-            .or_insert_with(|| Batch { gate, ids: HashSet::new() })
-            .ids
-            .insert(id);
+            .or_insert_with(|| Batch { gate, claims: HashMap::new() })
+            .claims
+            .insert(claim.number, claim);
     }
 
     pub(super) fn into_jobs(self) -> impl Iterator<Item = impl Future<Output = Done> + Send> {
-        self.batches.into_iter().map(|((_, how), Batch { gate, ids })| release(gate, ids, how))
+        self.batches.into_iter().map(|((_, how), Batch { gate, claims })| {
+            release(gate, claims.into_values().collect(), how)
+        })
     }
 }
 
 /// Goes on until Redis confirms it, or the leases have ended anyway.
-async fn release(gate: Arc<Gate>, ids: HashSet<String>, how: How) -> Done {
+async fn release(gate: Arc<Gate>, claims: Vec<Arc<Claim>>, how: How) -> Done {
     let until = gate.settings.lease.max(gate.shared().settings.patience());
     let started = Instant::now();
-    let released = join_all(ids.into_iter().map(|id| gate.ask(Release { id, how }, until))).await;
+    let ask = |claim| gate.ask(Release { claim, how }, until);
+    let released = join_all(claims.into_iter().map(ask)).await;
     let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
     if let Some(error) = failed.first() {
         tracing::warn!(

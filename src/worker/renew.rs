@@ -41,7 +41,7 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
 }
 
 async fn renew_one(gate: &Arc<Gate>, lease: &Lease, duration: Duration) -> Result<(), Error> {
-    let request = Refresh { id: lease.claim.id.clone(), lease: duration };
+    let request = Refresh { claim: lease.claim.clone(), duration };
     let answer = gate.ask(request, gate.renewal_interval() / ATTEMPT_SHARE).await?;
     if !answer.reply {
         lease.lose();
@@ -53,7 +53,7 @@ async fn renew_one(gate: &Arc<Gate>, lease: &Lease, duration: Duration) -> Resul
 }
 
 fn stop(gate: &Arc<Gate>, lease: &Lease) {
-    gate.stop_renewing(&lease.claim.id);
+    gate.stop_renewing(&lease.claim);
     // A permit that was given back meanwhile was not lost.
     if !lease.claim.is_over() {
         tracing::warn!(
