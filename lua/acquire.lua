@@ -25,16 +25,17 @@
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter served
--- include: lib/constants.lua
+-- include: lib/plain.lua
 
--- The quick way: whatever is asked for is new, weighs 1 and fits, and `version` says that nobody
--- queues. It costs a third of the long way below, which is for all else, for errors too. Functions
--- are made anew in each call, so those of the long way come after it.
+-- Functions are made anew in each call, which takes time. So the common case comes first, and what
+-- is seldom needed is made inside of what needs it.
 
--- The ids and leases of plain requests, nil where there may be anything else to them.
-local function plain_requests()
-  local kind, limit, client, wake, liveness = unpack(ARGV, 1, 5)
-  local count = (#ARGV - 5) / 4
+local FIXED, SIZE = 5, 4
+
+-- The requests, nil where anything about the arguments wants a closer look.
+local function read_requests()
+  local kind, limit, client, wake, liveness = unpack(ARGV, 1, FIXED)
+  local count = (#ARGV - FIXED) / SIZE
   if #KEYS ~= 4 or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
@@ -44,28 +45,33 @@ local function plain_requests()
     or #limit > 9 or #liveness > 8 or liveness < '1' then
     return
   end
-  local ids, leases, seen, numbers = {}, {}, {}, limit .. ' ' .. liveness
+  local ids, weights, leases, places = {}, {}, {}, {}
+  local numbers, is_light = limit .. ' ' .. liveness, true
   for i = 1, count do
-    local id, weight, lease, place = unpack(ARGV, 4 * i + 2, 4 * i + 5)
-    if id == '' or string.byte(id) == 43 or #id > MAX_ID or seen[id] or weight ~= '1' or #lease > 8 or lease < '1'
-      or (place ~= 'wait' and place ~= 'try') then
+    local id, weight, lease, place = unpack(ARGV, SIZE * i + 2, SIZE * i + 5)
+    if #weight > 9 or weight < '1' or #lease > 8 or lease < '1' or #place > 15 then
       return
+    end
+    if weight ~= '1' then
+      numbers, is_light = numbers .. weight, false
     end
     if lease ~= leases[i - 1] then
       numbers = numbers .. lease
     end
-    seen[id], ids[i], leases[i] = true, id, lease
+    if place ~= 'wait' and place ~= 'try' then
+      numbers, is_light = numbers .. place, false
+    end
+    ids[i], weights[i], leases[i], places[i] = id, weight, lease, place
   end
-  if string.find(numbers .. ' ' .. client .. table.concat(ids), '^%d+ %d+ [!-~]+$') then
-    return ids, leases
+  if string.find(numbers .. ' ' .. client, '^%d+ %d+ [!-~]+$') and are_plain(ids) then
+    return {ids = ids, weights = weights, leases = leases, places = places, is_light = is_light}
   end
 end
 
-local function grant_at_once()
-  local ids, leases = plain_requests()
-  if not ids then
-    return
-  end
+-- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1, and
+-- fits. Answers nil where that is not so.
+local function grant_at_once(requests)
+  local ids, leases = requests.ids, requests.leases
   local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
   if state[1] ~= PLAIN then
     return
@@ -113,25 +119,25 @@ local function grant_at_once()
   return reply
 end
 
-local granted = grant_at_once()
+local requests = read_requests()
+local granted = requests and requests.is_light and grant_at_once(requests)
 if granted then
   return granted
 end
 
 -- include: lib/queue.lua
 
-local FIXED, SIZE = 5, 4
-
-local function check_request(index, seen)
-  local place = ARGV[index + 3]
-  return check_id(index, seen)
-    or check_integer(index + 1, 'weight', 1, MAX_COUNT)
-    or check_integer(index + 2, 'lease', 1, MAX_LEASE)
-    or (place ~= 'try' and place ~= 'wait' and check_integer(index + 3, 'place', 1, MAX_SEQUENCE)
-      and wrong(index + 3, 'place', '"try", "wait" or a ticket'))
-end
-
 local function check()
+-- include: lib/arguments.lua
+  local function check_request(index, seen)
+    local place = ARGV[index + 3]
+    return check_id(index, seen)
+      or check_integer(index + 1, 'weight', 1, MAX_COUNT)
+      or check_integer(index + 2, 'lease', 1, MAX_LEASE)
+      or (place ~= 'try' and place ~= 'wait' and check_integer(index + 3, 'place', 1, MAX_SEQUENCE)
+        and wrong(index + 3, 'place', '"try", "wait" or a ticket'))
+  end
+
   local kind = ARGV[1]
   local refusal = check_keys()
     or (kind ~= 'declared' and kind ~= 'initial' and wrong(1, 'kind', '"declared" or "initial"'))
@@ -148,10 +154,10 @@ local function check()
   return refusal
 end
 
-local function read_requests()
-  local requests, ids = {}, {}
+local function list_requests()
+  local list, ids = {}, {}
   for index = FIXED + 1, #ARGV, SIZE do
-    requests[#requests + 1] = {
+    list[#list + 1] = {
       index = index,
       id = ARGV[index],
       weight = tonumber(ARGV[index + 1]),
@@ -160,7 +166,7 @@ local function read_requests()
     }
     ids[#ids + 1] = ARGV[index]
   end
-  return requests, ids
+  return list, ids
 end
 
 -- Marks the requests that hold a permit, and those whose lease has ended.
@@ -268,7 +274,7 @@ local function answer(sem, requests)
 end
 
 local function acquire()
-  local sem, refusal = open(check())
+  local sem, refusal = open(not requests and check() or nil)
   if refusal then
     return refusal
   end
@@ -277,9 +283,9 @@ local function acquire()
     sem.limit = tonumber(ARGV[2])
     sem.runtime = ARGV[1] == 'initial' and sem.limit or nil
   end
-  local requests, ids = read_requests()
-  find_permits(sem, requests, ids)
-  local too_heavy = check_weights(sem, requests)
+  local list, ids = list_requests()
+  find_permits(sem, list, ids)
+  local too_heavy = check_weights(sem, list)
   if too_heavy then
     return too_heavy
   end
@@ -291,10 +297,10 @@ local function acquire()
   elseif not has_limit then
     set_declared(sem, sem.limit)
   end
-  remove_ended(sem, requests)
-  find_queued(sem, requests, ids)
+  remove_ended(sem, list)
+  find_queued(sem, list, ids)
   hand_off(sem)
-  for _, request in ipairs(requests) do
+  for _, request in ipairs(list) do
     decide(sem, request)
   end
   write_permits(sem)
@@ -302,7 +308,7 @@ local function acquire()
   if sem.reordered then
     hand_off(sem)
   end
-  local reply = answer(sem, requests)
+  local reply = answer(sem, list)
   finish(sem)
   return reply
 end

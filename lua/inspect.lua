@@ -24,6 +24,7 @@
 --   waiters         for each, in the queue's order: id, weight, ms waited
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told
+-- include: lib/arguments.lua
 -- include: lib/queue.lua
 
 local function check()

@@ -23,6 +23,7 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served
+-- include: lib/arguments.lua
 -- include: lib/queue.lua
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 2, add = 3, clear = 1}

@@ -15,9 +15,33 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served
+-- include: lib/plain.lua
+
+-- The ids, nil where anything about the arguments wants a closer look.
+local function read_requests()
+  if #KEYS ~= 4 or #ARGV < 2 or #ARGV > 2 * MAX_REQUESTS or #ARGV % 2 ~= 0 then
+    return
+  end
+  local ids, leases, numbers = {}, {}, ''
+  for i = 1, #ARGV / 2 do
+    local id, lease = ARGV[2 * i - 1], ARGV[2 * i]
+    if #lease > 8 or lease < '1' then
+      return
+    end
+    if lease ~= leases[i - 1] then
+      numbers = numbers .. lease
+    end
+    ids[i], leases[i] = id, lease
+  end
+  if string.find(numbers, '^%d+$') and are_plain(ids) then
+    return ids
+  end
+end
+
 -- include: lib/queue.lua
 
 local function check()
+-- include: lib/arguments.lua
   local refusal = check_keys() or check_requests(0, 2)
   local seen, index = {}, 1
   while not refusal and index <= #ARGV do
@@ -28,14 +52,17 @@ local function check()
 end
 
 local function refresh()
-  local sem, refusal = open(check())
+  local ids = read_requests()
+  local sem, refusal = open(not ids and check() or nil)
   if refusal then
     return refusal
   end
   repair(sem)
-  local ids = {}
-  for index = 1, #ARGV, 2 do
-    ids[#ids + 1] = ARGV[index]
+  if not ids then
+    ids = {}
+    for index = 1, #ARGV, 2 do
+      ids[#ids + 1] = ARGV[index]
+    end
   end
   local reply = {sem.now, 0}
   for i, ends in ipairs(ends_of(sem, ids)) do

@@ -17,18 +17,23 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served
--- include: lib/constants.lua
+-- include: lib/plain.lua
+
+-- Functions are made anew in each call, which takes time. So the common case comes first, and what
+-- is seldom needed is made inside of what needs it.
+
+local count = #ARGV - 1
+local is_sound = #KEYS == 4 and count >= 1 and count <= MAX_REQUESTS
+  and (ARGV[1] == 'return' or ARGV[1] == 'consume')
+local ids = is_sound and {unpack(ARGV, 2)}
+is_sound = is_sound and are_plain(ids)
 
 -- The quick way: all ids hold permits, and `version` says that nobody queues and no weight is above
--- 1. The long way below is for all else, for errors too. Functions are made anew in each call, so
--- those of the long way come after it.
+-- 1. Answers nil where that is not so.
 local function give_back()
-  local count = #ARGV - 1
-  if #KEYS ~= 4 or count < 1 or count > MAX_REQUESTS or ARGV[1] ~= 'return'
-    or redis.pcall('HMGET', STATE, 'version')[1] ~= PLAIN then
+  if redis.pcall('HMGET', STATE, 'version')[1] ~= PLAIN then
     return
   end
-  local ids, seen = {unpack(ARGV, 2)}, {}
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
   if ends.err then
     return
@@ -36,18 +41,17 @@ local function give_back()
   local clock = redis.call('TIME')
   local now = math.floor(clock[1] * 1000 + clock[2] / 1000)
   local reply = {now, -1}
-  for i, id in ipairs(ids) do
-    if not ends[i] or seen[id] then
+  for i = 1, count do
+    if not ends[i] then
       return
     end
-    seen[id] = true
     reply[i + 2] = ends[i] + 0 > now and 1 or 0
   end
   redis.call('ZREM', PERMITS, unpack(ids))
   return reply
 end
 
-local given_back = give_back()
+local given_back = is_sound and ARGV[1] == 'return' and give_back()
 if given_back then
   return given_back
 end
@@ -55,6 +59,7 @@ end
 -- include: lib/queue.lua
 
 local function check()
+-- include: lib/arguments.lua
   local how = ARGV[1]
   local refusal = check_keys()
     or (how ~= 'return' and how ~= 'consume' and wrong(1, 'how', '"return" or "consume"'))
@@ -68,7 +73,7 @@ local function check()
 end
 
 -- Takes the weight of the ids that still held off the limit.
-local function consume(sem, statuses, ids, weights)
+local function consume(sem, statuses, weights)
   local weight = 0
   for i, status in ipairs(statuses) do
     if status == 1 then
@@ -83,12 +88,12 @@ local function consume(sem, statuses, ids, weights)
 end
 
 local function release()
-  local sem, refusal = open(check())
+  local sem, refusal = open(not is_sound and check() or nil)
   if refusal then
     return refusal
   end
   repair(sem)
-  local ids = {unpack(ARGV, 2)}
+  ids = ids or {unpack(ARGV, 2)}
   local ends, tickets = ends_of(sem, ids), tickets_of(sem, ids)
   local statuses, permits, requests = {}, {}, {}
   for i, id in ipairs(ids) do
@@ -105,7 +110,7 @@ local function release()
   local weights = remove_permits(sem, permits)
   leave_queue(sem, requests)
   if ARGV[1] == 'consume' then
-    consume(sem, statuses, ids, weights)
+    consume(sem, statuses, weights)
   end
   hand_off(sem)
   finish(sem)

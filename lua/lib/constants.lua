@@ -1,5 +1,4 @@
--- Names and bounds that all scripts share. Nothing else: the quick ways at the head of `acquire` and
--- `release` come before any function is defined.
+-- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 

@@ -39,54 +39,9 @@ local function leave_queue(sem, ids)
   sem.queued = sem.queued - #ids
 end
 
--- Whether anybody listens at a waiter's address: a client that is gone is granted nothing. Where
--- the server refuses to say, the client counts as there.
-local function listens(sem, waiter)
-  if waiter.wake == 'poll' then
-    return true
-  end
-  local known = sem.listens[waiter.client]
-  if known == nil then
-    local count = waiter.wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
-    local answer = redis.pcall('PUBSUB', count, waiter.client)
-    known = answer.err ~= nil or answer[2] ~= 0
-    sem.listens[waiter.client] = known
-  end
-  return known
-end
-
--- Has a waiter's client told of its grant, or with token 0 that it left the queue without one.
--- `finish` must follow.
-local function tell(sem, waiter, id, token, ends)
-  if waiter.wake == 'poll' or sem.asking[id] then
-    return
-  end
-  local message = sem.messages[waiter.client]
-  if not message then
-    local command = waiter.wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
-    message = {command = command, lines = {string.match(PERMITS, '{(.*)}') or PERMITS}}
-    sem.messages[waiter.client] = message
-  end
-  message.lines[#message.lines + 1] = string.format('%s %.0f %.0f', id, token, ends)
-end
-
--- What the queue's head gets: true when it leaves the queue, false when it must wait.
-local function serve(sem, id, waiter)
-  local is_here = sem.asking[id]
-    or (waiter.weight and waiter.heard_until >= sem.now and listens(sem, waiter))
-  if not is_here then
-    return true
-  end
-  if not sem.runtime and waiter.weight > sem.limit then
-    tell(sem, waiter, id, 0, 0)
-    return true
-  end
-  if not make_room(sem, waiter.weight) then
-    return false
-  end
-  grant(sem, id, waiter.weight, waiter.lease)
-  tell(sem, waiter, id, unpack(sem.granted[id]))
-  return true
+-- The tickets of ids.
+local function tickets_of(sem, ids)
+  return scores_of(QUEUE, sem.queued, ids)
 end
 
 local function read_waiter(value)
@@ -101,14 +56,59 @@ local function read_waiter(value)
   }
 end
 
--- The tickets of ids.
-local function tickets_of(sem, ids)
-  return scores_of(QUEUE, sem.queued, ids)
-end
-
 -- Gives what is free to the queue, in its order, until its head does not fit. Waiters whose client
 -- is gone, or was not heard of in time, leave the queue without a permit.
-local function hand_off(sem)
+local function serve_queue(sem)
+  -- Whether anybody listens at a waiter's address: a client that is gone is granted nothing. Where
+  -- the server refuses to say, the client counts as there.
+  local function listens(waiter)
+    if waiter.wake == 'poll' then
+      return true
+    end
+    local known = sem.listens[waiter.client]
+    if known == nil then
+      local count = waiter.wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
+      local answer = redis.pcall('PUBSUB', count, waiter.client)
+      known = answer.err ~= nil or answer[2] ~= 0
+      sem.listens[waiter.client] = known
+    end
+    return known
+  end
+
+  -- Has a waiter's client told of its grant, or with token 0 that it left the queue without one.
+  -- `finish` must follow.
+  local function tell(waiter, id, token, ends)
+    if waiter.wake == 'poll' or sem.asking[id] then
+      return
+    end
+    local message = sem.messages[waiter.client]
+    if not message then
+      local command = waiter.wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
+      message = {command = command, lines = {string.match(PERMITS, '{(.*)}') or PERMITS}}
+      sem.messages[waiter.client] = message
+    end
+    message.lines[#message.lines + 1] = string.format('%s %.0f %.0f', id, token, ends)
+  end
+
+  -- What the queue's head gets: true when it leaves the queue, false when it must wait.
+  local function serve(id, waiter)
+    local is_here = sem.asking[id]
+      or (waiter.weight and waiter.heard_until >= sem.now and listens(waiter))
+    if not is_here then
+      return true
+    end
+    if not sem.runtime and waiter.weight > sem.limit then
+      tell(waiter, id, 0, 0)
+      return true
+    end
+    if not make_room(sem, waiter.weight) then
+      return false
+    end
+    grant(sem, id, waiter.weight, waiter.lease)
+    tell(waiter, id, unpack(sem.granted[id]))
+    return true
+  end
+
   local looked, blocked = 0, false
   while sem.queued > 0 and not blocked and make_room(sem, 1) do
     if looked >= LOOK_BOUND then
@@ -121,7 +121,7 @@ local function hand_off(sem)
     local values = redis.call('HMGET', WAITING, unpack(ids))
     local leaving = {}
     for i, id in ipairs(ids) do
-      if not make_room(sem, 1) or not serve(sem, id, read_waiter(values[i])) then
+      if not make_room(sem, 1) or not serve(id, read_waiter(values[i])) then
         blocked = true
         break
       end
@@ -131,6 +131,13 @@ local function hand_off(sem)
     looked = looked + #ids
   end
   write_permits(sem)
+end
+
+-- Invariant S5: after each script the queue is empty, or its head does not fit.
+local function hand_off(sem)
+  if sem.queued > 0 and make_room(sem, 1) then
+    serve_queue(sem)
+  end
 end
 
 -- Ends a script: saves, and then tells the clients, one message each. A write that the server

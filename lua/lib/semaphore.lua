@@ -17,7 +17,7 @@
 --   granted    id -> {token, end of lease}
 --   listens    whether anybody listens at a client's address; `messages` what to tell there
 --   more       the script stopped at a bound: somebody must call `wake`
--- include: lib/arguments.lua
+-- include: lib/constants.lua
 
 local SLACK = 60000 -- ms that keys outlive their use; expiry is moved at most once in that time
 -- `state` stays longer, so that tokens grow on when the clock steps back while nobody is there.
