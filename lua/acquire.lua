@@ -24,7 +24,13 @@
 --   0 0 0           refused
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request and each waiter served
+-- Cost              O(log N) for each request and each waiter served. Commands for one request:
+--   5               granted
+--   6               granted, and nobody else holds
+--   8               granted with a weight above 1
+--   10              refused
+--   14              queued behind others
+--   13              queued, asked for again
 -- include: lib/plain.lua
 
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what

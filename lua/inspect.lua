@@ -23,7 +23,9 @@
 --                   members, too, but are left out, so a page can be shorter than asked for
 --   waiters         for each, in the queue's order: id, weight, ms waited
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) and O(1) for each entry told
+-- Cost              O(log N) and O(1) for each entry told. Commands:
+--   8               nobody holds or waits
+--   9               holders and waiters told
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

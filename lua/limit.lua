@@ -22,7 +22,8 @@
 --   before          declared before
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter served
+-- Cost              O(log N) for each waiter served. Commands:
+--   6               the same limit declared again
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

@@ -10,7 +10,8 @@
 -- Reply             server time (ms), wake_in, queue length
 --   wake_in         ms until the next call is worth it: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter served
+-- Cost              O(log N) for each waiter served. Commands:
+--   5               nothing to do
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

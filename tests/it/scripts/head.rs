@@ -29,14 +29,14 @@ struct Call<'a> {
 }
 
 #[derive(Debug)]
-struct Head {
+pub struct Head {
     script: String,
     purpose: String,
     sections: Vec<Section>,
 }
 
 impl Head {
-    fn read(script: &str) -> Self {
+    pub fn read(script: &str) -> Self {
         let path = folder().join(format!("{script}.lua"));
         let text = std::fs::read_to_string(path).unwrap();
         let comments = text.lines().map_while(|line| line.strip_prefix("--"));
@@ -81,6 +81,12 @@ impl Head {
     fn section(&self, label: &str) -> &Section {
         let found = self.sections.iter().find(|section| section.label == label);
         found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
+    }
+
+    /// Below "Cost": how many commands it runs, in which case.
+    pub fn counted_cases(&self) -> Vec<(i64, &str)> {
+        let parts = &self.section("Cost").parts;
+        parts.iter().map(|(count, case)| (count.parse().unwrap(), case.as_str())).collect()
     }
 
     /// The arguments of a call with one request: their names and what is said of them.

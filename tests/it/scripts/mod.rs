@@ -4,6 +4,7 @@
 mod arguments;
 mod bounds;
 mod clock;
+mod commands;
 mod errors;
 mod expiry;
 mod head;
