@@ -18,7 +18,7 @@
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served. Commands for one id:
 --   4               held, and nobody waits
---   19              held, and handed to the first who waits
+--   16              held, and handed to the first who waits
 --   8               unknown
 -- include: lib/plain.lua
 
@@ -31,12 +31,8 @@ local is_sound = #KEYS == 4 and count >= 1 and count <= MAX_REQUESTS
 local ids = is_sound and {unpack(ARGV, 2)}
 is_sound = is_sound and are_plain(ids)
 
--- The quick way: all ids hold permits, and `version` says that nobody queues and no weight is above
--- 1. Answers nil where that is not so.
+-- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
 local function give_back()
-  if redis.pcall('HMGET', STATE, 'version')[1] ~= PLAIN then
-    return
-  end
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
   if ends.err then
     return
@@ -54,9 +50,71 @@ local function give_back()
   return reply
 end
 
-local given_back = is_sound and ARGV[1] == 'return' and give_back()
-if given_back then
-  return given_back
+local listens = {} -- who was found to listen, or not
+
+-- The quick way from one holder to the first in the queue, who weighs 1 and is there. Answers nil
+-- where there is more to it.
+local function pass_on()
+  local id = ids[1]
+  local state = redis.call('HMGET', STATE, 'limit', 'sequence', 'longest', 'keep')
+  local members = redis.pcall('ZCARD', PERMITS)
+  local heads = redis.pcall('ZRANGE', QUEUE, 0, 1)
+  if count > 1 or members == 0 or members ~= state[1] + 0 or not heads[1] then
+    return -- more than one place becomes free, or none
+  end
+  local records = redis.pcall('HMGET', WAITING, heads[1])
+  local lease, heard_until, wake, client =
+    string.match(records[1] or '', '^1 (%d+) (%d+) (%a+) (%S+)$')
+  local clock = redis.call('TIME')
+  local now_us = clock[1] * 1000000 + clock[2]
+  local now, token = math.floor(now_us / 1000), math.max(state[2] + 1, now_us)
+  local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')[2] + 0
+  local last = members == 1 and first or redis.call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')[2] + 0
+  if not lease or heard_until + 0 < now or first <= now or last > now + state[3]
+    or lease + 0 > state[3] + 0 or math.max(now + lease, token / 1000) > state[4] + 0
+    or not redis.call('ZMSCORE', PERMITS, id)[1] then
+    return -- somebody is gone, the clock stepped back, an expiry must be moved, or id is unknown
+  end
+  if wake ~= 'poll' then
+    local count = wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
+    if redis.pcall('PUBSUB', count, client)[2] == 0 then
+      listens[client] = false
+      return
+    end
+  end
+
+  -- In this order no key is ever empty, so that all keep their expiry.
+  local ends = string.format('%.0f', now + lease)
+  redis.call('ZADD', PERMITS, ends, heads[1])
+  redis.call('ZREM', PERMITS, id)
+  redis.call('ZREM', QUEUE, heads[1])
+  redis.call('HDEL', WAITING, heads[1])
+  redis.call('HSET', STATE, 'sequence', token, 'version', heads[2] and LIGHT or PLAIN)
+  if wake ~= 'poll' then
+    local name = string.match(PERMITS, '{(.*)}') or PERMITS
+    local message = string.format('%s\n%s %.0f %s', name, heads[1], token, ends)
+    local publish = wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(publish, client, message)
+  end
+  return {now, -1, 1}
+end
+
+-- The quick ways, or nil.
+local function release_at_once()
+  if not is_sound or ARGV[1] ~= 'return' then
+    return
+  end
+  local version = redis.pcall('HMGET', STATE, 'version')[1]
+  if version == PLAIN then
+    return give_back()
+  elseif version == LIGHT then
+    return pass_on()
+  end
+end
+
+local released = release_at_once()
+if released then
+  return released
 end
 
 -- include: lib/queue.lua
@@ -95,6 +153,7 @@ local function release()
   if refusal then
     return refusal
   end
+  sem.listens = listens
   repair(sem)
   ids = ids or {unpack(ARGV, 2)}
   local ends, tickets = ends_of(sem, ids), tickets_of(sem, ids)

@@ -2,9 +2,9 @@
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
--- `version` in `state`. It is PLAIN while the queue is empty, every permit weighs 1, no mark is kept
--- and a limit is in force; the quick ways rely on that. Otherwise it is VERSION.
-local VERSION, PLAIN = '1', '1 plain'
+-- `version` in `state`. The quick ways rely on it: it is LIGHT while a limit is in force, every
+-- permit weighs 1 and no mark is kept, PLAIN while the queue is empty, too. Otherwise it is VERSION.
+local VERSION, LIGHT, PLAIN = '1', '1 light', '1 plain'
 
 local MAX_REQUESTS = 1000
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number

@@ -61,7 +61,7 @@ end
 local function serve_queue(sem)
   -- Whether anybody listens at a waiter's address: a client that is gone is granted nothing. Where
   -- the server refuses to say, the client counts as there.
-  local function listens(waiter)
+  local function is_listening(waiter)
     if waiter.wake == 'poll' then
       return true
     end
@@ -93,7 +93,7 @@ local function serve_queue(sem)
   -- What the queue's head gets: true when it leaves the queue, false when it must wait.
   local function serve(id, waiter)
     local is_here = sem.asking[id]
-      or (waiter.weight and waiter.heard_until >= sem.now and listens(waiter))
+      or (waiter.weight and waiter.heard_until >= sem.now and is_listening(waiter))
     if not is_here then
       return true
     end

@@ -43,7 +43,7 @@ local function open(refusal)
   if state.err then
     return nil, failed(state, STATE, 'hash')
   end
-  if state[1] and state[1] ~= VERSION and state[1] ~= PLAIN then
+  if state[1] and state[1] ~= VERSION and state[1] ~= LIGHT and state[1] ~= PLAIN then
     return nil, redis.error_reply(
       'SEM_VERSION the semaphore was written by protocol version ' .. state[1]
       .. ', these scripts speak version ' .. VERSION
@@ -163,11 +163,12 @@ local function repair(sem)
   end
 end
 
--- Whether the next call may take the quick way.
+-- Whether the next call may take a quick way.
 local function mark_version(sem)
-  local is_plain = sem.queued == 0 and sem.extra == 0 and sem.marks == 0
-    and (sem.runtime or sem.declared)
-  local version = is_plain and PLAIN or VERSION
+  local version = VERSION
+  if sem.extra == 0 and sem.marks == 0 and (sem.runtime or sem.declared) then
+    version = sem.queued == 0 and PLAIN or LIGHT
+  end
   if version ~= sem.version then
     set(sem, 'version', version)
   end
