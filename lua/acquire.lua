@@ -125,10 +125,10 @@ local function grant_at_once(requests)
   return reply
 end
 
-local requests = read_requests()
-local granted = requests and requests.is_light and grant_at_once(requests)
-if granted then
-  return granted
+local plain = read_requests()
+local granted_at_once = plain and plain.is_light and grant_at_once(plain)
+if granted_at_once then
+  return granted_at_once
 end
 
 -- include: lib/queue.lua
@@ -280,7 +280,7 @@ local function answer(sem, requests)
 end
 
 local function acquire()
-  local sem, refusal = open(not requests and check() or nil)
+  local sem, refusal = open(not plain and check() or nil)
   if refusal then
     return refusal
   end

@@ -25,14 +25,17 @@
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
 
-local count = #ARGV - 1
-local is_sound = #KEYS == 4 and count >= 1 and count <= MAX_REQUESTS
-  and (ARGV[1] == 'return' or ARGV[1] == 'consume')
-local ids = is_sound and {unpack(ARGV, 2)}
-is_sound = is_sound and are_plain(ids)
+-- The ids, nil where anything about the arguments wants a closer look.
+local function read_ids()
+  if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
+    and (ARGV[1] == 'return' or ARGV[1] == 'consume') then
+    local ids = {unpack(ARGV, 2)}
+    return are_plain(ids) and ids or nil
+  end
+end
 
 -- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
-local function give_back()
+local function give_back(ids)
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
   if ends.err then
     return
@@ -40,7 +43,7 @@ local function give_back()
   local clock = redis.call('TIME')
   local now = math.floor(clock[1] * 1000 + clock[2] / 1000)
   local reply = {now, -1}
-  for i = 1, count do
+  for i = 1, #ids do
     if not ends[i] then
       return
     end
@@ -50,16 +53,16 @@ local function give_back()
   return reply
 end
 
-local listens = {} -- who was found to listen, or not
+local found_listening = {} -- by client, where it was asked
 
 -- The quick way from one holder to the first in the queue, who weighs 1 and is there. Answers nil
 -- where there is more to it.
-local function pass_on()
+local function pass_on(ids)
   local id = ids[1]
   local state = redis.call('HMGET', STATE, 'limit', 'sequence', 'longest', 'keep')
   local members = redis.pcall('ZCARD', PERMITS)
   local heads = redis.pcall('ZRANGE', QUEUE, 0, 1)
-  if count > 1 or members == 0 or members ~= state[1] + 0 or not heads[1] then
+  if #ids > 1 or members == 0 or members ~= state[1] + 0 or not heads[1] then
     return -- more than one place becomes free, or none
   end
   local records = redis.pcall('HMGET', WAITING, heads[1])
@@ -78,7 +81,7 @@ local function pass_on()
   if wake ~= 'poll' then
     local count = wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
     if redis.pcall('PUBSUB', count, client)[2] == 0 then
-      listens[client] = false
+      found_listening[client] = false
       return
     end
   end
@@ -99,20 +102,17 @@ local function pass_on()
   return {now, -1, 1}
 end
 
--- The quick ways, or nil.
-local function release_at_once()
-  if not is_sound or ARGV[1] ~= 'return' then
-    return
-  end
+local function release_at_once(ids)
   local version = redis.pcall('HMGET', STATE, 'version')[1]
   if version == PLAIN then
-    return give_back()
+    return give_back(ids)
   elseif version == LIGHT then
-    return pass_on()
+    return pass_on(ids)
   end
 end
 
-local released = release_at_once()
+local plain_ids = read_ids()
+local released = plain_ids and ARGV[1] == 'return' and release_at_once(plain_ids)
 if released then
   return released
 end
@@ -134,7 +134,7 @@ local function check()
 end
 
 -- Takes the weight of the ids that still held off the limit.
-local function consume(sem, statuses, weights)
+local function consume(sem, statuses, ids, weights)
   local weight = 0
   for i, status in ipairs(statuses) do
     if status == 1 then
@@ -149,13 +149,13 @@ local function consume(sem, statuses, weights)
 end
 
 local function release()
-  local sem, refusal = open(not is_sound and check() or nil)
+  local sem, refusal = open(not plain_ids and check() or nil)
   if refusal then
     return refusal
   end
-  sem.listens = listens
+  sem.listens = found_listening
   repair(sem)
-  ids = ids or {unpack(ARGV, 2)}
+  local ids = plain_ids or {unpack(ARGV, 2)}
   local ends, tickets = ends_of(sem, ids), tickets_of(sem, ids)
   local statuses, permits, requests = {}, {}, {}
   for i, id in ipairs(ids) do
@@ -172,7 +172,7 @@ local function release()
   local weights = remove_permits(sem, permits)
   leave_queue(sem, requests)
   if ARGV[1] == 'consume' then
-    consume(sem, statuses, weights)
+    consume(sem, statuses, ids, weights)
   end
   hand_off(sem)
   finish(sem)
