@@ -37,6 +37,7 @@
 -- is seldom needed is made inside of what needs it.
 
 local FIXED, SIZE = 5, 4
+local LAST_TICKET = '9007199254740991' -- as MAX_SEQUENCE
 
 -- The requests, nil where anything about the arguments wants a closer look.
 local function read_requests()
@@ -46,31 +47,31 @@ local function read_requests()
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
     or client == '' or #client > MAX_ID
-    -- Nine digits are less than the largest count, eight less than the longest lease; and what is
-    -- less than '1' is nothing, or begins with a zero.
-    or #limit > 9 or #liveness > 8 or liveness < '1' then
+    -- What is less than '1' is nothing, or begins with a zero. Nine digits are less than the
+    -- largest count, eight less than the longest lease.
+    or limit < '0' or #limit > 9 or liveness < '1' or #liveness > 8 then
     return
   end
-  local ids, weights, leases, places = {}, {}, {}, {}
-  local numbers, is_light = limit .. ' ' .. liveness, true
+  local ids, leases, numbers, are_light = {}, {}, {limit, liveness}, true
   for i = 1, count do
     local id, weight, lease, place = unpack(ARGV, SIZE * i + 2, SIZE * i + 5)
-    if #weight > 9 or weight < '1' or #lease > 8 or lease < '1' or #place > 15 then
+    if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 or place < '1' or #place > 16
+      or #place == 16 and place > LAST_TICKET then
       return
     end
-    if weight ~= '1' then
-      numbers, is_light = numbers .. weight, false
-    end
     if lease ~= leases[i - 1] then
-      numbers = numbers .. lease
+      numbers[#numbers + 1] = lease
+    end
+    if weight ~= '1' then
+      numbers[#numbers + 1], are_light = weight, false
     end
     if place ~= 'wait' and place ~= 'try' then
-      numbers, is_light = numbers .. place, false
+      numbers[#numbers + 1], are_light = place, false
     end
-    ids[i], weights[i], leases[i], places[i] = id, weight, lease, place
+    ids[i], leases[i] = id, lease
   end
-  if string.find(numbers .. ' ' .. client, '^%d+ %d+ [!-~]+$') and are_plain(ids) then
-    return {ids = ids, weights = weights, leases = leases, places = places, is_light = is_light}
+  if string.find(table.concat(numbers) .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
+    return {ids = ids, leases = leases, are_light = are_light}
   end
 end
 
@@ -126,7 +127,7 @@ local function grant_at_once(requests)
 end
 
 local plain = read_requests()
-local granted_at_once = plain and plain.is_light and grant_at_once(plain)
+local granted_at_once = plain and plain.are_light and grant_at_once(plain)
 if granted_at_once then
   return granted_at_once
 end

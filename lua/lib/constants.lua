@@ -2,8 +2,8 @@
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
--- `version` in `state`. The quick ways rely on it: it is LIGHT while a limit is in force, all permits
--- weigh 1 and no mark is kept, PLAIN while the queue is empty, too. Otherwise it is VERSION.
+-- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
+-- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
 local VERSION, LIGHT, PLAIN = '1', '1 light', '1 plain'
 
 local MAX_REQUESTS = 1000

@@ -38,23 +38,26 @@ fn calls() -> Vec<Call> {
         Call { script: "limit", arguments, repeated: 0 }
     };
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
+    let acquire = |limit: &'static str| Call {
+        script: "acquire",
+        arguments: vec![
+            // No request is too heavy for a limit that was set at run time.
+            Argument("kind", "initial", Choice),
+            Argument("limit", limit, Integer(0, MAX_COUNT)),
+            Argument("client", "client", Word),
+            Argument("wake", "poll", Choice),
+            Argument("liveness", "10000", Integer(1, MAX_LEASE)),
+            Argument("id", "new", Id),
+            Argument("weight", "1", Integer(1, MAX_COUNT)),
+            Argument("lease", "60000", Integer(1, MAX_LEASE)),
+            Argument("place", "wait", Place),
+        ],
+        repeated: 4,
+    };
     vec![
-        Call {
-            script: "acquire",
-            arguments: vec![
-                // No request is too heavy for a limit that was set at run time.
-                Argument("kind", "initial", Choice),
-                Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
-                Argument("client", "client", Word),
-                Argument("wake", "poll", Choice),
-                Argument("liveness", "10000", Integer(1, MAX_LEASE)),
-                Argument("id", "new", Id),
-                Argument("weight", "1", Integer(1, MAX_COUNT)),
-                Argument("lease", "60000", Integer(1, MAX_LEASE)),
-                Argument("place", "wait", Place),
-            ],
-            repeated: 4,
-        },
+        acquire("4294967295"),
+        // With a limit of fewer digits the script reads the other arguments another way.
+        acquire("9"),
         Call {
             script: "release",
             arguments: vec![Argument("how", "return", Choice), Argument("id", "heavy", Id)],
