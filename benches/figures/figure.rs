@@ -20,8 +20,18 @@ pub enum Better {
     AtLeast(f64),
 }
 
+impl Better {
+    /// The target, and whether it is met.
+    fn judge(self, measured: f64) -> (f64, bool) {
+        match self {
+            Self::AtMost(target) => (target, measured <= target),
+            Self::AtLeast(target) => (target, measured >= target),
+        }
+    }
+}
+
 impl Figure {
-    /// A figure whose ratio to the floor has a target.
+    /// A figure whose ratio has a target.
     pub fn new(
         id: &'static str,
         what: &'static str,
@@ -30,11 +40,20 @@ impl Figure {
         ratio: f64,
         better: Better,
     ) -> Self {
-        let (target, met) = match better {
-            Better::AtMost(target) => (target, ratio <= target),
-            Better::AtLeast(target) => (target, ratio >= target),
-        };
+        let (target, met) = better.judge(ratio);
         Self { id, what, unit, floor, value, ratio, target, met }
+    }
+
+    /// A figure whose value has a target, in its own unit.
+    pub fn of_value(
+        id: &'static str,
+        what: &'static str,
+        unit: &'static str,
+        (floor, value): (f64, f64),
+        better: Better,
+    ) -> Self {
+        let (target, met) = better.judge(value);
+        Self { id, what, unit, floor, value, ratio: value / floor, target, met }
     }
 }
 

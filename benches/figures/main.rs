@@ -3,6 +3,7 @@
 //! ```text
 //! scripts/with-redis cargo bench --bench figures
 //! scripts/with-redis cargo bench --bench figures -- --json
+//! scripts/with-redis cargo bench --bench figures -- P2
 //! ```
 //!
 //! A ratio comes from rounds in which floor and crate take turns, so that a machine that is slow
@@ -10,35 +11,57 @@
 
 mod contention;
 mod figure;
+mod growth;
+mod hand_off;
 mod latency;
+mod memory;
 mod rounds;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
 
+use clap::Parser;
+use figure::Figure;
 use support::Result;
+use support::arguments::Arguments;
+use support::runner::Runner;
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let wants = |figure: &str| {
-        let filters: Vec<_> = arguments[1..].iter().filter(|a| !a.starts_with("--")).collect();
-        filters.is_empty() || filters.iter().any(|filter| figure.contains(*filter))
-    };
-    let mut figures = Vec::new();
-    if wants("P1") {
-        figures.push(latency::p1().await?);
+fn main() -> Result<()> {
+    if let Some(ended) = hand_off::as_partner() {
+        return ended;
     }
-    if wants("P2") {
-        figures.extend(throughput::p2().await?);
-    }
-    if wants("P3 P4 P5 P6") {
-        figures.extend(contention::p3_to_p6().await?);
-    }
-    if std::env::args().any(|argument| argument == "--json") {
+    let arguments = Arguments::parse();
+    let figures = Runner::new()?.run(measure(&arguments));
+    if arguments.json {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
         print!("{}", figure::table(&figures));
     }
     Ok(())
+}
+
+async fn measure(arguments: &Arguments) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    if arguments.wants("P1") {
+        figures.push(latency::p1().await?);
+    }
+    if arguments.wants("P2 P2a P2b") {
+        figures.extend(throughput::p2().await?);
+    }
+    if arguments.wants("P3 P4 P5 P6") {
+        figures.extend(contention::p3_to_p6().await?);
+    }
+    if arguments.wants("P7") {
+        figures.push(hand_off::p7().await?);
+    }
+    if arguments.wants("P8") {
+        figures.push(growth::p8().await?);
+    }
+    if arguments.wants("P9") {
+        figures.push(growth::p9().await?);
+    }
+    if arguments.wants("P10") {
+        figures.extend(memory::p10().await?);
+    }
+    Ok(figures)
 }

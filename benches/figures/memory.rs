@@ -1,0 +1,71 @@
+//! P10: what a permit and a waiter take on the server, beside a member of a sorted set.
+
+use redis::aio::MultiplexedConnection;
+
+use crate::figure::{Better, Figure};
+use crate::rounds::median;
+use crate::support::Result;
+use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
+use crate::support::server::{Server, connection, unique_name};
+
+const ROUNDS: usize = 5;
+const MANY: u64 = 100_000;
+
+pub async fn p10() -> Result<Vec<Figure>> {
+    let mut server = Server::connect()?;
+    let (mut members, mut permits, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let connection = &mut connection().await?;
+        members.push(each(&mut server, add_members(connection)).await?);
+        let mut scripts = Scripts::open(&unique_name("p10")).await?;
+        permits.push(each(&mut server, hold(&mut scripts)).await?);
+        let mut scripts = Scripts::open(&unique_name("p10")).await?;
+        waiters.push(each(&mut server, queue(&mut scripts)).await?);
+        server.flush()?;
+    }
+    let (member, permit, waiter) =
+        (median(&mut members), median(&mut permits), median(&mut waiters));
+    let figure = |id, what, value, target| {
+        let at_most = Better::AtMost(target);
+        Figure::of_value(id, what, "B", (member, value), at_most)
+    };
+    Ok(vec![
+        figure("P10", "memory on the server: a permit", permit, 160.0),
+        figure("P10w", "memory on the server: a waiter", waiter, 350.0),
+    ])
+}
+
+/// Bytes for each of so many.
+async fn each(server: &mut Server, add: impl Future<Output = Result<()>>) -> Result<f64> {
+    let mut used = || -> Result<u64> {
+        let used = server.info("memory")?.get("used_memory");
+        used.ok_or_else(|| "the server does not tell its memory".into())
+    };
+    let before = used()?;
+    add.await?;
+    Ok((used()? - before) as f64 / MANY as f64)
+}
+
+async fn add_members(connection: &mut MultiplexedConnection) -> Result<()> {
+    let key = &unique_name("p10");
+    for ids in batches(0..MANY) {
+        let members: Vec<_> = ids.iter().map(|id| (1, id)).collect();
+        redis::pipe().zadd_multiple(key, &members).exec_async(connection).await?;
+    }
+    Ok(())
+}
+
+async fn hold(scripts: &mut Scripts) -> Result<()> {
+    for ids in batches(0..MANY) {
+        scripts.acquire(u32::MAX, &ids, GRANTED).await?;
+    }
+    Ok(())
+}
+
+async fn queue(scripts: &mut Scripts) -> Result<()> {
+    scripts.acquire(1, &[numbered_id(MANY)], GRANTED).await?;
+    for ids in batches(0..MANY) {
+        scripts.acquire(1, &ids, QUEUED).await?;
+    }
+    Ok(())
+}
