@@ -39,7 +39,8 @@
 local FIXED, SIZE = 5, 4
 local LAST_TICKET = '9007199254740991' -- as MAX_SEQUENCE
 
--- The requests, nil where anything about the arguments wants a closer look.
+-- The ids, their leases, and whether all weigh 1 and are new; nil where anything about the
+-- arguments wants a closer look.
 local function read_requests()
   local kind, limit, client, wake, liveness = unpack(ARGV, 1, FIXED)
   local count = (#ARGV - FIXED) / SIZE
@@ -52,33 +53,36 @@ local function read_requests()
     or limit < '0' or #limit > 9 or liveness < '1' or #liveness > 8 then
     return
   end
-  local ids, leases, numbers, are_light = {}, {}, {limit, liveness}, true
+  local ids, leases, numbers, are_light = {}, {}, limit .. liveness .. ARGV[FIXED + 3], true
+  local more = {}
   for i = 1, count do
     local id, weight, lease, place = unpack(ARGV, SIZE * i + 2, SIZE * i + 5)
     if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 or place < '1' or #place > 16
       or #place == 16 and place > LAST_TICKET then
       return
     end
-    if lease ~= leases[i - 1] then
-      numbers[#numbers + 1] = lease
+    if i > 1 and lease ~= leases[i - 1] then
+      more[#more + 1] = lease
     end
     if weight ~= '1' then
-      numbers[#numbers + 1], are_light = weight, false
+      more[#more + 1], are_light = weight, false
     end
     if place ~= 'wait' and place ~= 'try' then
-      numbers[#numbers + 1], are_light = place, false
+      more[#more + 1], are_light = place, false
     end
     ids[i], leases[i] = id, lease
   end
-  if string.find(table.concat(numbers) .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
-    return {ids = ids, leases = leases, are_light = are_light}
+  if more[1] then
+    numbers = numbers .. table.concat(more)
+  end
+  if string.find(numbers .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
+    return ids, leases, are_light
   end
 end
 
 -- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1, and
 -- fits. Answers nil where that is not so.
-local function grant_at_once(requests)
-  local ids, leases = requests.ids, requests.leases
+local function grant_at_once(ids, leases)
   local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
   if state[1] ~= PLAIN then
     return
@@ -126,8 +130,8 @@ local function grant_at_once(requests)
   return reply
 end
 
-local plain = read_requests()
-local granted_at_once = plain and plain.are_light and grant_at_once(plain)
+local plain_ids, plain_leases, are_light = read_requests()
+local granted_at_once = are_light and grant_at_once(plain_ids, plain_leases)
 if granted_at_once then
   return granted_at_once
 end
@@ -281,7 +285,7 @@ local function answer(sem, requests)
 end
 
 local function acquire()
-  local sem, refusal = open(not plain and check() or nil)
+  local sem, refusal = open(not plain_ids and check() or nil)
   if refusal then
     return refusal
   end

@@ -25,15 +25,6 @@
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
 
--- The ids, nil where anything about the arguments wants a closer look.
-local function read_ids()
-  if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
-    and (ARGV[1] == 'return' or ARGV[1] == 'consume') then
-    local ids = {unpack(ARGV, 2)}
-    return are_plain(ids) and ids or nil
-  end
-end
-
 -- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
 local function give_back(ids)
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
@@ -102,7 +93,14 @@ local function pass_on(ids)
   return {now, -1, 1}
 end
 
-local function release_at_once(ids)
+local function release_at_once()
+  if #KEYS ~= 4 or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
+    return
+  end
+  local ids = {unpack(ARGV, 2)}
+  if #ids > 1 and not are_plain(ids) then
+    return -- one alone is right if it is found
+  end
   local version = redis.pcall('HMGET', STATE, 'version')[1]
   if version == PLAIN then
     return give_back(ids)
@@ -111,8 +109,7 @@ local function release_at_once(ids)
   end
 end
 
-local plain_ids = read_ids()
-local released = plain_ids and ARGV[1] == 'return' and release_at_once(plain_ids)
+local released = release_at_once()
 if released then
   return released
 end
@@ -120,8 +117,12 @@ end
 -- include: lib/queue.lua
 
 local function check()
--- include: lib/arguments.lua
   local how = ARGV[1]
+  if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
+    and (how == 'return' or how == 'consume') and are_plain({unpack(ARGV, 2)}) then
+    return
+  end
+-- include: lib/arguments.lua
   local refusal = check_keys()
     or (how ~= 'return' and how ~= 'consume' and wrong(1, 'how', '"return" or "consume"'))
     or check_requests(1, 1)
@@ -149,13 +150,13 @@ local function consume(sem, statuses, ids, weights)
 end
 
 local function release()
-  local sem, refusal = open(not plain_ids and check() or nil)
+  local sem, refusal = open(check())
   if refusal then
     return refusal
   end
   sem.listens = found_listening
   repair(sem)
-  local ids = plain_ids or {unpack(ARGV, 2)}
+  local ids = {unpack(ARGV, 2)}
   local ends, tickets = ends_of(sem, ids), tickets_of(sem, ids)
   local statuses, permits, requests = {}, {}, {}
   for i, id in ipairs(ids) do

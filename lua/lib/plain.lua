@@ -4,11 +4,12 @@
 
 local function are_plain(ids)
   local seen = {}
-  for _, id in ipairs(ids) do
+  for i = 1, #ids do
+    local id = ids[i]
     if id == '' or #id > MAX_ID or seen[id] or string.byte(id) == 43 then
       return false
     end
     seen[id] = true
   end
-  return string.find(table.concat(ids), '^[!-~]+$') ~= nil
+  return string.find(ids[2] and table.concat(ids) or ids[1], '^[!-~]+$') ~= nil
 end
