@@ -25,6 +25,8 @@
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
 
+local MAX_PASSED_ON = 100
+
 -- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
 local function give_back(ids)
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
@@ -46,51 +48,84 @@ end
 
 local found_listening = {} -- by client, where it was asked
 
--- The quick way from one holder to the first in the queue, who weighs 1 and is there. Answers nil
--- where there is more to it.
-local function pass_on(ids)
-  local id = ids[1]
-  local state = redis.call('HMGET', STATE, 'limit', 'sequence', 'longest', 'keep')
-  local members = redis.pcall('ZCARD', PERMITS)
-  local heads = redis.pcall('ZRANGE', QUEUE, 0, 1)
-  if #ids > 1 or members == 0 or members ~= state[1] + 0 or not heads[1] then
-    return -- more than one place becomes free, or none
-  end
-  local records = redis.pcall('HMGET', WAITING, heads[1])
-  local lease, heard_until, wake, client =
-    string.match(records[1] or '', '^1 (%d+) (%d+) (%a+) (%S+)$')
-  local clock = redis.call('TIME')
-  local now_us = clock[1] * 1000000 + clock[2]
-  local now, token = math.floor(now_us / 1000), math.max(state[2] + 1, now_us)
-  local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')[2] + 0
-  local last = members == 1 and first or redis.call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')[2] + 0
-  if not lease or heard_until + 0 < now or first <= now or last > now + state[3]
-    or lease + 0 > state[3] + 0 or math.max(now + lease, token / 1000) > state[4] + 0
-    or not redis.call('ZMSCORE', PERMITS, id)[1] then
-    return -- somebody is gone, the clock stepped back, an expiry must be moved, or id is unknown
-  end
-  if wake ~= 'poll' then
+-- Whether a client listens that is told of hand-offs in this way.
+local function is_there(wake, client)
+  if wake ~= 'poll' and found_listening[client] == nil then
     local count = wake == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB'
-    if redis.pcall('PUBSUB', count, client)[2] == 0 then
-      found_listening[client] = false
+    found_listening[client] = redis.pcall('PUBSUB', count, client)[2] ~= 0
+  end
+  return wake == 'poll' or found_listening[client]
+end
+
+-- What the waiters are to get, nil where one of them is heavy or gone, or has an unusual lease.
+local function grants_for(waiters, now, token, longest)
+  local records = redis.pcall('HMGET', WAITING, unpack(waiters))
+  local grants = {entries = {}, messages = {}}
+  if records.err then
+    return
+  end
+  for i, record in ipairs(records) do
+    local lease, heard_until, wake, client =
+      string.match(record or '', '^1 (%d+) (%d+) (%a+) (%S+)$')
+    if not lease or lease + 0 > longest or heard_until + 0 < now or not is_there(wake, client) then
       return
     end
+    local ends = string.format('%.0f', now + lease)
+    grants.entries[2 * i - 1], grants.entries[2 * i] = ends, waiters[i]
+    if wake ~= 'poll' then
+      local publish = wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
+      local message = grants.messages[client]
+        or {publish = publish, text = string.match(PERMITS, '{(.*)}') or PERMITS}
+      message.text = string.format('%s\n%s %.0f %s', message.text, waiters[i], token + i, ends)
+      grants.messages[client] = message
+    end
+  end
+  return grants
+end
+
+-- The quick way from those who hold to the first in the queue, who weigh 1 and are there. Answers
+-- nil where there is more to it.
+local function pass_on(ids)
+  local state = redis.call('HMGET', STATE, 'limit', 'sequence', 'longest', 'keep')
+  local members = redis.pcall('ZCARD', PERMITS)
+  local free = type(members) == 'number' and members > 0 and state[1] - members + #ids or 0
+  if free < 1 or free > MAX_PASSED_ON then
+    return
+  end
+  local waiters = redis.pcall('ZRANGE', QUEUE, 0, free)
+  local has_more = table.remove(waiters, free + 1) ~= nil
+  local clock = redis.call('TIME')
+  local now_us = clock[1] * 1000000 + clock[2]
+  local now, token = math.floor(now_us / 1000), math.max(state[2], now_us - 1)
+  local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')[2] + 0
+  local last = members == 1 and first or redis.call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')[2] + 0
+  if not waiters[1] or first <= now or last > now + state[3]
+    or math.max(now + state[3], (token + free) / 1000) > state[4] + 0 then
+    return -- a lease has ended, the clock stepped back, or the expiry may have to be moved
+  end
+  local reply = {now, -1}
+  for i, ends in ipairs(redis.call('ZMSCORE', PERMITS, unpack(ids))) do
+    if not ends then
+      return
+    end
+    reply[i + 2] = 1
+  end
+  local grants = grants_for(waiters, now, token, state[3] + 0)
+  if not grants then
+    return
   end
 
   -- In this order no key is ever empty, so that all keep their expiry.
-  local ends = string.format('%.0f', now + lease)
-  redis.call('ZADD', PERMITS, ends, heads[1])
-  redis.call('ZREM', PERMITS, id)
-  redis.call('ZREM', QUEUE, heads[1])
-  redis.call('HDEL', WAITING, heads[1])
-  redis.call('HSET', STATE, 'sequence', token, 'version', heads[2] and LIGHT or PLAIN)
-  if wake ~= 'poll' then
-    local name = string.match(PERMITS, '{(.*)}') or PERMITS
-    local message = string.format('%s\n%s %.0f %s', name, heads[1], token, ends)
-    local publish = wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
-    redis.pcall(publish, client, message)
+  redis.call('ZADD', PERMITS, unpack(grants.entries))
+  redis.call('ZREM', PERMITS, unpack(ids))
+  redis.call('ZREM', QUEUE, unpack(waiters))
+  redis.call('HDEL', WAITING, unpack(waiters))
+  local version = has_more and LIGHT or PLAIN
+  redis.call('HSET', STATE, 'sequence', token + #waiters, 'version', version)
+  for client, message in pairs(grants.messages) do
+    redis.pcall(message.publish, client, message.text)
   end
-  return {now, -1, 1}
+  return reply
 end
 
 local function release_at_once()
