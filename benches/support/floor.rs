@@ -1,17 +1,18 @@
-//! The floor: scripts that do nothing, called with the keys and arguments of `acquire` and
-//! `release`, with answers of the same shape, over the same kind of connection. What a call costs
-//! beyond that is what this crate adds.
-
-use std::time::Duration;
+//! The floor: scripts that do nothing, called with the keys and arguments of `acquire`, `release`
+//! and `refresh`, with answers of the same shape, over the same kind of connection. What a call
+//! costs beyond that is what this crate adds.
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisResult};
+use redis::{Cmd, RedisResult};
 
 use super::Result;
-use super::server::{unique_name, url};
+use super::design::Design;
+use super::server::{connection, load, unique_name};
 
 const ACQUIRE: &str = "return {1, 2, 1, 3, 4}";
 const RELEASE: &str = "return {1, -1, 1}";
+const REFRESH: &str =
+    "local reply = {1, -1} for i = 1, #ARGV / 2 do reply[i + 2] = 3 end return reply";
 
 /// Cheap to clone: all clones share a connection, as the tasks of a process do.
 #[derive(Clone)]
@@ -19,52 +20,93 @@ pub struct Floor {
     connection: MultiplexedConnection,
     acquire: String,
     release: String,
+    refresh: String,
     keys: [String; 4],
     channel: String,
 }
 
 impl Floor {
     pub async fn connect() -> Result<Self> {
-        // The response timeout is the one that the crate has unless told otherwise.
-        let config =
-            AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(2)));
-        let client = Client::open(url()?)?;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let mut load = async |source: &str| -> RedisResult<String> {
-            redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await
-        };
-        let (acquire, release) = (load(ACQUIRE).await?, load(RELEASE).await?);
+        Self::with_release(RELEASE).await
+    }
+
+    /// With a script that does a little more in a release.
+    pub(super) async fn with_release(release: &str) -> Result<Self> {
+        let mut connection = connection().await?;
+        let acquire = load(&mut connection, ACQUIRE).await?;
+        let release = load(&mut connection, release).await?;
+        let refresh = load(&mut connection, REFRESH).await?;
         let name = unique_name("floor");
         let keys =
             ["permits", "queue", "waiting", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
         let channel = format!("sem:wake:{}", uuid::Uuid::new_v4().simple());
-        Ok(Self { connection, acquire, release, keys, channel })
+        Ok(Self { connection, acquire, release, refresh, keys, channel })
     }
 
     /// One call with what an acquire sends.
     pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.acquire).arg(4).arg(&self.keys);
+        let mut cmd = self.call(&self.acquire);
         cmd.arg("declared").arg(1000).arg(&self.channel).arg("publish").arg(15000);
         cmd.arg(id).arg(1).arg(30000).arg("wait");
-        let reply: Vec<i64> = cmd.query_async(&mut self.connection).await?;
-        assert_eq!(reply.len(), 5);
-        Ok(())
+        self.send(cmd, 5).await
     }
 
     /// One call with what a release sends.
     pub async fn release(&mut self, id: &str) -> RedisResult<()> {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.release).arg(4).arg(&self.keys).arg("return").arg(id);
-        let reply: Vec<i64> = cmd.query_async(&mut self.connection).await?;
-        assert_eq!(reply.len(), 3);
-        Ok(())
+        let mut cmd = self.call(&self.release);
+        cmd.arg("return").arg(id);
+        self.send(cmd, 3).await
+    }
+
+    /// One call with what a refresh of so many permits sends.
+    pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
+        let mut cmd = self.call(&self.refresh);
+        for id in ids {
+            cmd.arg(id).arg(30000);
+        }
+        self.send(cmd, ids.len() + 2).await
     }
 
     /// What an acquire and a release cost at least.
     pub async fn pair(&mut self, id: &str) -> RedisResult<()> {
         self.acquire(id).await?;
         self.release(id).await
+    }
+
+    fn call(&self, script: &str) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(script).arg(self.keys.len()).arg(&self.keys);
+        cmd
+    }
+
+    async fn send(&mut self, cmd: Cmd, answers: usize) -> RedisResult<()> {
+        let reply: Vec<i64> = cmd.query_async(&mut self.connection).await?;
+        assert_eq!(reply.len(), answers);
+        Ok(())
+    }
+}
+
+/// Never refuses: there is no limit, and nothing to wait for.
+impl Design for Floor {
+    const NAME: &'static str = "floor";
+    type Permit = String;
+
+    async fn open(_: &str, _: u32) -> Result<Self> {
+        Self::connect().await
+    }
+
+    async fn for_task(&self) -> Result<Self> {
+        Ok(self.clone())
+    }
+
+    async fn acquire(&mut self) -> Result<String> {
+        let id = id();
+        self.acquire(&id).await?;
+        Ok(id)
+    }
+
+    async fn release(&mut self, id: String) -> Result<()> {
+        Ok(self.release(&id).await?)
     }
 }
 

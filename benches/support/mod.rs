@@ -1,6 +1,21 @@
-//! What all benches share: the floor against which they measure, and what the server counts.
+//! What all benches share: the designs that they compare, the floor against which they measure, and
+//! what the server counts.
 
+// Each bench uses a part of it.
+#![allow(dead_code)]
+
+pub mod arguments;
+pub mod crew;
+pub mod design;
+pub mod designs;
 pub mod floor;
+pub mod holders;
+pub mod open_files;
+pub mod ours;
+pub mod pairs;
+pub mod relay;
+pub mod runner;
+pub mod scripts;
 pub mod server;
 
 /// The result of something that a bench cannot go on without.

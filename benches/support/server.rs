@@ -1,9 +1,15 @@
 //! The server under measurement: where it is, and what it says of its own work.
 
-use redis::{Connection, InfoDict, RedisResult};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Connection, InfoDict, RedisResult};
 use redis_semaphore::Semaphores;
 
 use super::Result;
+
+/// What the crate has unless told otherwise.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the server did for scripts: all clients, all scripts, since the last [`Server::reset`].
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +25,7 @@ pub struct Server {
 
 impl Server {
     pub fn connect() -> Result<Self> {
-        let connection = redis::Client::open(url()?)?.get_connection()?;
+        let connection = Client::open(url()?)?.get_connection()?;
         Ok(Self { connection })
     }
 
@@ -39,6 +45,17 @@ impl Server {
             work.usec += number(&line, "usec");
         }
         Ok(work)
+    }
+
+    /// The time that the server spends in scripts while this is done. Ends the bench on an error.
+    pub fn time_in_scripts<T>(&mut self, work: impl FnOnce() -> T) -> Duration {
+        let mut usec = || match self.scripts() {
+            Ok(work) => work.usec,
+            Err(error) => panic!("{error}"),
+        };
+        let before = usec();
+        work();
+        Duration::from_micros(usec() - before)
     }
 
     pub fn info(&mut self, section: &str) -> RedisResult<InfoDict> {
@@ -68,4 +85,28 @@ pub fn unique_name(purpose: &str) -> String {
 
 pub async fn semaphores() -> Result<Semaphores> {
     Ok(Semaphores::connect(&url()?).await?)
+}
+
+/// A connection as the crate has one for its commands.
+pub async fn connection() -> Result<MultiplexedConnection> {
+    connect(Some(RESPONSE_TIMEOUT)).await
+}
+
+/// A connection for commands that block on the server: none of them is too late.
+pub async fn blocking_connection() -> Result<MultiplexedConnection> {
+    connect(None).await
+}
+
+async fn connect(response_timeout: Option<Duration>) -> Result<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        // Many connect at once in some benches.
+        .set_connection_timeout(Some(Duration::from_secs(20)))
+        .set_response_timeout(response_timeout);
+    let client = Client::open(url()?)?;
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// Has the server keep a script that is called by its SHA-1 from now on.
+pub async fn load(connection: &mut MultiplexedConnection, source: &str) -> RedisResult<String> {
+    redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(connection).await
 }

@@ -1,0 +1,54 @@
+//! Tasks of one process that take turns for as long as they are measured.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::Result;
+use super::design::Design;
+
+/// The tasks never stop between two measurements, so that what is measured is the middle of a long
+/// run, and neither its beginning nor its end.
+pub struct Crew {
+    tasks: JoinSet<Result<()>>,
+    /// A permit for each turn that was taken.
+    turns: Arc<Semaphore>,
+}
+
+impl Crew {
+    /// Has so many tasks acquire, work for so long, release, and begin again.
+    pub async fn start<D: Design>(design: D, tasks: usize, work: Duration) -> Result<Self> {
+        let mut designs = Vec::with_capacity(tasks);
+        for _ in 0..tasks {
+            designs.push(design.for_task().await?);
+        }
+        let turns = Arc::new(Semaphore::new(0));
+        let tasks = designs.into_iter().map(|design| take_turns(design, work, turns.clone()));
+        Ok(Self { tasks: tasks.collect(), turns })
+    }
+
+    /// How long the crew takes for so many turns from now on.
+    pub async fn time(&mut self, turns: u64) -> Result<Duration> {
+        self.turns.forget_permits(usize::MAX);
+        let started = Instant::now();
+        let all_taken = self.turns.acquire_many(u32::try_from(turns)?);
+        tokio::select! {
+            all_taken = all_taken => all_taken?.forget(),
+            Some(ended) = self.tasks.join_next() => ended??,
+        }
+        Ok(started.elapsed())
+    }
+}
+
+async fn take_turns<D: Design>(mut design: D, work: Duration, turns: Arc<Semaphore>) -> Result<()> {
+    loop {
+        let permit = design.acquire().await?;
+        if !work.is_zero() {
+            tokio::time::sleep(work).await;
+        }
+        design.release(permit).await?;
+        turns.add_permits(1);
+    }
+}

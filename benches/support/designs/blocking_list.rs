@@ -1,0 +1,113 @@
+//! The fair semaphore as one script, and a list on which those who were refused block. A release
+//! pushes to the list, and the server pops for whoever has blocked longest.
+//!
+//! What is usually published of it cannot be measured: a refused request stays in the sets and
+//! counts as held, so that soon nobody is let in any more, and who was woken never asks again. Here
+//! the script takes a refused one out, who was woken asks again, and the list is kept as short as
+//! the limit. The rest is as published: clocks of the clients, a newcomer may take the place of who
+//! was woken, and each waiter blocks a connection of its own.
+
+use redis::RedisResult;
+use redis::aio::MultiplexedConnection;
+
+use super::sets::{Sets, ended, now};
+use crate::support::Result;
+use crate::support::design::Design;
+use crate::support::floor::id;
+use crate::support::server::{blocking_connection, connection, load};
+
+/// After so many seconds a waiter looks by itself, in case that a holder died and pushed nothing.
+const PATIENCE: u64 = 1;
+
+const ACQUIRE: &str = "
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[2])
+redis.call('ZINTERSTORE', KEYS[2], 2, KEYS[2], KEYS[1], 'WEIGHTS', 1, 0)
+local number = redis.call('INCR', KEYS[3])
+redis.call('ZADD', KEYS[1], ARGV[1], ARGV[3])
+redis.call('ZADD', KEYS[2], number, ARGV[3])
+if redis.call('ZRANK', KEYS[2], ARGV[3]) < tonumber(ARGV[4]) then
+  return 1
+end
+redis.call('ZREM', KEYS[1], ARGV[3])
+redis.call('ZREM', KEYS[2], ARGV[3])
+return 0";
+
+const RELEASE: &str = "
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('LPUSH', KEYS[3], 1)
+redis.call('LTRIM', KEYS[3], 0, ARGV[2] - 1)
+return 1";
+
+pub struct BlockingList {
+    pub connection: MultiplexedConnection,
+    waiting: MultiplexedConnection,
+    pub sets: Sets,
+    list: String,
+    limit: u32,
+    acquire: String,
+    release: String,
+}
+
+impl BlockingList {
+    async fn try_acquire(&mut self, id: &str) -> RedisResult<bool> {
+        let Sets { times, owners, counter } = &self.sets;
+        let now = now();
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.acquire).arg(3).arg(times).arg(owners).arg(counter);
+        call.arg(now).arg(ended(now)).arg(id).arg(self.limit);
+        call.query_async(&mut self.connection).await
+    }
+
+    async fn wait(&mut self) -> RedisResult<()> {
+        let mut pop = redis::cmd("BRPOP");
+        pop.arg(&self.list).arg(PATIENCE);
+        pop.exec_async(&mut self.waiting).await
+    }
+}
+
+impl Design for BlockingList {
+    const NAME: &'static str = "blocking_list";
+    type Permit = String;
+
+    async fn open(name: &str, limit: u32) -> Result<Self> {
+        let mut connection = connection().await?;
+        Ok(Self {
+            acquire: load(&mut connection, ACQUIRE).await?,
+            release: load(&mut connection, RELEASE).await?,
+            connection,
+            waiting: blocking_connection().await?,
+            sets: Sets::new(name),
+            list: format!("{{{name}}}:freed"),
+            limit,
+        })
+    }
+
+    async fn for_task(&self) -> Result<Self> {
+        Ok(Self {
+            connection: self.connection.clone(),
+            waiting: blocking_connection().await?,
+            sets: self.sets.clone(),
+            list: self.list.clone(),
+            limit: self.limit,
+            acquire: self.acquire.clone(),
+            release: self.release.clone(),
+        })
+    }
+
+    async fn acquire(&mut self) -> Result<String> {
+        let id = id();
+        while !self.try_acquire(&id).await? {
+            self.wait().await?;
+        }
+        Ok(id)
+    }
+
+    async fn release(&mut self, id: String) -> Result<()> {
+        let Sets { times, owners, .. } = &self.sets;
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.release).arg(3).arg(times).arg(owners).arg(&self.list);
+        call.arg(id).arg(self.limit);
+        Ok(call.exec_async(&mut self.connection).await?)
+    }
+}

@@ -1,0 +1,53 @@
+//! The keys of the book's fair semaphore: who holds since when, by the clocks of the clients, and
+//! in which order they came, by a counter. A holder is in both sets; its rank in the second one
+//! decides.
+
+use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis::aio::MultiplexedConnection;
+
+use crate::support::Result;
+use crate::support::scripts::numbered_id;
+
+/// The book has 10 s and renews in time. Nobody renews here, so they are longer than any bench.
+const TIMEOUT: f64 = 3600.0;
+
+#[derive(Clone)]
+pub struct Sets {
+    pub times: String,
+    pub owners: String,
+    pub counter: String,
+}
+
+impl Sets {
+    pub fn new(name: &str) -> Self {
+        let key = |part: &str| format!("{{{name}}}:{part}");
+        Self { times: key("times"), owners: key("owners"), counter: key("counter") }
+    }
+
+    /// As if they had acquired, in this order.
+    pub async fn add_holders(
+        &self,
+        connection: &mut MultiplexedConnection,
+        numbers: Range<u64>,
+    ) -> Result<()> {
+        let now = now();
+        let times: Vec<_> = numbers.clone().map(|number| (now, numbered_id(number))).collect();
+        let owners: Vec<_> = numbers.clone().map(|number| (number, numbered_id(number))).collect();
+        let mut pipeline = redis::pipe();
+        pipeline.zadd_multiple(&self.times, &times).zadd_multiple(&self.owners, &owners);
+        pipeline.set(&self.counter, numbers.end);
+        Ok(pipeline.exec_async(connection).await?)
+    }
+}
+
+/// What this machine's clock says, in seconds.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs_f64()
+}
+
+/// Who acquired before this time has lost the permit.
+pub fn ended(now: f64) -> f64 {
+    now - TIMEOUT
+}

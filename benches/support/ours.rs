@@ -1,0 +1,36 @@
+//! The semaphore of this crate, with its default settings.
+
+use redis_semaphore::{Permit, Semaphore};
+
+use super::Result;
+use super::design::Design;
+use super::server::semaphores;
+
+pub struct Ours {
+    pub semaphore: Semaphore,
+}
+
+impl Design for Ours {
+    const NAME: &'static str = "ours";
+    type Permit = Permit;
+
+    async fn open(name: &str, limit: u32) -> Result<Self> {
+        let semaphore = semaphores().await?.semaphore(name).limit(limit).build()?;
+        Ok(Self { semaphore })
+    }
+
+    async fn for_task(&self) -> Result<Self> {
+        Ok(Self { semaphore: self.semaphore.clone() })
+    }
+
+    async fn acquire(&mut self) -> Result<Permit> {
+        Ok(self.semaphore.acquire().await?)
+    }
+
+    async fn release(&mut self, permit: Permit) -> Result<()> {
+        match permit.release().await? {
+            true => Ok(()),
+            false => Err("a permit was lost during a bench".into()),
+        }
+    }
+}

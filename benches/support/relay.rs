@@ -1,0 +1,90 @@
+//! The floor of a hand-off: a release publishes to the process that waits, and that is all the
+//! server does. Who waits is known only to the process itself.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use redis::Client;
+use redis::aio::PubSub;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::Result;
+use super::design::Design;
+use super::floor::Floor;
+use super::server::url;
+
+pub struct Relay {
+    floor: Floor,
+    /// The places that are free, as far as messages have told.
+    places: Arc<Semaphore>,
+    _listener: Arc<Listener>,
+}
+
+/// Ends with the last that uses it.
+struct Listener(AbortHandle);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Publishes what a hand-off tells: the semaphore, the id, its token, the end of its lease.
+fn release_script(name: &str) -> String {
+    let channel = channel(name);
+    format!(
+        "redis.call('PUBLISH', '{channel}', '{name}\\n' .. ARGV[2] .. \
+         ' 1795225134570262 1795225164570') return {{1, -1, 1}}"
+    )
+}
+
+fn channel(name: &str) -> String {
+    format!("sem:wake:{name}")
+}
+
+/// Subscribed to what the releases of that name publish.
+pub async fn listen(name: &str) -> Result<PubSub> {
+    let mut messages = Client::open(url()?)?.get_async_pubsub().await?;
+    messages.subscribe(channel(name)).await?;
+    Ok(messages)
+}
+
+/// Calls that publish as a hand-off does.
+pub async fn publisher(name: &str) -> Result<Floor> {
+    Floor::with_release(&release_script(name)).await
+}
+
+/// For one process: each release of that name frees a place here.
+impl Design for Relay {
+    const NAME: &'static str = "floor";
+    type Permit = String;
+
+    async fn open(name: &str, limit: u32) -> Result<Self> {
+        let mut messages = listen(name).await?.into_on_message();
+        let places = Arc::new(Semaphore::new(limit as usize));
+        let freed = places.clone();
+        let listener = tokio::spawn(async move {
+            while messages.next().await.is_some() {
+                freed.add_permits(1);
+            }
+        });
+        let listener = Arc::new(Listener(listener.abort_handle()));
+        Ok(Self { floor: publisher(name).await?, places, _listener: listener })
+    }
+
+    async fn for_task(&self) -> Result<Self> {
+        let (floor, places) = (self.floor.clone(), self.places.clone());
+        Ok(Self { floor, places, _listener: self._listener.clone() })
+    }
+
+    async fn acquire(&mut self) -> Result<String> {
+        let id = Design::acquire(&mut self.floor).await?;
+        self.places.acquire().await?.forget();
+        Ok(id)
+    }
+
+    async fn release(&mut self, id: String) -> Result<()> {
+        Ok(self.floor.release(&id).await?)
+    }
+}

@@ -1,0 +1,86 @@
+//! The scripts of the protocol, called as they are: for what the library does not do, such as to
+//! fill a semaphore with a million holders.
+
+use redis::ToRedisArgs;
+use redis::aio::MultiplexedConnection;
+use redis_semaphore::ScriptRegistry;
+
+use super::Result;
+use super::server::connection;
+
+/// The most requests in a call.
+pub const BATCH: u64 = 1000;
+
+/// Longer than any bench takes: leases and waits that nobody renews.
+const LONG: u32 = 24 * 60 * 60 * 1000;
+
+pub const GRANTED: i64 = 1;
+pub const QUEUED: i64 = 2;
+
+/// A client of the protocol that listens to no messages.
+#[derive(Clone)]
+pub struct Scripts {
+    connection: MultiplexedConnection,
+    keys: [String; 4],
+}
+
+impl Scripts {
+    pub async fn open(name: &str) -> Result<Self> {
+        let keys = ["permits", "queue", "waiting", "state"];
+        let keys = keys.map(|key| format!("sem:{{{name}}}:{key}"));
+        Ok(Self { connection: connection().await?, keys })
+    }
+
+    /// Fails unless all of these ids get the same answer.
+    pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
+        let mut arguments = Vec::with_capacity(5 + 4 * ids.len());
+        arguments.extend(["declared".to_owned(), limit.to_string()]);
+        arguments.extend(["bench".to_owned(), "poll".to_owned(), LONG.to_string()]);
+        for id in ids {
+            arguments.extend([id.clone(), "1".to_owned(), LONG.to_string(), "wait".to_owned()]);
+        }
+        let reply = self.call("acquire", &arguments).await?;
+        all_are(answer, reply[2..].chunks_exact(3).map(|request| request[0]))
+    }
+
+    /// Fails unless all of these ids held a permit.
+    pub async fn release(&mut self, ids: &[String]) -> Result<()> {
+        let arguments: Vec<&str> =
+            ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+        let reply = self.call("release", &arguments).await?;
+        all_are(1, reply[2..].iter().copied())
+    }
+
+    /// Fails unless all of these ids hold a permit.
+    pub async fn refresh(&mut self, ids: &[String]) -> Result<()> {
+        let lease = LONG.to_string();
+        let arguments: Vec<&str> =
+            ids.iter().flat_map(|id| [id.as_str(), lease.as_str()]).collect();
+        let reply = self.call("refresh", &arguments).await?;
+        all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
+    }
+
+    async fn call<A: ToRedisArgs>(&mut self, name: &str, arguments: &[A]) -> Result<Vec<i64>> {
+        let registry = ScriptRegistry::embedded();
+        Ok(registry.run(&mut self.connection, name, &self.keys, arguments).await?)
+    }
+}
+
+fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
+    match answers.find(|answer| *answer != wanted) {
+        None => Ok(()),
+        Some(other) => Err(format!("a script answered {other} where {wanted} was due").into()),
+    }
+}
+
+/// The same id for the same number, as long as those of the crate.
+pub fn numbered_id(number: u64) -> String {
+    format!("bench-host:{}:{number:032x}", std::process::id())
+}
+
+/// Ids for these numbers, in batches for one call each.
+pub fn batches(numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<String>> {
+    let end = numbers.end;
+    let starts = numbers.step_by(BATCH as usize);
+    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_id).collect())
+}
