@@ -1,0 +1,97 @@
+//! The two ends of a hand-off: who gives, and who receives.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::PubSubStream;
+
+use super::moment;
+use crate::support::Result;
+use crate::support::design::Design;
+use crate::support::floor::{Floor, id};
+use crate::support::relay;
+
+pub trait Ends: Send + Sized + 'static {
+    const NAME: &'static str;
+
+    fn open(name: &str) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Gets what is to be given.
+    fn take(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Gives it, and answers when that began.
+    fn give(&mut self) -> impl Future<Output = Result<Duration>> + Send;
+
+    /// Waits for it, and answers when it was there. It is free afterwards.
+    fn receive(&mut self) -> impl Future<Output = Result<Duration>> + Send;
+}
+
+/// A permit of a semaphore that has only one.
+pub struct OfDesign<D: Design> {
+    design: D,
+    permit: Option<D::Permit>,
+}
+
+impl<D: Design> Ends for OfDesign<D> {
+    const NAME: &'static str = D::NAME;
+
+    async fn open(name: &str) -> Result<Self> {
+        Ok(Self { design: D::open(name, 1).await?, permit: None })
+    }
+
+    async fn take(&mut self) -> Result<()> {
+        self.permit = Some(self.design.acquire().await?);
+        Ok(())
+    }
+
+    async fn give(&mut self) -> Result<Duration> {
+        let permit = self.permit.take().ok_or("nothing was taken")?;
+        let begun = moment::now()?;
+        self.design.release(permit).await?;
+        Ok(begun)
+    }
+
+    async fn receive(&mut self) -> Result<Duration> {
+        let permit = self.design.acquire().await?;
+        let received = moment::now()?;
+        self.design.release(permit).await?;
+        Ok(received)
+    }
+}
+
+/// The floor: a script that does nothing but publish, and a subscriber.
+pub struct OfMessages {
+    name: String,
+    publisher: Floor,
+    /// Only in the process that receives.
+    messages: Option<PubSubStream>,
+}
+
+impl Ends for OfMessages {
+    const NAME: &'static str = "floor";
+
+    async fn open(name: &str) -> Result<Self> {
+        let publisher = relay::publisher(name).await?;
+        Ok(Self { name: name.to_owned(), publisher, messages: None })
+    }
+
+    async fn take(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn give(&mut self) -> Result<Duration> {
+        let id = id();
+        let begun = moment::now()?;
+        self.publisher.release(&id).await?;
+        Ok(begun)
+    }
+
+    async fn receive(&mut self) -> Result<Duration> {
+        let messages = match &mut self.messages {
+            Some(messages) => messages,
+            none => none.insert(relay::listen(&self.name).await?.into_on_message()),
+        };
+        messages.next().await.ok_or("the connection for messages is lost")?;
+        moment::now()
+    }
+}

@@ -1,0 +1,103 @@
+//! What it costs to queue one request and to release one permit, which hands it to the head of the
+//! queue, while many others wait: to the caller, and in time that the server spends in scripts.
+//!
+//! The queue is filled, and kept as long as it is, by calling the scripts themselves.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+use tokio::sync::Mutex;
+
+use crate::support::Result;
+use crate::support::arguments::only_tests;
+use crate::support::floor::Floor;
+use crate::support::pairs::time_pairs;
+use crate::support::runner::Runner;
+use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
+use crate::support::server::{Server, unique_name};
+
+const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
+
+pub fn bench(criterion: &mut Criterion, runner: &Runner) -> Result<()> {
+    let mut server = Server::connect()?;
+    let mut floor = None;
+    let mut line = None;
+    let mut group = criterion.benchmark_group("waiters");
+    for waiters in if only_tests() { &SIZES[..2] } else { &SIZES[..] } {
+        group.bench_function(BenchmarkId::new("floor", waiters), |bencher| {
+            let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
+            bencher.iter_custom(|pairs| runner.run(time_pairs(floor, pairs)));
+        });
+        group.bench_function(BenchmarkId::new("ours", waiters), |bencher| {
+            let line = line.get_or_insert_with(|| runner.run(Line::open()));
+            runner.run(Line::fill(line, *waiters));
+            bencher.iter_custom(|pairs| runner.run(Line::time(line, pairs)));
+        });
+        group.bench_function(BenchmarkId::new("floor_on_server", waiters), |bencher| {
+            let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
+            bencher.iter_custom(|pairs| {
+                server.time_in_scripts(|| runner.run(time_pairs(floor, pairs)))
+            });
+        });
+        group.bench_function(BenchmarkId::new("ours_on_server", waiters), |bencher| {
+            let line = line.get_or_insert_with(|| runner.run(Line::open()));
+            runner.run(Line::fill(line, *waiters));
+            bencher.iter_custom(|pairs| {
+                server.time_in_scripts(|| runner.run(Line::time(line, pairs)))
+            });
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// A semaphore with a limit of one, and those who stand in line for it.
+struct Line {
+    scripts: Scripts,
+    /// The number of the one that holds.
+    holder: u64,
+    /// The number of the next one to come.
+    next: u64,
+}
+
+impl Line {
+    async fn open() -> Result<Arc<Mutex<Self>>> {
+        let mut scripts = Scripts::open(&unique_name("waiters")).await?;
+        scripts.acquire(1, &[numbered_id(0)], GRANTED).await?;
+        Ok(Arc::new(Mutex::new(Self { scripts, holder: 0, next: 1 })))
+    }
+
+    /// Until so many wait.
+    async fn fill(line: &Mutex<Self>, waiters: u64) -> Result<()> {
+        let line = &mut *line.lock().await;
+        let end = line.holder + 1 + waiters;
+        for ids in batches(line.next..end) {
+            line.scripts.acquire(1, &ids, QUEUED).await?;
+        }
+        line.next = end;
+        Ok(())
+    }
+
+    /// How long it takes so many times to queue one and to release one, in a task.
+    async fn time(line: &Arc<Mutex<Self>>, pairs: u64) -> Result<Duration> {
+        let line = line.clone();
+        let task = tokio::spawn(async move {
+            let mut line = line.lock().await;
+            let started = Instant::now();
+            for _ in 0..pairs {
+                line.pair().await?;
+            }
+            Ok(started.elapsed())
+        });
+        task.await?
+    }
+
+    async fn pair(&mut self) -> Result<()> {
+        self.scripts.acquire(1, &[numbered_id(self.next)], QUEUED).await?;
+        self.next += 1;
+        self.scripts.release(&[numbered_id(self.holder)]).await?;
+        self.holder += 1;
+        Ok(())
+    }
+}
