@@ -1,0 +1,42 @@
+//! How long tasks wait under contention, and how evenly turns fall to them: for this crate, the
+//! floor of a hand-off, and older designs.
+//!
+//! ```text
+//! scripts/with-redis cargo bench --bench waits
+//! scripts/with-redis cargo bench --bench waits -- --json
+//! ```
+
+mod figures;
+mod rush;
+#[path = "../support/mod.rs"]
+mod support;
+
+use clap::Parser;
+use rush::Rush;
+use support::Result;
+use support::arguments::Arguments;
+use support::designs::blocking_list::BlockingList;
+use support::designs::fair::{Fair, PatientFair};
+use support::designs::locked::Locked;
+use support::open_files;
+use support::ours::Ours;
+use support::relay::Relay;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if !arguments.wants("waits") {
+        return Ok(());
+    }
+    open_files::allow_as_many_as_possible()?;
+    let mut all = Vec::new();
+    for rush in Rush::all(arguments.only_tests()) {
+        all.push(rush.run::<Relay>().await?);
+        all.push(rush.run::<Ours>().await?);
+        all.push(rush.run::<BlockingList>().await?);
+        all.push(rush.run::<Fair>().await?);
+        all.push(rush.run::<PatientFair>().await?);
+        all.push(rush.run::<Locked>().await?);
+    }
+    figures::print(&all, arguments.json)
+}

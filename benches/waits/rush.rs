@@ -1,0 +1,103 @@
+//! A rush: more tasks want in than may, for some seconds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::figures::Figures;
+use crate::support::Result;
+use crate::support::design::Design;
+use crate::support::server::unique_name;
+
+/// What passes before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+pub struct Rush {
+    pub limit: u32,
+    pub tasks: usize,
+    pub work: Duration,
+    pub time: Duration,
+}
+
+/// What came of one task.
+#[derive(Default)]
+pub struct Outcome {
+    /// The waits that ended in time, and one that lasted all of it without an end.
+    pub waits: Vec<Duration>,
+    /// How often it was let in in time.
+    pub turns: usize,
+    /// What it worked in time.
+    pub worked: Duration,
+}
+
+#[derive(Clone)]
+struct Course {
+    work: Duration,
+    start: Instant,
+    end: Instant,
+    inside: Arc<AtomicUsize>,
+    most_inside: Arc<AtomicUsize>,
+}
+
+impl Rush {
+    /// The same with a hundred tasks and with a thousand: designs that poll suffer from more of them.
+    pub fn all(only_tests: bool) -> Vec<Self> {
+        let work = Duration::from_millis(5);
+        if only_tests {
+            return vec![Self { limit: 2, tasks: 20, work, time: Duration::from_millis(200) }];
+        }
+        let time = Duration::from_secs(5);
+        [100, 1000].map(|tasks| Self { limit: 10, tasks, work, time }).into()
+    }
+
+    pub async fn run<D: Design>(&self) -> Result<Figures> {
+        let design = D::open(&unique_name("waits"), self.limit).await?;
+        let mut designs = Vec::with_capacity(self.tasks);
+        for _ in 0..self.tasks {
+            designs.push(design.for_task().await?);
+        }
+        let start = Instant::now() + WARM_UP.min(self.time);
+        let (inside, most_inside) = Default::default();
+        let course = Course { work: self.work, start, end: start + self.time, inside, most_inside };
+        let tasks: JoinSet<_> =
+            designs.into_iter().map(|design| course.clone().run(design)).collect();
+        let outcomes = tasks.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
+        let most_inside = course.most_inside.load(Ordering::Relaxed);
+        Ok(Figures::new(D::NAME, self, &outcomes, most_inside))
+    }
+}
+
+impl Course {
+    async fn run<D: Design>(self, mut design: D) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        loop {
+            let asked = Instant::now();
+            let acquired = timeout_at(self.end, design.acquire()).await;
+            let entered = Instant::now();
+            if entered >= self.start && (acquired.is_ok() || asked < self.start) {
+                outcome.waits.push(entered - asked);
+            }
+            let Ok(permit) = acquired else {
+                return Ok(outcome);
+            };
+            if entered >= self.start {
+                outcome.turns += 1;
+            }
+            outcome.worked += self.work(entered).await;
+            design.release(permit?).await?;
+        }
+    }
+
+    /// Answers how much of it was in time.
+    async fn work(&self, entered: Instant) -> Duration {
+        let inside = self.inside.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_inside.fetch_max(inside, Ordering::Relaxed);
+        sleep(self.work).await;
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+        let (from, to) = (entered.max(self.start), Instant::now().min(self.end));
+        to.saturating_duration_since(from)
+    }
+}
