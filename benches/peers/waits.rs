@@ -1,0 +1,36 @@
+//! How long tasks wait for the semaphore, and for the one of the crate distributed-lock-redis.
+//!
+//! ```text
+//! scripts/with-redis cargo bench --manifest-path benches/peers/Cargo.toml --bench waits
+//! ```
+
+mod distributed_lock;
+#[path = "../waits/figures.rs"]
+mod figures;
+#[path = "../waits/rush.rs"]
+mod rush;
+#[path = "../support/mod.rs"]
+mod support;
+
+use clap::Parser;
+use distributed_lock::DistributedLock;
+use rush::Rush;
+use support::Result;
+use support::arguments::Arguments;
+use support::ours::Ours;
+use support::relay::Relay;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if !arguments.wants("waits") {
+        return Ok(());
+    }
+    let mut all = Vec::new();
+    for rush in Rush::all(arguments.only_tests()) {
+        all.push(rush.run::<Relay>().await?);
+        all.push(rush.run::<Ours>().await?);
+        all.push(rush.run::<DistributedLock>().await?);
+    }
+    figures::print(&all, arguments.json)
+}
