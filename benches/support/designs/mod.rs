@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The longest pause, in ms, between two polls: the book polls its locks every millisecond, leaves
 /// semaphores to their callers, and those usually take about 10 ms.
 pub const SHORT_PAUSE: u64 = 10;
-/// With a thousand tasks the short pause keeps a server so busy that nobody gets in. This one does
-/// not, and makes everybody late instead.
+/// With a thousand tasks the short pause keeps the server so busy with those it refuses that nobody
+/// gets in. This one may help, and makes everybody late.
 pub const LONG_PAUSE: u64 = 100;
 
 /// What a refused task does before it asks again. A random time, from a tenth of the longest pause
