@@ -19,6 +19,8 @@ pub async fn p8() -> Result<Figure> {
     for _ in 0..ROUNDS {
         rounds.add(few.acquire().await?, many.acquire().await?);
     }
+    few.scripts.remove().await?;
+    many.scripts.remove().await?;
     figure("P8", "server time of an acquire, 10 or 100,000 holders", rounds)
 }
 
@@ -28,6 +30,8 @@ pub async fn p9() -> Result<Figure> {
     for _ in 0..ROUNDS {
         rounds.add(few.release().await?, many.release().await?);
     }
+    few.scripts.remove().await?;
+    many.scripts.remove().await?;
     figure("P9", "server time of a release, 10 or 100,000 waiters", rounds)
 }
 

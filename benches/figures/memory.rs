@@ -15,13 +15,15 @@ pub async fn p10() -> Result<Vec<Figure>> {
     let mut server = Server::connect()?;
     let (mut members, mut permits, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let connection = &mut connection().await?;
-        members.push(each(&mut server, add_members(connection)).await?);
-        let mut scripts = Scripts::open(&unique_name("p10")).await?;
-        permits.push(each(&mut server, hold(&mut scripts)).await?);
-        let mut scripts = Scripts::open(&unique_name("p10")).await?;
-        waiters.push(each(&mut server, queue(&mut scripts)).await?);
-        server.flush()?;
+        let (mut connection, key) = (connection().await?, unique_name("p10"));
+        members.push(each(&mut server, add_members(&mut connection, &key)).await?);
+        redis::cmd("UNLINK").arg(&key).exec_async(&mut connection).await?;
+        let mut holders = Scripts::open(&unique_name("p10")).await?;
+        permits.push(each(&mut server, hold(&mut holders)).await?);
+        let mut queue = Scripts::open(&unique_name("p10")).await?;
+        waiters.push(each(&mut server, wait(&mut queue)).await?);
+        holders.remove().await?;
+        queue.remove().await?;
     }
     let (member, permit, waiter) =
         (median(&mut members), median(&mut permits), median(&mut waiters));
@@ -46,8 +48,7 @@ async fn each(server: &mut Server, add: impl Future<Output = Result<()>>) -> Res
     Ok((used()? - before) as f64 / MANY as f64)
 }
 
-async fn add_members(connection: &mut MultiplexedConnection) -> Result<()> {
-    let key = &unique_name("p10");
+async fn add_members(connection: &mut MultiplexedConnection, key: &str) -> Result<()> {
     for ids in batches(0..MANY) {
         let members: Vec<_> = ids.iter().map(|id| (1, id)).collect();
         redis::pipe().zadd_multiple(key, &members).exec_async(connection).await?;
@@ -62,7 +63,7 @@ async fn hold(scripts: &mut Scripts) -> Result<()> {
     Ok(())
 }
 
-async fn queue(scripts: &mut Scripts) -> Result<()> {
+async fn wait(scripts: &mut Scripts) -> Result<()> {
     scripts.acquire(1, &[numbered_id(MANY)], GRANTED).await?;
     for ids in batches(0..MANY) {
         scripts.acquire(1, &ids, QUEUED).await?;

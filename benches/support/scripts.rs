@@ -60,6 +60,11 @@ impl Scripts {
         all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
     }
 
+    /// Leaves nothing on the server, which may be somebody's.
+    pub async fn remove(mut self) -> Result<()> {
+        Ok(redis::cmd("UNLINK").arg(&self.keys).exec_async(&mut self.connection).await?)
+    }
+
     async fn call<A: ToRedisArgs>(&mut self, name: &str, arguments: &[A]) -> Result<Vec<i64>> {
         let registry = ScriptRegistry::embedded();
         Ok(registry.run(&mut self.connection, name, &self.keys, arguments).await?)

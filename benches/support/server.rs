@@ -11,7 +11,7 @@ use super::Result;
 /// What the crate has unless told otherwise.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the server did for scripts: all clients, all scripts, since the last [`Server::reset`].
+/// What the server did for scripts: all clients, all scripts, since it started.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
     pub calls: u64,
@@ -27,11 +27,6 @@ impl Server {
     pub fn connect() -> Result<Self> {
         let connection = Client::open(url()?)?.get_connection()?;
         Ok(Self { connection })
-    }
-
-    /// Forgets what was counted so far.
-    pub fn reset(&mut self) -> RedisResult<()> {
-        redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut self.connection)
     }
 
     /// Calls of scripts and the time spent in them. A script is counted as one call, however many
@@ -60,10 +55,6 @@ impl Server {
 
     pub fn info(&mut self, section: &str) -> RedisResult<InfoDict> {
         redis::cmd("INFO").arg(section).query(&mut self.connection)
-    }
-
-    pub fn flush(&mut self) -> RedisResult<()> {
-        redis::cmd("FLUSHALL").exec(&mut self.connection)
     }
 }
 
