@@ -108,14 +108,21 @@ impl<R: Request> Lane<R> {
             }
             batch.extend(state.waiting.pop_front().filter(|next| !next.request.is_over()));
         }
-        let mut seen = HashSet::with_capacity(batch.len());
-        if let Some(twice) = batch.iter().position(|next| !seen.insert(next.request.claim().number))
-        {
+        if let Some(twice) = second_of_a_claim(&batch) {
             state.push_front(batch.split_off(twice));
         }
         state.is_served = !batch.is_empty();
         state.is_served.then_some(batch)
     }
+}
+
+/// Where a claim stands for the second time.
+fn second_of_a_claim<R: Request>(batch: &[Waiting<R>]) -> Option<usize> {
+    if batch.len() < 2 {
+        return None;
+    }
+    let mut seen = HashSet::with_capacity(batch.len());
+    batch.iter().position(|next| !seen.insert(next.request.claim().number))
 }
 
 impl<R: Request> State<R> {
