@@ -91,6 +91,10 @@ impl Clients {
             semaphores.semaphore(&name).limit(limit).lease(NEVER).build().unwrap()
         };
         self.semaphores = self.processes.iter().map(build).collect();
+        if !self.case.requests.is_empty() {
+            // It failed, and what it left is given back while the next one runs.
+            self.strays = 100;
+        }
         let model = Reference { declared: limit.into(), ..Reference::default() };
         self.case = Case { model, ..Case::default() };
     }
@@ -101,7 +105,11 @@ impl Clients {
         self.case.model.queue.clear();
         self.case.acquiring.clear();
         self.case.permits.clear();
-        self.settle(true).await
+        // One of each client: permits that were lost before are given back all the same.
+        self.strays += 2;
+        self.settle(true).await?;
+        self.case = Case::default();
+        Ok(())
     }
 
     /// All script calls so far.
@@ -148,6 +156,14 @@ impl Clients {
         self.case.warm.insert(client).into()
     }
 
+    /// An acquire that is dropped while it declares leaves that to the next.
+    fn warm_up_by(&mut self, client: usize, ask: &Ask) -> u64 {
+        match ask.is_dropped {
+            true => (!self.case.warm.contains(&client)).into(),
+            false => self.warm_up(client),
+        }
+    }
+
     fn new_request(&mut self, client: usize, weight: u32) -> Request {
         let number = self.case.requests.len();
         let request = Request { number, client, weight: weight.into() };
@@ -183,9 +199,10 @@ impl Clients {
     }
 
     async fn acquire(&mut self, client: usize, lead: usize, asks: &[Ask]) -> Batches {
-        let cold = self.warm_up(client);
-        let dropped = asks.iter().filter(|ask| ask.is_dropped).count() as u64;
+        let is_dropped = asks.iter().any(|ask| ask.is_dropped);
+        let mut declared = 0;
         for (index, ask) in asks.iter().enumerate() {
+            declared += self.warm_up_by(client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(client, ask.weight);
             self.start_acquire(request, ask).await;
@@ -193,10 +210,9 @@ impl Clients {
                 self.case.model.ask(request, ask.waits);
             }
         }
-        // One that was dropped while it declared leaves that to the next. One that was under way is
-        // given back, and once more when its answer comes.
-        let strays = if dropped > 0 { 2 + cold * dropped } else { 0 };
-        Batches { now: batches(lead, asks.len()) + cold, strays }
+        // One that was under way is given back, and once more when its answer comes.
+        let strays = if is_dropped { 2 } else { 0 };
+        Batches { now: batches(lead, asks.len()) + declared, strays }
     }
 
     /// The permits of a client that were picked, each once.
@@ -225,7 +241,9 @@ impl Clients {
             // Only ends of one kind share a call.
             now += u64::from(last.replace(end) != Some(end));
         }
-        Batches { now: now + batches(lead, numbers.len()) - 1, strays: 0 }
+        // What was lost before may be given back when all looks settled.
+        let strays = (last == Some(End::Drop)).into();
+        Batches { now: now + batches(lead, numbers.len()) - 1, strays }
     }
 
     async fn start_end(&mut self, number: usize, end: End, held: bool) {
@@ -325,9 +343,11 @@ impl Clients {
     ) -> Result<(), String> {
         let old = self.case.requests.len();
         let mut permits: Vec<_> = self.case.permits.keys().copied().collect();
-        let mut ends = ends.iter();
+        // What these would start has no end that can be seen: a client would ask again.
+        let may_end = !self.case.model.has_too_heavy();
+        let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {
-            self.warm_up(*client);
+            self.warm_up_by(*client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(*client, ask.weight);
             self.start_acquire(request, ask).await;

@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[test]
 fn random_bursts_are_answered_as_the_reference_says_and_go_out_in_batches() {
-    let cases = std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap());
+    let cases = std::env::var("PROPTEST_CASES").map_or(500, |cases| cases.parse().unwrap());
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
     // One thread: what is started first is first in its lane.
