@@ -9,6 +9,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
 use super::reference::{Outcome, Reference, Request};
+use super::settle::DEADLINE;
 use super::{Ask, Burst, Change, End, Step};
 use crate::support::scripts::Scripts;
 use crate::support::server::{Server, unique_name};
@@ -78,6 +79,8 @@ impl Clients {
         let mut processes = Vec::new();
         for client in 0..2 {
             let builder = Semaphores::builder().owner(owner(client)).liveness(NEVER);
+            // On a busy machine, too, no call is repeated: they are counted.
+            let builder = builder.response_timeout(DEADLINE);
             processes.push(builder.connect(&server.url()).await.unwrap());
         }
         let (semaphores, case, own_calls, strays) = Default::default();
@@ -215,10 +218,14 @@ impl Clients {
         Batches { now: batches(lead, asks.len()) + declared, strays }
     }
 
+    fn permits_of(&self, client: usize) -> Vec<usize> {
+        let is_theirs = |number: &usize| self.case.requests[*number].client == client;
+        self.case.permits.keys().copied().filter(is_theirs).collect()
+    }
+
     /// The permits of a client that were picked, each once.
     fn pick(&self, client: usize, picks: impl Iterator<Item = usize>) -> Vec<usize> {
-        let is_theirs = |number: &usize| self.case.requests[*number].client == client;
-        let mut permits: Vec<_> = self.case.permits.keys().copied().filter(is_theirs).collect();
+        let mut permits = self.permits_of(client);
         picks.map_while(|pick| take(&mut permits, pick)).collect()
     }
 
@@ -262,8 +269,7 @@ impl Clients {
     }
 
     async fn refresh(&mut self, client: usize, lead: usize, picks: &[usize]) -> Batches {
-        let is_theirs = |number: &usize| self.case.requests[*number].client == client;
-        let permits: Vec<_> = self.case.permits.keys().copied().filter(is_theirs).collect();
+        let permits = self.permits_of(client);
         let (mut now, mut in_call) = (1, BTreeSet::new());
         if permits.is_empty() {
             return Batches { now: 0, strays: 0 };

@@ -8,7 +8,7 @@ use super::clients::{Clients, owner, poll_once};
 use super::reference::{Outcome, Request};
 
 /// A case that passes never waits for it, and one that fails must not take long to shrink.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
