@@ -1,5 +1,6 @@
 //! Thousands of random sequences of calls, against a model and against the invariants.
 
+mod client;
 mod invariants;
 mod semaphore;
 mod system;
