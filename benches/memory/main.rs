@@ -9,6 +9,7 @@ mod support;
 
 use clap::Parser;
 use redis::aio::MultiplexedConnection;
+use serde::Serialize;
 use support::Result;
 use support::arguments::Arguments;
 use support::design::Design;
@@ -31,19 +32,41 @@ async fn main() -> Result<()> {
     // Each waiter of the blocking list is a connection, so there are fewer of those.
     let (many, few) = if arguments.only_tests() { (1_000, 10) } else { (100_000, 1_000) };
     let mut memory = Memory { server: Server::connect()? };
-
-    println!("\nmemory on the server, bytes for each of {many} ({few} where marked *)");
-    println!("{:28} {:>8} {:>8}", "", "permit", "waiter");
     let member = memory.members(many).await?;
-    println!("{:28} {member:8} {member:8}", "member of a sorted set");
-    let (permit, waiter) = (memory.permits::<Ours>(many).await?, memory.waiters(many).await?);
-    println!("{:28} {permit:8} {waiter:8}", "ours");
-    let permit = memory.permits::<Fair>(many).await?;
-    println!("{:28} {permit:8} {:>8}", "fair (waiters poll)", "-");
-    let (permit, waiter) =
-        (memory.permits::<BlockingList>(many).await?, memory.blocked(few).await?);
-    println!("{:28} {permit:8} {waiter:7}*", "blocking list");
+    let rows = [
+        Row { what: "member of a sorted set", permit: member, waiter: Some(member) },
+        Row {
+            what: "ours",
+            permit: memory.permits::<Ours>(many).await?,
+            waiter: Some(memory.waiters(many).await?),
+        },
+        Row { what: "fair", permit: memory.permits::<Fair>(many).await?, waiter: None },
+        Row {
+            what: "blocking_list",
+            permit: memory.permits::<BlockingList>(many).await?,
+            waiter: Some(memory.blocked(few).await?),
+        },
+    ];
+    if arguments.json {
+        println!("{}", serde_json::to_string(&rows)?);
+        return Ok(());
+    }
+    println!("\nmemory on the server, bytes each");
+    println!("{:24} {:>8} {:>8}", "", "permit", "waiter");
+    for Row { what, permit, waiter } in rows {
+        let waiter = waiter.map_or("-".to_owned(), |waiter| waiter.to_string());
+        println!("{what:24} {permit:8} {waiter:>8}");
+    }
     Ok(())
+}
+
+/// What each takes, in bytes.
+#[derive(Serialize)]
+struct Row {
+    what: &'static str,
+    permit: u64,
+    /// Who polls leaves nothing on the server.
+    waiter: Option<u64>,
 }
 
 struct Memory {

@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     uncontended::bench::<DistributedLock>(&mut group, &runner);
     group.finish();
 
-    let mut group = throughput::group(&mut criterion);
+    let mut group = throughput::group(&mut criterion, "throughput");
     for tasks in throughput::TASKS {
         throughput::bench::<Floor>(&mut group, &runner, tasks);
         throughput::bench::<Ours>(&mut group, &runner, tasks);

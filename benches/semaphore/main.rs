@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use support::Result;
+use support::apart::Apart;
 use support::designs::blocking_list::BlockingList;
 use support::designs::fair::Fair;
 use support::designs::locked::Locked;
@@ -51,7 +52,7 @@ fn main() -> Result<()> {
     uncontended::bench::<BlockingList>(&mut group, &runner);
     group.finish();
 
-    let mut group = throughput::group(&mut criterion);
+    let mut group = throughput::group(&mut criterion, "throughput");
     for tasks in throughput::TASKS {
         throughput::bench::<Floor>(&mut group, &runner, tasks);
         throughput::bench::<Ours>(&mut group, &runner, tasks);
@@ -61,6 +62,14 @@ fn main() -> Result<()> {
         if tasks <= 256 {
             throughput::bench::<Locked>(&mut group, &runner, tasks);
         }
+    }
+    group.finish();
+
+    // Many processes with one task each: nothing gathers in any of them, each request is a call.
+    let mut group = throughput::group(&mut criterion, "clients");
+    for clients in [16, 128] {
+        throughput::bench::<Apart<Floor>>(&mut group, &runner, clients);
+        throughput::bench::<Apart<Ours>>(&mut group, &runner, clients);
     }
     group.finish();
 

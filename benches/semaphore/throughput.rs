@@ -1,4 +1,4 @@
-//! How many pairs of acquire and release the tasks of one process get through, with room for all.
+//! How many pairs of acquire and release many tasks get through, with room for all.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub const TASKS: [usize; 4] = [1, 16, 256, 2048];
 
 /// The time is that of a round: as many pairs as there are tasks. Tasks come in waves, so less than
 /// a round may be all acquires or all releases.
-pub fn group(criterion: &mut Criterion) -> BenchmarkGroup<'_, WallTime> {
-    let mut group = criterion.benchmark_group("throughput");
+pub fn group<'a>(criterion: &'a mut Criterion, name: &str) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = criterion.benchmark_group(name);
     group.sampling_mode(SamplingMode::Flat).sample_size(10);
     group.measurement_time(Duration::from_secs(3));
     group

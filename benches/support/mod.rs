@@ -4,6 +4,7 @@
 // Each bench uses a part of it.
 #![allow(dead_code)]
 
+pub mod apart;
 pub mod arguments;
 pub mod crew;
 pub mod design;

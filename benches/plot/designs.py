@@ -1,0 +1,30 @@
+"""How the designs are called and drawn."""
+
+# Name in the benches: name for people, color, line, marker.
+DESIGNS = {
+    "ours": ("this crate", "#1356a0", "-", "o"),
+    "floor": ("floor", "#808080", "--", "s"),
+    "distributed_lock_redis": ("distributed-lock-redis", "#7d5a3c", "-", "X"),
+    "blocking_list": ("blocking list", "#d9771c", "-", "^"),
+    "fair": ("fair", "#2a8c55", "-", "D"),
+    "patient_fair": ("fair, slower polls", "#93c47d", "-", "D"),
+    "locked": ("fair, locked", "#a63a7a", "-", "v"),
+}
+
+
+def name(design):
+    return DESIGNS[design][0]
+
+
+def style(design):
+    label, color, line, marker = DESIGNS[design]
+    is_ours = design == "ours"
+    return {
+        "label": label,
+        "color": color,
+        "linestyle": line,
+        "marker": marker,
+        "linewidth": 2.4 if is_ours else 1.5,
+        "markersize": 6 if is_ours else 5,
+        "zorder": 3 if is_ours else 2,
+    }

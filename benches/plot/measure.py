@@ -1,0 +1,71 @@
+"""Runs the benches, and keeps what they print."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from places import PEERS, PEERS_TARGET, PRINTED, ROOT, TARGET
+
+
+def all_benches():
+    PRINTED.mkdir(parents=True, exist_ok=True)
+    for target in (TARGET, PEERS_TARGET):
+        # What an older version has measured must not turn up among the new figures.
+        shutil.rmtree(target / "criterion", ignore_errors=True)
+    ours, peers = [], ["--manifest-path", str(PEERS / "Cargo.toml")]
+    for place in (ours, peers):
+        cargo(place, ["--no-run"])
+    (PRINTED / "about.json").write_text(json.dumps(about()))
+    cargo(ours, ["--bench", "semaphore"])
+    cargo(ours, ["--bench", "waits", "--", "--json"], PRINTED / "waits.json")
+    cargo(ours, ["--bench", "memory", "--", "--json"], PRINTED / "memory.json")
+    cargo(peers, ["--bench", "peers"])
+    cargo(peers, ["--bench", "waits", "--", "--json"], PRINTED / "peers-waits.json")
+
+
+def cargo(place, arguments, output=None):
+    command = [str(ROOT / "scripts/with-redis"), "cargo", "bench", *place, *arguments]
+    print("$", *command, flush=True)
+    # Criterion looks there, too, for where to put its results.
+    env = {**os.environ, "CARGO_TARGET_DIR": str(PEERS_TARGET if place else TARGET)}
+    printed = subprocess.run(
+        command, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE if output else None
+    ).stdout
+    if output:
+        output.write_bytes(printed)
+
+
+def about():
+    """The machine and the versions."""
+    manifest = (ROOT / "Cargo.toml").read_text()
+    return {
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "server": server(),
+        "rust": answer(["rustc", "--version"]),
+        "crate": re.search(r'^version = "(.*)"', manifest, re.MULTILINE)[1],
+        "commit": answer(["git", "describe", "--always", "--dirty"]),
+    }
+
+
+def processor():
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model = re.search(r"^model name\s*:\s*(.*)", text, re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
+
+
+def server():
+    version = answer(["scripts/with-redis", "sh", "-c", '"$REDIS_SERVER_BIN" --version'])
+    name, number = re.search(r"(\w+) server v=(\S+)", version).groups()
+    return f"{name} {number}"
+
+
+def answer(command):
+    return subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()

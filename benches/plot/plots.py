@@ -1,0 +1,115 @@
+"""Draws the plots. The same figures give the same files, byte for byte."""
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams.update(
+    {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "redis-semaphore",
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "axes.grid": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 11,
+        "grid.color": "#e2e2e2",
+        "legend.frameon": False,
+    }
+)
+
+import matplotlib.pyplot as pyplot
+from designs import DESIGNS, style
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from places import PLOTS
+
+THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
+
+
+def draw_all(results):
+    PLOTS.mkdir(exist_ok=True)
+    throughput(results)
+    waits(results)
+    crowd(results, "holders", "permits held by others")
+    crowd(results, "waiters", "requests in the queue")
+
+
+def throughput(results):
+    figure, axes = pyplot.subplots(figsize=(8, 4.6))
+    for design in DESIGNS:
+        groups = results.peers if design == "distributed_lock_redis" else results.ours
+        points = groups.line("throughput", design)
+        rates = [tasks * 1e9 / nanoseconds for tasks, nanoseconds in points]
+        if points:
+            axes.plot([tasks for tasks, _ in points], rates, **style(design))
+    axes.set(xscale="log", yscale="log", ylim=(1000, None))
+    axes.set_xlabel("tasks in one process")
+    axes.set_ylabel("acquire and release, pairs per second")
+    ticks(axes.xaxis, [1, 16, 256, 2048])
+    axes.yaxis.set_major_formatter(THOUSANDS)
+    finish(figure, [axes], "throughput")
+
+
+def waits(results):
+    peer = [run for run in results.peers_waits if run["design"] == "distributed_lock_redis"]
+    runs = results.waits + peer
+    crowds = sorted({run["tasks"] for run in runs})
+    figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(10, 4.8), sharey=True)
+    for axes, tasks in zip(all_axes, crowds):
+        for design in DESIGNS:
+            for run in runs:
+                if (run["design"], run["tasks"]) == (design, tasks):
+                    # A wait too short for a log axis is drawn on its edge.
+                    lengths = [max(wait, 0.1) for wait in run["waits_ms"]]
+                    # Marks far from each other, and at other places in each line.
+                    marks = slice(4 + 3 * list(DESIGNS).index(design), None, 25)
+                    axes.plot(range(1, 101), lengths, **style(design), markevery=marks)
+                    limit, work = run["limit"], run["work_ms"]
+        axes.set_title(f"{tasks:,} tasks, limit {limit}, {work:g} ms of work")
+        axes.set(yscale="log", xlim=(1, 100))
+        axes.set_xlabel("percentile of the waits")
+        ticks(axes.xaxis, [1, 25, 50, 75, 100])
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    all_axes[0].set_ylabel("wait, ms")
+    finish(figure, all_axes, "waits")
+
+
+def crowd(results, group, what):
+    """What a pair costs among many others: to its caller, and in the server's time."""
+    figure, all_axes = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True)
+    titles = ("what the caller waits for", "what the server spends in scripts")
+    for axes, suffix, title in zip(all_axes, ("", "_on_server"), titles):
+        for design in DESIGNS:
+            points = results.ours.line(group, design + suffix)
+            if points:
+                sizes = [size for size, _ in points]
+                axes.plot(sizes, [time / 1000 for _, time in points], **style(design))
+        axes.set_title(title)
+        axes.set(xscale="log", yscale="log", ylim=(1, None))
+        axes.set_xlabel(what)
+        axes.xaxis.set_major_formatter(THOUSANDS)
+        axes.yaxis.set_major_formatter(THOUSANDS)
+    all_axes[0].set_ylabel("acquire and release, µs")
+    finish(figure, all_axes, group)
+
+
+def ticks(axis, values):
+    axis.set_major_locator(FixedLocator(values))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(THOUSANDS)
+
+
+def finish(figure, all_axes, name):
+    """One legend below all axes, in the order of the designs, and the file."""
+    labels = {}
+    for axes in all_axes:
+        handles, names = axes.get_legend_handles_labels()
+        labels.update(zip(names, handles))
+    columns = min(len(labels), 4)
+    figure.tight_layout(w_pad=2.5)
+    figure.legend(
+        labels.values(), labels.keys(), loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns
+    )
+    path = PLOTS / f"{name}.svg"
+    figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None})
+    pyplot.close(figure)

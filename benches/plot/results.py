@@ -1,0 +1,56 @@
+"""What was measured, as criterion and the other benches left it."""
+
+import json
+from collections import defaultdict
+
+from places import PEERS_TARGET, PRINTED, TARGET
+
+
+class Missing(Exception):
+    """Something was not measured yet."""
+
+
+class Results:
+    def __init__(self):
+        self.about = printed("about.json")
+        self.waits = printed("waits.json")
+        self.memory = printed("memory.json")
+        self.ours = Groups(TARGET / "criterion")
+        self.peers = Groups(PEERS_TARGET / "criterion")
+        self.peers_waits = printed("peers-waits.json")
+
+
+class Groups:
+    """Medians in ns, by group, design and parameter."""
+
+    def __init__(self, folder):
+        self.medians = defaultdict(dict)
+        for path in sorted(folder.glob("**/new/benchmark.json")):
+            bench = json.loads(path.read_text())
+            estimates = json.loads(path.with_name("estimates.json").read_text())
+            key = (bench["group_id"], bench["function_id"])
+            parameter = number(bench["value_str"])
+            self.medians[key][parameter] = estimates["median"]["point_estimate"]
+        if not self.medians:
+            raise Missing(f"there is nothing in {folder}")
+
+    def median(self, group, design, parameter=None):
+        try:
+            return self.medians[group, design][parameter]
+        except KeyError:
+            raise Missing(f"{group}, {design}, {parameter} was not measured") from None
+
+    def line(self, group, design):
+        """Parameters and medians, in order; empty for a design that did not take part."""
+        return sorted(self.medians.get((group, design), {}).items())
+
+
+def number(parameter):
+    return int(parameter) if (parameter or "").isdigit() else parameter
+
+
+def printed(name):
+    path = PRINTED / name
+    if not path.exists():
+        raise Missing(f"there is no {path}")
+    return json.loads(path.read_text())

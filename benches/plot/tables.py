@@ -1,0 +1,177 @@
+"""Fills in the tables of the page: whatever stands between a mark and the mark of its end."""
+
+import re
+
+from designs import name
+from places import PAGE
+from results import Missing
+
+BENCHED = ["floor", "ours", "blocking_list", "fair", "locked"]
+PEER = "distributed_lock_redis"
+
+
+def fill_in(results):
+    tables = {
+        "about": about(results.about),
+        "latency": latency(results),
+        "throughput": throughput(results),
+        "clients": clients(results.ours),
+        "contention": contention(results),
+        "waits": waits(results),
+        "crowds": crowds(results.ours),
+        "renewal": renewal(results.ours),
+        "memory": memory(results.memory),
+        "peers": peers(results.peers),
+    }
+    page = PAGE.read_text()
+    for key, rows in tables.items():
+        begin, end = f"<!-- table: {key} -->\n", "<!-- end -->"
+        if begin not in page:
+            raise Missing(f"{PAGE} has no place for the table {key}")
+        before, rest = page.split(begin, 1)
+        after = rest[rest.index(end) :]
+        page = before + begin + markdown(rows) + after
+    PAGE.write_text(page)
+
+
+def markdown(rows):
+    head, *body = [[str(cell) for cell in row] for row in rows]
+    ruler = ["---"] + ["---:"] * (len(head) - 1)
+    lines = ["| " + " | ".join(row) + " |\n" for row in (head, ruler, *body)]
+    return "".join(lines)
+
+
+def about(facts):
+    what = {
+        "processor": "Processor",
+        "system": "System",
+        "server": "Server",
+        "rust": "Compiler",
+        "crate": "redis-semaphore",
+        "commit": "Commit",
+    }
+    return [("", "this run")] + [(label, facts[key]) for key, label in what.items()]
+
+
+def latency(results):
+    rows = [("", "acquire + release", "× floor", "hand-off", "× floor")]
+    for design in BENCHED:
+        row = [name(design)]
+        for group in ("uncontended", "hand_off"):
+            time = results.ours.median(group, design)
+            floor = results.ours.median(group, "floor")
+            row += [f"{time / 1000:,.0f} µs", ratio(time, floor)]
+        rows.append(row)
+    return rows
+
+
+def throughput(results):
+    crowds = [tasks for tasks, _ in results.ours.line("throughput", "ours")]
+    rows = [["pairs per second"] + [tasks_of(tasks) for tasks in crowds]]
+    for design in BENCHED:
+        rates = {tasks: rate(time / tasks) for tasks, time in results.ours.line("throughput", design)}
+        rows.append([name(design)] + [rates.get(tasks, "–") for tasks in crowds])
+    return rows
+
+
+def clients(groups):
+    rows = [("pairs per second", "floor", "this crate")]
+    for number, time in groups.line("clients", "ours"):
+        floor = groups.median("clients", "floor", number)
+        rows.append((f"{number} clients", rate(floor / number), rate(time / number)))
+    return rows
+
+
+def contention(results):
+    rows = [["turns per second"] + [name(design) for design in BENCHED]]
+    for point, _ in sorted(results.ours.line("contention", "ours"), key=by_numbers):
+        rates = []
+        for design in BENCHED:
+            time = dict(results.ours.line("contention", design)).get(point)
+            rates.append(rate(time) if time else "–")
+        rows.append([point] + rates)
+    return rows
+
+
+def by_numbers(item):
+    """Sorts "limit 10, 100 tasks, 5 ms" by its numbers, the work first."""
+    limit, tasks, work = (int(digits) for digits in re.findall(r"\d+", item[0]))
+    return work, limit, tasks
+
+
+def waits(results):
+    heads = ("", "turns/s", "busy", "most inside", "median", "99 %", "longest", "turns of each task")
+    rows = [heads]
+    peer = [run for run in results.peers_waits if run["design"] == PEER]
+    for run in sorted(results.waits + peer, key=lambda run: run["tasks"]):
+        waits, turns = run["waits_ms"], run["turns"]
+        rows.append(
+            (
+                f"{run['tasks']:,} tasks: {name(run['design'])}",
+                f"{sum(turns) / run['seconds']:,.0f}",
+                f"{run['busy']:.0%}",
+                f"{run['most_inside']} of {run['limit']}",
+                *(f"{waits[percent - 1]:,.0f} ms" for percent in (50, 99, 100)),
+                f"{turns[0]} to {turns[-1]}",
+            )
+        )
+    return rows
+
+
+def crowds(groups):
+    rows = [("", "among holders", "in scripts", "among waiters", "in scripts")]
+    for size, _ in groups.line("holders", "ours"):
+        row = [f"{size:,}"]
+        for group in ("holders", "waiters"):
+            for design in ("ours", "ours_on_server"):
+                time = dict(groups.line(group, design)).get(size)
+                row.append(f"{time / 1000:,.0f} µs" if time else "–")
+        rows.append(row)
+    return rows
+
+
+def renewal(groups):
+    rows = [("permits", "floor", "this crate", "for each permit")]
+    for permits, time in groups.line("renewal", "ours"):
+        floor = groups.median("renewal", "floor", permits)
+        times = (f"{floor / 1e6:.2f} ms", f"{time / 1e6:.2f} ms", f"{time / permits / 1000:.1f} µs")
+        rows.append((f"{permits:,}", *times))
+    return rows
+
+
+def memory(measured):
+    rows = [("bytes", "a permit", "a waiter")]
+    for row in measured:
+        label = row["what"]
+        waiter = f"{row['waiter']:,}" if row["waiter"] else "–"
+        rows.append((name(label) if label in BENCHED else label, row["permit"], waiter))
+    return rows
+
+
+def peers(groups):
+    designs = ["floor", "ours", PEER]
+    rows = [[""] + [name(design) for design in designs]]
+    times = [groups.median("uncontended", design) for design in designs]
+    rows.append(["one task: a pair"] + [f"{time / 1000:,.0f} µs" for time in times])
+    for tasks, _ in groups.line("throughput", "ours"):
+        times = [groups.median("throughput", design, tasks) for design in designs]
+        rows.append([f"{tasks_of(tasks)}: pairs/s"] + [rate(time / tasks) for time in times])
+    for point, _ in sorted(groups.line("contention", "ours"), key=by_numbers):
+        times = [groups.median("contention", design, point) for design in designs]
+        rows.append([f"{point}: turns/s"] + [rate(time) for time in times])
+    return rows
+
+
+def tasks_of(tasks):
+    return f"{tasks:,} tasks" if tasks > 1 else "1 task"
+
+
+def rate(nanoseconds):
+    """How many a second, with two digits: more would promise too much."""
+    per_second = 1e9 / nanoseconds
+    digits = 2 - len(str(int(per_second)))
+    return f"{round(per_second, digits):,.0f}"
+
+
+def ratio(time, floor):
+    return f"{time / floor:.1f}"
