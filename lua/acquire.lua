@@ -80,8 +80,7 @@ local function read_requests()
   end
 end
 
--- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1, and
--- fits. Answers nil where that is not so.
+-- The quick way: nobody queues, as `version` says, and whatever is asked for weighs 1 and fits. Answers nil where that is not so.
 local function grant_at_once(ids, leases)
   local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
   if state[1] ~= PLAIN then
@@ -109,15 +108,9 @@ local function grant_at_once(ids, leases)
   if math.max(now + longest, token / 1000) > state[5] + 0 then
     return -- the expiry must be moved
   end
-  local added = 0
+  -- An id that holds already is granted again: its lease starts anew.
   for from = 1, #entries, MAX_REQUESTS do
-    local to = math.min(from + MAX_REQUESTS - 1, #entries)
-    added = added + redis.call('ZADD', PERMITS, 'NX', unpack(entries, from, to))
-  end
-  if added < #ids then
-    -- The long way renews those that were there. It takes those that were added for repeated, too,
-    -- as they would be had the reply been lost.
-    return
+    redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + MAX_REQUESTS - 1, #entries)))
   end
   if longest == state[4] + 0 then
     redis.call('HSET', STATE, 'sequence', token)

@@ -60,7 +60,7 @@ end
 -- What the waiters are to get, nil where one of them is heavy or gone, or has an unusual lease.
 local function grants_for(waiters, now, token, longest)
   local records = redis.pcall('HMGET', WAITING, unpack(waiters))
-  local grants = {entries = {}, messages = {}}
+  local grants = {entries = {}, messages = {}, longest = 0}
   if records.err then
     return
   end
@@ -72,6 +72,7 @@ local function grants_for(waiters, now, token, longest)
     end
     local ends = string.format('%.0f', now + lease)
     grants.entries[2 * i - 1], grants.entries[2 * i] = ends, waiters[i]
+    grants.longest = math.max(grants.longest, lease)
     if wake ~= 'poll' then
       local publish = wake == 'spublish' and 'SPUBLISH' or 'PUBLISH'
       local message = grants.messages[client]
@@ -121,13 +122,15 @@ local function pass_on(ids)
     return
   end
 
-  -- In this order no key is ever empty, so that all keep their expiry.
-  redis.call('ZADD', PERMITS, unpack(grants.entries))
-  redis.call('ZREM', PERMITS, unpack(ids))
+  -- A server that is out of memory runs a script to its end if the first write frees some. In this
+  -- order `permits` is never empty, so that it keeps its expiry.
   redis.call('ZREM', QUEUE, unpack(waiters))
   redis.call('HDEL', WAITING, unpack(waiters))
-  local version = has_more and LIGHT or PLAIN
-  redis.call('HSET', STATE, 'sequence', token + #waiters, 'version', version)
+  redis.call('ZADD', PERMITS, unpack(grants.entries))
+  redis.call('ZREM', PERMITS, unpack(ids))
+  local longest = members == #ids and grants.longest or state[3]
+  redis.call('HSET', STATE, 'sequence', token + #waiters, 'longest', longest,
+    'version', has_more and LIGHT or PLAIN)
   for client, message in pairs(grants.messages) do
     redis.pcall(message.publish, client, message.text)
   end
@@ -143,8 +146,8 @@ local function release_at_once()
     return
   end
   local ids = {unpack(ARGV, 2)}
-  if #ids > 1 and not are_plain(ids) then
-    return -- one alone is right if it is found
+  if #ids > 1 and not are_plain(ids) or string.byte(ids[1]) == 43 then
+    return -- one alone that is no mark is right if it is found
   end
   local version = redis.pcall('HMGET', STATE, 'version')[1]
   if version == PLAIN then

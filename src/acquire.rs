@@ -81,7 +81,9 @@ impl Gate {
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    return Ok(Some(pending.into_permit(grant)));
+                    if let Some(grant) = self.confirm(&claim, grant, patience).await? {
+                        return Ok(Some(pending.into_permit(grant)));
+                    }
                 }
                 // Refused, but ended leases are still being purged.
                 _ if answer.reply.has_more => {}
@@ -147,7 +149,7 @@ impl Gate {
                 }
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };
-            if let Some(grant) = self.confirm(claim, grant).await? {
+            if let Some(grant) = self.confirm(claim, grant, patience).await? {
                 return pending.into_waited_permit(grant);
             }
         }
@@ -162,18 +164,19 @@ impl Gate {
         }
     }
 
-    /// A permit that came by message may have used up much of its lease without our knowing. It is
-    /// renewed before it is handed out; `None` when it was lost already.
+    /// A permit that came by message, or whose future was not polled for a while, may have used up
+    /// much of its lease without our knowing. It is renewed before it is handed out; `None` when it
+    /// was lost already.
     async fn confirm(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         grant: Grant,
+        patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         let duration = self.settings.first_lease();
         if grant.since.elapsed() * 2 < duration {
             return Ok(Some(grant));
         }
-        let patience = self.shared().settings.outage_tolerance;
         let request = Refresh { claim: claim.clone(), duration };
         let answer = self.ask(request, patience).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ErrorKind, FromRedisValue, Value};
 
 use crate::Error;
+use crate::claim::Claim;
 use crate::gate::{Gate, Limit};
+use crate::lane::Request;
 use crate::link::{Answer, Failure};
-use crate::requests::{TooHeavy, too_heavy, wake_in_of};
+use crate::requests::{Refresh, millis, too_heavy, wake_in_of};
 
 pub(crate) enum LimitAction {
     Declare(u32),
@@ -51,9 +53,7 @@ impl Gate {
                 Error::Unavailable { semaphore, operation, elapsed, source: last }
             }
             Failure::Refused(source) => match too_heavy(&source) {
-                Some(TooHeavy { weight, limit, .. }) => {
-                    Error::TooHeavy { semaphore, weight, limit }
-                }
+                Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
                 None => Error::Refused { semaphore, operation, source },
             },
         }
@@ -97,6 +97,23 @@ impl Gate {
         if wake_in == 0 {
             self.wake_at(Instant::now());
         }
+    }
+
+    /// Refreshes at most 1,000 permits at once. Answers for each whether it is still held.
+    pub(crate) async fn refresh(
+        self: &Arc<Self>,
+        requests: &[(&Claim, Duration)],
+        patience: Duration,
+    ) -> Result<Answer<Vec<bool>>, Error> {
+        let answer: Answer<Vec<i64>> = self
+            .call(Refresh::SCRIPT, patience, |cmd| {
+                for (claim, duration) in requests {
+                    cmd.arg(&claim.id).arg(millis(*duration));
+                }
+            })
+            .await?;
+        let Answer { sent, reply, is_repeated } = answer;
+        Ok(Answer { sent, reply: Refresh::read(self, &reply), is_repeated })
     }
 
     /// Answers when to call again, and the length of the queue.

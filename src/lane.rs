@@ -48,9 +48,9 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// Reads the reply to a batch: one for each request.
     fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<Self::Reply>;
 
-    /// The number of the one request that the server refuses, where it does not refuse them all.
-    fn refused(_error: &RedisError) -> Option<usize> {
-        None
+    /// Whether the server's error is about this request. Most are about all of them.
+    fn is_meant(&self, _error: &RedisError) -> bool {
+        true
     }
 
     /// Whoever asked has gone meanwhile.
@@ -240,21 +240,29 @@ impl<R: Request> Serving<R> {
         }
     }
 
-    /// One bad request does not fail its neighbours: they go out again without it.
-    fn refuse(&self, mut batch: Vec<Waiting<R>>, error: &RedisError) {
-        let refused = match R::refused(error).filter(|index| *index < batch.len()) {
-            Some(index) => vec![batch.remove(index)],
-            None => std::mem::take(&mut batch),
-        };
+    /// A bad request does not fail its neighbours: they go out again without it.
+    fn refuse(&self, batch: Vec<Waiting<R>>, error: &RedisError) {
+        let (refused, others): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waiting| waiting.request.is_meant(error));
+        // Where nobody can tell who is meant, all are: it must not go on for ever.
+        let (refused, others) =
+            if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
             self.fail(waiting, Failure::Refused(error.clone()));
         }
-        R::lane(&self.gate).state().push_front(batch);
+        R::lane(&self.gate).state().push_front(others);
     }
 
     fn fail(&self, waiting: Waiting<R>, failure: Failure) {
+        let error = match self.gate.error(R::SCRIPT, failure) {
+            // The server names one request of the batch.
+            Error::TooHeavy { semaphore, limit, .. } => {
+                Error::TooHeavy { semaphore, weight: waiting.request.claim().weight, limit }
+            }
+            error => error,
+        };
         // Whoever asked may have gone: then the failure concerns nobody.
-        let _ = waiting.reply.send(Err(self.gate.error(R::SCRIPT, failure)));
+        let _ = waiting.reply.send(Err(error));
     }
 }
 

@@ -106,26 +106,33 @@ impl Link {
         }
     }
 
-    /// One attempt to run a script, which takes no longer than `limit`.
+    /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
+    /// connecting included.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
+        let (started, mut has_connected) = (Instant::now(), false);
+        let limit = limit.min(self.response_timeout);
+        if limit.is_zero() {
+            return Err(Unanswered { error: took_too_long(), may_be_served: false });
+        }
         let connected = match self.current() {
             Some(current) => Ok(current),
             None => {
+                has_connected = true;
                 timeout(limit, self.connection()).await.unwrap_or_else(|_| Err(took_too_long()))
             }
         };
         let (number, mut connection) =
             connected.map_err(|error| Unanswered { error, may_be_served: false })?;
         let run = ScriptRegistry::embedded().run_with(&mut connection, script, write);
-        let answer = if limit < self.response_timeout {
-            timeout(limit, run).await
-        } else {
-            Ok(run.await) // The connection has that timeout itself.
+        let left = limit.saturating_sub(started.elapsed());
+        let answer = match has_connected || limit < self.response_timeout {
+            true => timeout(left, run).await,
+            false => Ok(run.await), // The connection has that timeout itself.
         };
         let (error, timed_out) = match answer {
             Ok(Ok(reply)) => {

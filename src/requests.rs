@@ -89,8 +89,10 @@ impl Request for Acquire {
         requests.into_iter().map(reply).collect()
     }
 
-    fn refused(error: &RedisError) -> Option<usize> {
-        too_heavy(error).map(|too_heavy| too_heavy.index)
+    /// One that is too heavy may hold all the same, if its reply or message was lost. It fails
+    /// nevertheless, and is given back: asking for each by itself would hold up all the others.
+    fn is_meant(&self, error: &RedisError) -> bool {
+        too_heavy(error).is_none_or(|(_, limit)| self.claim.weight > limit)
     }
 
     /// It was given up while it was asked for. That release may have come first.
@@ -201,30 +203,16 @@ pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
     u64::try_from(reply).ok().map(Duration::from_millis)
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     duration.as_millis().clamp(1, u64::MAX.into()) as u64
 }
 
-/// A weight that exceeds the limit, and which request it is.
-pub(crate) struct TooHeavy {
-    pub(crate) index: usize,
-    pub(crate) weight: u32,
-    pub(crate) limit: u32,
-}
-
-/// Reads `SEM_TOO_HEAVY ARGV[7] (weight) is 8, the limit is 5`: five arguments come before the
-/// requests, and the weight is the second of the four of each request.
-pub(crate) fn too_heavy(error: &RedisError) -> Option<TooHeavy> {
+/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[7] (weight) is 8, the limit is 5`.
+pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
     if error.code() != Some("SEM_TOO_HEAVY") {
         return None;
     }
-    let (place, values) = error.detail()?.split_once(" is ")?;
-    let argument: usize = place.split(['[', ']']).nth(1)?.parse().ok()?;
-    let (weight, limit) = values.split_once(", the limit is ")?;
+    let (weight, limit) = error.detail()?.split_once(" is ")?.1.split_once(", the limit is ")?;
     let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
-    Some(TooHeavy {
-        index: argument.checked_sub(7)? / 4,
-        weight: weight.parse().ok()?,
-        limit: limit.parse().ok()?,
-    })
+    Some((weight.parse().ok()?, limit.parse().ok()?))
 }

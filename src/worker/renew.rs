@@ -1,15 +1,13 @@
-//! Renewal: all permits of a semaphore together, every third of the lease.
+//! Renewal: one call for each 1,000 permits of a semaphore, every third of the lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-
 use super::Done;
 use crate::Error;
 use crate::gate::Gate;
+use crate::lane::MAX_BATCH;
 use crate::lease::Lease;
-use crate::requests::Refresh;
 
 /// What an attempt may take of the interval, so that there are several before the deadline, also on
 /// a new connection; and the pause after one that failed.
@@ -29,25 +27,28 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
             renewable.push((lease, duration));
         }
     }
-    let renewed = join_all(renewable.iter().map(|(lease, lasts)| renew_one(&gate, lease, *lasts)));
-    let next = match renewed.await.into_iter().find_map(Result::err) {
-        None => started + gate.renewal_interval(),
-        Some(error) => {
+    let mut next = started + gate.renewal_interval();
+    for batch in renewable.chunks(MAX_BATCH) {
+        if let Err(error) = renew_batch(&gate, batch).await {
             tracing::warn!(semaphore = gate.name, %error, "renewal failed, trying again");
-            Instant::now() + gate.renewal_interval() / PAUSE_SHARE
+            next = Instant::now() + gate.renewal_interval() / PAUSE_SHARE;
+            break;
         }
-    };
+    }
     Done::Renewed(Arc::downgrade(&gate), next)
 }
 
-async fn renew_one(gate: &Arc<Gate>, lease: &Lease, duration: Duration) -> Result<(), Error> {
-    let request = Refresh { claim: lease.claim.clone(), duration };
-    let answer = gate.ask(request, gate.renewal_interval() / ATTEMPT_SHARE).await?;
-    if !answer.reply {
-        lease.lose();
-    }
-    if !answer.reply || !lease.renewed(answer.sent, duration) {
-        stop(gate, lease);
+/// Not in the lane of `refresh`: behind a request that has more patience it might come too late.
+async fn renew_batch(gate: &Arc<Gate>, batch: &[(Arc<Lease>, Duration)]) -> Result<(), Error> {
+    let requests: Vec<_> = batch.iter().map(|(lease, lasts)| (&*lease.claim, *lasts)).collect();
+    let answer = gate.refresh(&requests, gate.renewal_interval() / ATTEMPT_SHARE).await?;
+    for ((lease, lasts), is_held) in batch.iter().zip(answer.reply) {
+        if !is_held {
+            lease.lose();
+        }
+        if !is_held || !lease.renewed(answer.sent, *lasts) {
+            stop(gate, lease);
+        }
     }
     Ok(())
 }
