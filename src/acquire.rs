@@ -47,8 +47,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.gate.shared().waits().remove(&self.claim.number);
         if !self.is_settled {
+            self.gate.shared().waits().remove(&self.claim.number);
             self.claim.end();
             self.gate.give_back(&self.claim, How::Return);
         }

@@ -17,7 +17,7 @@ pub async fn p10() -> Result<Vec<Figure>> {
     for _ in 0..ROUNDS {
         let (mut connection, key) = (connection().await?, unique_name("p10"));
         members.push(each(&mut server, add_members(&mut connection, &key)).await?);
-        redis::cmd("UNLINK").arg(&key).exec_async(&mut connection).await?;
+        redis::cmd("DEL").arg(&key).exec_async(&mut connection).await?;
         let mut holders = Scripts::open(&unique_name("p10")).await?;
         permits.push(each(&mut server, hold(&mut holders)).await?);
         let mut queue = Scripts::open(&unique_name("p10")).await?;
@@ -43,9 +43,9 @@ async fn each(server: &mut Server, add: impl Future<Output = Result<()>>) -> Res
         let used = server.info("memory")?.get("used_memory");
         used.ok_or_else(|| "the server does not tell its memory".into())
     };
-    let before = used()?;
+    let before = used()? as f64;
     add.await?;
-    Ok((used()? - before) as f64 / MANY as f64)
+    Ok((used()? as f64 - before) / MANY as f64)
 }
 
 async fn add_members(connection: &mut MultiplexedConnection, key: &str) -> Result<()> {

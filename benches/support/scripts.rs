@@ -62,7 +62,7 @@ impl Scripts {
 
     /// Leaves nothing on the server, which may be somebody's.
     pub async fn remove(mut self) -> Result<()> {
-        Ok(redis::cmd("UNLINK").arg(&self.keys).exec_async(&mut self.connection).await?)
+        Ok(redis::cmd("DEL").arg(&self.keys).exec_async(&mut self.connection).await?)
     }
 
     async fn call<A: ToRedisArgs>(&mut self, name: &str, arguments: &[A]) -> Result<Vec<i64>> {

@@ -215,3 +215,84 @@ async fn ids_of_other_clients_may_be_any_bytes() {
     assert_eq!((now.held, now.holders[0].owner()), (1, "other"));
     redis::cmd("DEL").arg(&permits).exec(&mut connection).unwrap();
 }
+
+/// The server names one request that is too heavy, and refuses the whole call. The others must not
+/// wait until each of thousands has been refused by itself.
+#[tokio::test]
+async fn many_requests_that_are_too_heavy_hold_nobody_up() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("heavy").limit(3).build().unwrap();
+    drop(semaphore.acquire().await.unwrap());
+    let calls = || commands(&server, "evalsha");
+    let before = calls();
+    let mut heavy = tokio::task::JoinSet::new();
+    for weight in 0..3000 {
+        let semaphore = semaphore.clone();
+        heavy.spawn(async move { semaphore.try_acquire_many(4 + weight % 2).await });
+    }
+    let good = in_time("a permit", semaphore.acquire()).await.unwrap();
+    for refused in heavy.join_all().await {
+        assert!(
+            matches!(refused, Err(Error::TooHeavy { weight: 4 | 5, limit: 3, .. })),
+            "{refused:?}"
+        );
+    }
+    assert!(good.release().await.unwrap());
+    let calls = calls() - before;
+    assert!(calls < 50, "{calls} calls");
+}
+
+/// How often a command was called, as the server counts.
+fn commands(server: &Server, name: &str) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// A refresh that hangs has more patience than a short lease lasts: renewals must not wait for it.
+#[tokio::test]
+async fn a_refresh_that_hangs_costs_no_other_permit() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_millis(2500);
+    let semaphore = semaphores.semaphore("hang").limit(9).lease(lease).build().unwrap();
+    let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+    let asked = semaphore.acquire().await.unwrap();
+    proxy.requests(Flow::Swallow);
+    let mut refresh = Box::pin(asked.refresh());
+    let since = Instant::now();
+    let swallowed = async || since.elapsed();
+    tokio::select! {
+        _ = &mut refresh => {}
+        _ = eventually("a renewal was due", swallowed, |passed| *passed > lease / 3) => {}
+    }
+    proxy.requests(Flow::Pass);
+    let passed = async || since.elapsed();
+    eventually("two leases have passed", passed, |passed| *passed > lease * 2).await;
+    for permit in permits {
+        assert!(!permit.is_lost());
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+/// Nobody polls the future of a try while its permit's lease runs out.
+#[tokio::test]
+async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_millis(100);
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    let mut left = Box::pin(semaphore.try_acquire());
+    tokio::select! {
+        biased;
+        _ = &mut left => panic!("Redis cannot have answered yet"),
+        () = std::future::ready(()) => {}
+    }
+    let (observer, since) = (semaphore.clone(), Instant::now());
+    let held = async || (observer.inspect().await.unwrap().last_token > 1, since.elapsed());
+    eventually("the lease has run out", held, |(_, passed)| *passed > lease * 2).await;
+    let permit = left.await.unwrap().unwrap();
+    assert!(!permit.is_lost());
+}

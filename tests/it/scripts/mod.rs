@@ -14,6 +14,7 @@ mod listener;
 mod loss;
 mod order;
 mod probe;
+mod quick;
 mod repeat;
 mod replies;
 mod source;
