@@ -8,7 +8,7 @@ use redis_semaphore::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::figure::{Better, Figure};
-use crate::rounds::median;
+use crate::rounds::{median, rounds_of};
 use crate::support::Result;
 use crate::support::server::{Server, semaphores, unique_name};
 
@@ -39,7 +39,7 @@ struct Round {
 pub async fn p3_to_p6() -> Result<Vec<Figure>> {
     let semaphores = semaphores().await?;
     let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         let semaphore = semaphores.semaphore(unique_name("p3")).limit(LIMIT).build()?;
         rounds.push(round(semaphore).await?);
     }

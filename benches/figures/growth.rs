@@ -1,7 +1,7 @@
 //! P8 and P9: the time that the server needs for a call, when few or many others hold or wait.
 
 use crate::figure::{Better, Figure};
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, rounds_of};
 use crate::support::Result;
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, unique_name};
@@ -16,7 +16,7 @@ const LIMIT: u32 = 10_000_000;
 pub async fn p8() -> Result<Figure> {
     let (mut few, mut many) = (Holders::add(FEW).await?, Holders::add(MANY).await?);
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         rounds.add(few.acquire().await?, many.acquire().await?);
     }
     few.scripts.remove().await?;
@@ -27,7 +27,7 @@ pub async fn p8() -> Result<Figure> {
 pub async fn p9() -> Result<Figure> {
     let (mut few, mut many) = (Waiters::add(FEW).await?, Waiters::add(MANY).await?);
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         rounds.add(few.release().await?, many.release().await?);
     }
     few.scripts.remove().await?;

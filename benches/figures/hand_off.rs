@@ -13,7 +13,7 @@ use ends::{Ends, OfDesign, OfMessages};
 use partner::Partner;
 
 use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, median, micros};
+use crate::rounds::{Rounds, median, micros, rounds_of};
 use crate::support::Result;
 use crate::support::ours::Ours;
 use crate::support::runner::Runner;
@@ -37,7 +37,7 @@ pub async fn p7() -> Result<Figure> {
     let mut floor = Pair::<OfMessages>::start().await?;
     let mut ours = Pair::<OfDesign<Ours>>::start().await?;
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         rounds.add(floor.round().await?, ours.round().await?);
     }
     let (medians, ratio) = rounds.medians();

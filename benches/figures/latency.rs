@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, median, micros};
+use crate::rounds::{Rounds, median, micros, rounds_of};
 use crate::support::Result;
 use crate::support::floor::{self, Floor};
 use crate::support::server::{semaphores, unique_name};
@@ -16,7 +16,7 @@ pub async fn p1() -> Result<Figure> {
     let semaphore = semaphores().await?.semaphore(unique_name("p1")).limit(1000).build()?;
     let id = floor::id();
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         let (mut floors, mut values) = (Vec::new(), Vec::new());
         for _ in 0..PAIRS {
             let start = Instant::now();

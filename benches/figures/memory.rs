@@ -3,7 +3,7 @@
 use redis::aio::MultiplexedConnection;
 
 use crate::figure::{Better, Figure};
-use crate::rounds::median;
+use crate::rounds::{median, rounds_of};
 use crate::support::Result;
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, connection, unique_name};
@@ -14,7 +14,7 @@ const MANY: u64 = 100_000;
 pub async fn p10() -> Result<Vec<Figure>> {
     let mut server = Server::connect()?;
     let (mut members, mut permits, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         let (mut connection, key) = (connection().await?, unique_name("p10"));
         members.push(each(&mut server, add_members(&mut connection, &key)).await?);
         redis::cmd("DEL").arg(&key).exec_async(&mut connection).await?;

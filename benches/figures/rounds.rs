@@ -1,6 +1,13 @@
-//! Medians, of samples and of rounds.
+//! Rounds, and the medians of samples and of rounds.
 
 use std::time::Duration;
+
+use crate::support::arguments::only_tests;
+
+/// One round shows whether a figure can be measured, which is what a test wants to know.
+pub fn rounds_of(many: usize) -> usize {
+    if only_tests() { 1 } else { many }
+}
 
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);

@@ -6,7 +6,7 @@ use redis_semaphore::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::figure::{Better, Figure};
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, rounds_of};
 use crate::support::Result;
 use crate::support::floor::{self, Floor};
 use crate::support::server::{semaphores, unique_name};
@@ -26,7 +26,7 @@ async fn figure(id: &'static str, what: &'static str, tasks: usize, target: f64)
     let floor = Floor::connect().await?;
     let semaphore = semaphores().await?.semaphore(unique_name(id)).limit(1_000_000).build()?;
     let mut rounds = Rounds::default();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds_of(ROUNDS) {
         let floors = per_second(tasks, |end| floor_pairs(floor.clone(), end)).await?;
         let values = per_second(tasks, |end| pairs(semaphore.clone(), end)).await?;
         rounds.add(floors, values);
