@@ -224,8 +224,12 @@ impl Worker {
             }
             Ok(Done::Woke(..) | Done::NothingToRenew) => {}
             Ok(Done::Released) => self.releasing -= 1,
-            // Only the end of the runtime cancels a job, and then nobody comes here.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => {
+                // A job is cancelled only when the runtime ends, and this task with it.
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
         }
     }
 

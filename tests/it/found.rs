@@ -296,3 +296,27 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
     let permit = left.await.unwrap().unwrap();
     assert!(!permit.is_lost());
 }
+
+/// A runtime may end with releases under way: the worker must not take that for a panic of theirs.
+#[test]
+fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
+    static PANICS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let is_ours =
+            info.location().is_some_and(|location| location.file().contains("src/worker"));
+        PANICS.fetch_add(usize::from(is_ours), std::sync::atomic::Ordering::Relaxed);
+        before(info);
+    }));
+    for _ in 0..50 {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+            let semaphore = semaphores.semaphore(unique_name()).limit(100).build().unwrap();
+            for _ in 0..20 {
+                drop(semaphore.acquire().await.unwrap());
+            }
+        });
+    }
+    assert_eq!(PANICS.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
