@@ -37,7 +37,7 @@
 -- is seldom needed is made inside of what needs it.
 
 local FIXED, SIZE = 5, 4
-local LAST_TICKET = '9007199254740991' -- as MAX_SEQUENCE
+local LARGEST_COUNT, LAST_TICKET = '4294967295', '9007199254740991' -- MAX_COUNT, MAX_SEQUENCE
 
 -- The ids, their leases, and whether all weigh 1 and are new; nil where anything about the
 -- arguments wants a closer look.
@@ -50,32 +50,30 @@ local function read_requests()
     or client == '' or #client > MAX_ID
     -- What is less than '1' is nothing, or begins with a zero. Nine digits are less than the
     -- largest count, eight less than the longest lease.
-    or limit < '0' or #limit > 9 or liveness < '1' or #liveness > 8 then
+    or limit < '0' or #limit > 9 and (#limit > 10 or limit > LARGEST_COUNT)
+    or liveness < '1' or #liveness > 8 then
     return
   end
-  local ids, leases, numbers, are_light = {}, {}, limit .. liveness .. ARGV[FIXED + 3], true
-  local more = {}
+  local ids, leases, numbers, are_light = {}, {}, {limit, liveness}, true
+  local last_weight, last_lease, last_place
   for i = 1, count do
     local id, weight, lease, place = unpack(ARGV, SIZE * i + 2, SIZE * i + 5)
-    if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 or place < '1' or #place > 16
-      or #place == 16 and place > LAST_TICKET then
-      return
-    end
-    if i > 1 and lease ~= leases[i - 1] then
-      more[#more + 1] = lease
-    end
-    if weight ~= '1' then
-      more[#more + 1], are_light = weight, false
-    end
-    if place ~= 'wait' and place ~= 'try' then
-      more[#more + 1], are_light = place, false
-    end
     ids[i], leases[i] = id, lease
+    -- Mostly all requests of a call want the same.
+    if lease ~= last_lease or weight ~= last_weight or place ~= last_place then
+      if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 or place < '1' or #place > 16
+        or #place == 16 and place > LAST_TICKET then
+        return
+      end
+      numbers[#numbers + 1] = lease .. weight
+      are_light = are_light and weight == '1'
+      if place ~= 'wait' and place ~= 'try' then
+        numbers[#numbers + 1], are_light = place, false
+      end
+      last_weight, last_lease, last_place = weight, lease, place
+    end
   end
-  if more[1] then
-    numbers = numbers .. table.concat(more)
-  end
-  if string.find(numbers .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
+  if string.find(table.concat(numbers) .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
     return ids, leases, are_light
   end
 end

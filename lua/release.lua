@@ -19,28 +19,41 @@
 -- Cost              O(log N) for each id and each waiter served. Commands for one id:
 --   4               held, and nobody waits
 --   15              held, and handed to the first who waits
---   8               unknown
--- include: lib/plain.lua
+--   7               unknown
+-- include: lib/constants.lua
 
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
 
 local MAX_PASSED_ON = 100
 
+-- Whether all these hold permits, each is given once, and none is a mark. What holds a permit is a
+-- proper id in all else.
+local function all_hold(ids, ends)
+  local seen, byte = {}, string.byte
+  for i = 1, #ids do
+    local id = ids[i]
+    if not ends[i] or seen[id] or byte(id) == 43 then
+      return false
+    end
+    seen[id] = true
+  end
+  return true
+end
+
 -- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
 local function give_back(ids)
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
-  if ends.err then
+  if ends.err or not all_hold(ids, ends) then
     return
   end
   local clock = redis.call('TIME')
   local now = math.floor(clock[1] * 1000 + clock[2] / 1000)
   local reply = {now, -1}
   for i = 1, #ids do
-    if not ends[i] then
-      return
-    end
-    reply[i + 2] = ends[i] + 0 > now and 1 or 0
+    -- Those granted in one call end together.
+    local status = ends[i] == ends[i - 1] and reply[i + 1] or ends[i] + 0 > now and 1 or 0
+    reply[i + 2] = status
   end
   redis.call('ZREM', PERMITS, unpack(ids))
   return reply
@@ -84,19 +97,6 @@ local function grants_for(waiters, now, token, longest)
   return grants
 end
 
--- Whether all these hold permits. One alone is often the one whose lease ends first.
-local function all_hold(ids, first)
-  if #ids == 1 and ids[1] == first then
-    return true
-  end
-  for _, ends in ipairs(redis.call('ZMSCORE', PERMITS, unpack(ids))) do
-    if not ends then
-      return false
-    end
-  end
-  return true
-end
-
 -- The quick way from those who hold to the first in the queue, who weigh 1 and are there. Answers
 -- nil where there is more to it.
 local function pass_on(ids)
@@ -117,7 +117,10 @@ local function pass_on(ids)
     or math.max(now + state[3], (token + free) / 1000) > state[4] + 0 then
     return -- a lease has ended, the clock stepped back, or the expiry may have to be moved
   end
-  local grants = all_hold(ids, first[1]) and grants_for(waiters, now, token, state[3] + 0)
+  -- One alone is often the one whose lease ends first.
+  local ends = ids[2] == nil and ids[1] == first[1] and {first[2]}
+    or redis.call('ZMSCORE', PERMITS, unpack(ids))
+  local grants = all_hold(ids, ends) and grants_for(waiters, now, token, state[3] + 0)
   if not grants then
     return
   end
@@ -146,9 +149,6 @@ local function release_at_once()
     return
   end
   local ids = {unpack(ARGV, 2)}
-  if #ids > 1 and not are_plain(ids) or string.byte(ids[1]) == 43 then
-    return -- one alone that is no mark is right if it is found
-  end
   local version = redis.pcall('HMGET', STATE, 'version')[1]
   if version == PLAIN then
     return give_back(ids)
@@ -165,6 +165,7 @@ end
 -- include: lib/queue.lua
 
 local function check()
+-- include: lib/plain.lua
   local how = ARGV[1]
   if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
     and (how == 'return' or how == 'consume') and are_plain({unpack(ARGV, 2)}) then

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::claim::{Claim, Grant};
 use crate::gate::Gate;
-use crate::lease::Lease;
 use crate::requests::{Acquire, Acquired, How, Otherwise, Refresh, Release};
 use crate::worker::{AskWhen, Task};
 use crate::{Error, Permit};
@@ -19,38 +18,43 @@ const MAX_TRIES: u32 = 1000;
 
 /// A claim that is not a permit yet.
 struct Pending {
-    gate: Arc<Gate>,
     claim: Arc<Claim>,
     /// The server has nothing of it, or it has become a permit.
     is_settled: bool,
 }
 
 impl Pending {
-    fn new(gate: &Arc<Gate>, claim: &Arc<Claim>) -> Self {
-        Self { gate: gate.clone(), claim: claim.clone(), is_settled: false }
+    fn new(claim: &Arc<Claim>) -> Self {
+        Self { claim: claim.clone(), is_settled: false }
     }
 
     /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant) -> Result<Permit, Error> {
-        let was_waiting = self.gate.shared().waits().remove(&self.claim.number);
-        was_waiting.map(|_| self.into_permit(grant)).ok_or(Error::Shutdown)
+        let gate = &self.claim.gate;
+        // A request that was granted at once is neither in the table nor forgotten by the worker.
+        if self.claim.place().is_some() {
+            gate.shared().waits().remove(&self.claim.number);
+            gate.keep_renewing(std::iter::once(&self.claim));
+        }
+        if self.claim.is_over() || gate.client.is_closed() {
+            return Err(Error::Shutdown);
+        }
+        Ok(self.into_permit(grant))
     }
 
     fn into_permit(mut self, grant: Grant) -> Permit {
         self.is_settled = true;
-        let settings = &self.gate.settings;
-        let duration = settings.first_lease();
-        let lease = Arc::new(Lease::new(self.claim.clone(), grant, duration, settings.max_hold));
-        Permit::new(self.gate.clone(), lease)
+        Permit::new(self.claim.clone(), grant)
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.gate.shared().waits().remove(&self.claim.number);
             self.claim.end();
-            self.gate.give_back(&self.claim, How::Return);
+            let gate = &self.claim.gate;
+            gate.shared().waits().remove(&self.claim.number);
+            gate.give_back(&self.claim, How::Return);
         }
     }
 }
@@ -72,9 +76,9 @@ impl Gate {
         weight: u32,
     ) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
-        self.check(weight, patience).await?;
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
-        let mut pending = Pending::new(self, &claim);
+        self.check(weight, patience).await?;
+        let mut pending = Pending::new(&claim);
         for _ in 0..MAX_TRIES {
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
             let answer = self.ask(request, patience).await?;
@@ -127,11 +131,9 @@ impl Gate {
     }
 
     async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
-        let pending = Pending::new(self, claim);
+        let pending = Pending::new(claim);
         loop {
-            // Listen first, then queue: the message may overtake the reply.
             claim.open();
-            self.shared().waits().insert(claim.number, claim.clone());
             let patience = self.shared().settings.outage_tolerance;
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
             let answer = self.ask(request, patience).await?;

@@ -1,13 +1,14 @@
 //! A claim: one id's life from the first request to the end of its permit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::gate::Gate;
+use crate::lease::Lease;
 
 #[derive(Debug)]
 pub(crate) struct Claim {
@@ -16,9 +17,10 @@ pub(crate) struct Claim {
     /// Its name on the server.
     pub(crate) id: String,
     pub(crate) weight: u32,
-    lease_ms: i64,
+    pub(crate) gate: Arc<Gate>,
+    /// From when it became a permit.
+    lease: OnceLock<Lease>,
     created: Instant,
-    gate: Weak<Gate>,
     over: AtomicBool,
     wait: Mutex<Wait>,
 }
@@ -66,26 +68,19 @@ impl Claim {
     pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Self {
         let number = gate.shared().next_number();
         let id = format!("{}:{number:032x}", gate.shared().owner);
-        let lease_ms = gate.settings.first_lease().as_millis() as i64;
-        Self {
-            number,
-            id,
-            weight,
-            lease_ms,
-            created,
-            gate: Arc::downgrade(gate),
-            over: AtomicBool::new(false),
-            wait: Mutex::default(),
-        }
+        let (lease, over, wait) = Default::default();
+        Self { number, id, weight, gate: gate.clone(), lease, created, over, wait }
     }
 
-    pub(crate) fn gate(&self) -> Option<Arc<Gate>> {
-        self.gate.upgrade()
+    /// Begins the lease of the permit.
+    pub(crate) fn begin_lease(&self, grant: Grant) {
+        let settings = &self.gate.settings;
+        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
+        self.lease.set(lease).expect("a claim becomes a permit once");
     }
 
-    /// What is asked for, in ms.
-    pub(crate) fn lease_ms(&self) -> i64 {
-        self.lease_ms
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.get()
     }
 
     /// From now on whoever learns that this id is queued or holds must give it back.
@@ -132,10 +127,11 @@ impl Claim {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }
 
-    /// Granted by a message, at this time of the server. Where we were told "queued" after that, the
-    /// message is about a permit that has been lost since. (Where only the server's clock was set
-    /// back, asking again tells.)
-    pub(crate) fn granted_by_message(&self, token: u64, granted_at: i64) {
+    /// Granted by a message, with a lease that ends at this time of the server. Where we were told
+    /// "queued" after it began, the message is about a permit that has been lost since. (Where only
+    /// the server's clock was set back, asking again tells.)
+    pub(crate) fn granted_by_message(&self, token: u64, ends: i64) {
+        let granted_at = ends - self.gate.settings.first_lease().as_millis() as i64;
         let queued = self.wait().queued;
         if queued.is_none_or(|queued| granted_at >= queued.at) {
             let since = queued.map_or(self.created, |queued| queued.asked);

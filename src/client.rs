@@ -99,6 +99,11 @@ impl Client {
         };
     }
 
+    /// Whether the caller runs in the runtime in which it was connected.
+    pub(crate) fn is_at_home(&self) -> bool {
+        Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
+    }
+
     /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its
     /// runtime.
     pub(crate) fn send(&self, task: Task) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
@@ -11,7 +11,6 @@ use crate::claim::Claim;
 use crate::client::{Client, Shared};
 use crate::keys::Keys;
 use crate::lane::Lane;
-use crate::lease::Lease;
 use crate::requests::{Acquire, Acquired, How, Refresh, Release};
 use crate::worker::Task;
 
@@ -26,7 +25,8 @@ pub(crate) struct Gate {
     pub(crate) acquires: Lane<Acquire>,
     pub(crate) releases: Lane<Release>,
     pub(crate) refreshes: Lane<Refresh>,
-    leases: Mutex<HashMap<u128, Arc<Lease>>>,
+    /// The permits to renew, by number.
+    renewed: Mutex<HashMap<u128, Weak<Claim>>>,
     renewing: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
 }
@@ -65,7 +65,7 @@ impl Limit {
 impl Gate {
     pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
         let keys = Keys::new(&client.shared.prefix, &name);
-        let (declared, leases, renewing, wake_at) = Default::default();
+        let (declared, renewed, renewing, wake_at) = Default::default();
         let (acquires, releases, refreshes) = Default::default();
         Self {
             name,
@@ -76,7 +76,7 @@ impl Gate {
             acquires,
             releases,
             refreshes,
-            leases,
+            renewed,
             renewing,
             wake_at,
         }
@@ -86,38 +86,52 @@ impl Gate {
         &self.client.shared
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<u128, Arc<Lease>>> {
-        self.leases.lock().expect("nothing panics while it is locked")
+    fn renewed(&self) -> MutexGuard<'_, HashMap<u128, Weak<Claim>>> {
+        self.renewed.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on the worker renews this lease.
-    pub(crate) fn keep_renewing(self: &Arc<Self>, lease: &Arc<Lease>) {
-        self.leases().insert(lease.claim.number, lease.clone());
-        if !self.renewing.swap(true, Ordering::AcqRel) {
+    /// From now on the worker renews the leases of these permits.
+    pub(crate) fn keep_renewing<'a>(
+        self: &Arc<Self>,
+        claims: impl Iterator<Item = &'a Arc<Claim>>,
+    ) {
+        if !self.settings.auto_renew {
+            return;
+        }
+        let mut renewed = self.renewed();
+        renewed.extend(claims.map(|claim| (claim.number, Arc::downgrade(claim))));
+        if !renewed.is_empty() && !self.renewing.swap(true, Ordering::AcqRel) {
             self.client.send(Task::Renew(self.clone()));
         }
     }
 
-    pub(crate) fn stop_renewing(&self, claim: &Claim) {
-        self.leases().remove(&claim.number);
+    pub(crate) fn stop_renewing<'a>(&self, claims: impl Iterator<Item = &'a Claim>) {
+        let mut renewed = self.renewed();
+        for claim in claims {
+            renewed.remove(&claim.number);
+        }
     }
 
     /// Has the worker give back whatever the server has for this claim. Answers whether there still
     /// is a worker.
-    pub(crate) fn give_back(self: &Arc<Self>, claim: &Arc<Claim>, how: How) -> bool {
-        self.client.send(Task::Release(self.clone(), claim.clone(), how))
+    pub(crate) fn give_back(&self, claim: &Arc<Claim>, how: How) -> bool {
+        let is_sent = self.client.send(Task::Release(claim.clone(), how));
+        if !is_sent {
+            self.stop_renewing(std::iter::once(&**claim));
+        }
+        is_sent
     }
 
     /// What the worker must renew. `None` has the worker forget this semaphore, until the next
     /// [`keep_renewing`](Self::keep_renewing).
-    pub(crate) fn leases_to_renew(&self) -> Option<Vec<Arc<Lease>>> {
-        let leases = self.leases();
-        if leases.is_empty() {
-            // Under the lock, so that no lease is put in between unseen.
+    pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Claim>>> {
+        let renewed = self.renewed();
+        if renewed.is_empty() {
+            // Under the lock, so that no permit is put in between unseen.
             self.renewing.store(false, Ordering::Release);
             return None;
         }
-        Some(leases.values().cloned().collect())
+        Some(renewed.values().filter_map(Weak::upgrade).collect())
     }
 
     pub(crate) fn renewal_interval(&self) -> Duration {
@@ -162,7 +176,6 @@ impl Gate {
     }
 
     pub(crate) fn has_waits(&self) -> bool {
-        let is_ours = |gate: Arc<Gate>| std::ptr::eq(Arc::as_ptr(&gate), self);
-        self.shared().waits().values().any(|claim| claim.gate().is_some_and(is_ours))
+        self.shared().waits().values().any(|claim| std::ptr::eq(&*claim.gate, self))
     }
 }

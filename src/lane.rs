@@ -1,20 +1,28 @@
 //! A lane: what this process asks of one script of one semaphore, one call at a time.
 //!
 //! While a call is under way, further requests gather; they go out as the next call, in the order
-//! of their arrival. A request that comes alone goes at once. The calls are made by a task of their
-//! own, so a caller that is dropped, or that is not polled for a while, holds nobody up.
+//! of their arrival. A request that comes alone goes at once, driven by its caller, which costs no
+//! more than a call by itself. As soon as anybody else depends on it, a task takes over: a caller
+//! that is dropped, or that is not polled for a while, holds nobody up.
 
 use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError};
 use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::claim::Claim;
 use crate::gate::Gate;
-use crate::link::{Answer, Failure, Pauses, Unanswered};
+use crate::link::Answer;
+use crate::serving::Serving;
 
 /// The most requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
@@ -35,9 +43,12 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     }
 
     /// Nobody waits for the answer, and nothing is lost when it is not sent.
-    fn is_over(&self) -> bool {
+    fn is_over(&self, _gate: &Gate) -> bool {
         false
     }
+
+    /// These go out now.
+    fn sending<'a>(_gate: &Gate, _requests: impl Iterator<Item = &'a Self>) {}
 
     /// The arguments that come before those of all requests.
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd);
@@ -46,6 +57,13 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     /// Reads the reply to a batch: one for each request.
     fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<Self::Reply>;
+
+    /// These have their replies now.
+    fn answered<'a>(
+        _gate: &Arc<Gate>,
+        _answers: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
+    ) {
+    }
 
     /// Whether the server's error is about this request. Most are about all of them.
     fn is_meant(&self, _error: &RedisError) -> bool {
@@ -56,29 +74,44 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     fn abandoned(self, _gate: &Arc<Gate>, _reply: Self::Reply) {}
 }
 
-#[derive(Debug)]
 pub(crate) struct Lane<R: Request>(Mutex<State<R>>);
 
-#[derive(Debug)]
 struct State<R: Request> {
     waiting: VecDeque<Waiting<R>>,
-    /// A task makes calls until nothing waits.
+    /// Calls are made until nothing waits.
     is_served: bool,
+    /// Others depend on these calls than the one that began them.
+    is_shared: bool,
+    /// What makes them, between two polls of the caller that began them; none once a task has it.
+    calls: Option<Calls>,
+    /// Which calls these are: the number goes up each time that somebody begins.
+    number: u64,
 }
 
+type Calls = BoxFuture<'static, ()>;
+
+type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
+
 #[derive(Debug)]
-struct Waiting<R: Request> {
-    request: R,
-    since: Instant,
-    patience: Duration,
+pub(crate) struct Waiting<R: Request> {
+    pub(crate) request: R,
+    pub(crate) since: Instant,
+    pub(crate) patience: Duration,
     /// An earlier attempt may have been served.
-    is_repeated: bool,
-    reply: oneshot::Sender<Result<Answer<R::Reply>, Error>>,
+    pub(crate) is_repeated: bool,
+    pub(crate) reply: oneshot::Sender<Reply<R>>,
 }
 
 impl<R: Request> Default for Lane<R> {
     fn default() -> Self {
-        Self(Mutex::new(State { waiting: VecDeque::new(), is_served: false }))
+        let (is_served, is_shared, calls, number) = Default::default();
+        Self(Mutex::new(State { waiting: VecDeque::new(), is_served, is_shared, calls, number }))
+    }
+}
+
+impl<R: Request> fmt::Debug for Lane<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("script", &R::SCRIPT).finish_non_exhaustive()
     }
 }
 
@@ -88,7 +121,7 @@ impl<R: Request> Lane<R> {
     }
 
     /// What goes out in the next call. `None` ends the serving.
-    fn take(&self) -> Option<Vec<Waiting<R>>> {
+    pub(crate) fn take(&self, gate: &Gate) -> Option<Vec<Waiting<R>>> {
         let mut state = self.state();
         let mut batch: Vec<Waiting<R>> = Vec::new();
         while batch.len() < MAX_BATCH {
@@ -98,13 +131,34 @@ impl<R: Request> Lane<R> {
             if !state.waiting.front().is_some_and(joins) {
                 break;
             }
-            batch.extend(state.waiting.pop_front().filter(|next| !next.request.is_over()));
+            batch.extend(state.waiting.pop_front().filter(|next| !next.request.is_over(gate)));
         }
         if let Some(twice) = second_of_a_claim(&batch) {
             state.push_front(batch.split_off(twice));
         }
         state.is_served = !batch.is_empty();
         state.is_served.then_some(batch)
+    }
+
+    /// Puts a batch in front again.
+    pub(crate) fn put_back(&self, batch: Vec<Waiting<R>>) {
+        self.state().push_front(batch);
+    }
+
+    /// Takes out those that shall wait no longer.
+    pub(crate) fn sort_out(&self, waits_on: impl Fn(&Waiting<R>) -> bool) -> VecDeque<Waiting<R>> {
+        let mut state = self.state();
+        let all = std::mem::take(&mut state.waiting);
+        let (waiting, out) = all.into_iter().partition(waits_on);
+        state.waiting = waiting;
+        out
+    }
+
+    /// Nobody makes calls any more. Answers what waited.
+    pub(crate) fn abandon(&self) -> VecDeque<Waiting<R>> {
+        let mut state = self.state();
+        state.is_served = false;
+        std::mem::take(&mut state.waiting)
     }
 }
 
@@ -132,139 +186,99 @@ impl Gate {
         self: &Arc<Self>,
         request: R,
         patience: Duration,
-    ) -> Result<Answer<R::Reply>, Error> {
-        let (reply, answer) = oneshot::channel();
-        let since = Instant::now();
-        let was_served = {
-            let mut state = R::lane(self).state();
-            state.waiting.push_back(Waiting {
-                request,
-                since,
-                patience,
-                is_repeated: false,
-                reply,
-            });
-            std::mem::replace(&mut state.is_served, true)
-        };
-        if !was_served {
-            let serving =
-                Serving::<R> { gate: self.clone(), is_done: false, kind: Default::default() };
-            self.client.spawn(serving.run());
-        }
-        // The task is gone when its runtime has ended.
+    ) -> Reply<R> {
+        let (mut driver, mut answer) = self.enter(request, patience);
+        let answer = poll_fn(|cx| {
+            if let Some(driver) = &mut driver {
+                // What it drives may answer it, and must not wake it for that.
+                let before = answer.poll_unpin(&mut Context::from_waker(Waker::noop()));
+                if before.is_ready() {
+                    return before;
+                }
+                driver.drive(cx);
+            }
+            answer.poll_unpin(cx)
+        });
+        // The calls are gone when their runtime has ended.
         answer.await.unwrap_or(Err(Error::Shutdown))
     }
-}
 
-/// The task that makes the calls of a lane.
-struct Serving<R: Request> {
-    gate: Arc<Gate>,
-    is_done: bool,
-    kind: std::marker::PhantomData<R>,
-}
-
-impl<R: Request> Serving<R> {
-    async fn run(mut self) {
-        let mut pauses = Pauses::default();
-        loop {
-            // Tasks that can run already may have requests of their own: those just answered above
-            // all. They go out in the same call, which costs the server a fraction of one more.
-            tokio::task::yield_now().await;
-            let Some(batch) = R::lane(&self.gate).take() else {
-                break;
-            };
-            let sent = Instant::now();
-            match self.attempt(&batch).await {
-                Ok(reply) => {
-                    pauses = Pauses::default();
-                    self.deliver(batch, sent, &reply);
-                }
-                Err(failure) if failure.is_passing() => {
-                    let pause = pauses.next();
-                    self.put_back(batch, &failure, pause);
-                    tokio::time::sleep(pause).await;
-                }
-                Err(failure) => self.refuse(batch, &failure.error),
-            }
-        }
-        self.is_done = true;
+    /// For one of many that ask at once: all of them go out in one call, made by a task.
+    pub(crate) async fn ask_along<R: Request>(
+        self: &Arc<Self>,
+        request: R,
+        patience: Duration,
+    ) -> Reply<R> {
+        let (driver, answer) = self.enter(request, patience);
+        drop(driver);
+        answer.await.unwrap_or(Err(Error::Shutdown))
     }
 
-    async fn attempt(&self, batch: &[Waiting<R>]) -> Result<Vec<i64>, Unanswered> {
-        let now = Instant::now();
-        let left = |waiting: &Waiting<R>| waiting.patience.saturating_sub(now - waiting.since);
-        let limit = batch.iter().map(left).max().unwrap_or_default();
-        let write = |cmd: &mut Cmd| {
-            self.gate.write_keys(cmd);
-            batch[0].request.write_first(&self.gate, cmd);
-            for waiting in batch {
-                waiting.request.write(&self.gate, cmd);
-            }
-        };
-        self.gate.shared().link.attempt(R::SCRIPT, write, limit).await
-    }
-
-    fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
-        let replies = R::read(&self.gate, reply);
-        for (waiting, reply) in batch.into_iter().zip(replies) {
-            let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
-            if let Err(Ok(answer)) = waiting.reply.send(Ok(answer)) {
-                waiting.request.abandoned(&self.gate, answer.reply);
-            }
-        }
-    }
-
-    /// Keeps a batch for the next attempt. Whoever's patience will have ended by then is answered,
-    /// also of those that have gathered meanwhile.
-    fn put_back(&self, mut batch: Vec<Waiting<R>>, failure: &Unanswered, pause: Duration) {
-        batch.iter_mut().for_each(|waiting| waiting.is_repeated |= failure.may_be_served);
-        let mut state = R::lane(&self.gate).state();
-        state.push_front(batch);
-        for waiting in std::mem::take(&mut state.waiting) {
-            let elapsed = waiting.since.elapsed();
-            if elapsed + pause < waiting.patience {
-                state.waiting.push_back(waiting);
-            } else {
-                self.fail(waiting, Failure::NoAnswer { elapsed, last: failure.error.clone() });
-            }
-        }
-    }
-
-    /// A bad request does not fail its neighbours: they go out again without it.
-    fn refuse(&self, batch: Vec<Waiting<R>>, error: &RedisError) {
-        let (refused, others): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|waiting| waiting.request.is_meant(error));
-        // Where nobody can tell who is meant, all are: it must not go on for ever.
-        let (refused, others) =
-            if refused.is_empty() { (others, refused) } else { (refused, others) };
-        for waiting in refused {
-            self.fail(waiting, Failure::Refused(error.clone()));
-        }
-        R::lane(&self.gate).state().push_front(others);
-    }
-
-    fn fail(&self, waiting: Waiting<R>, failure: Failure) {
-        let error = match self.gate.error(R::SCRIPT, failure) {
-            // The server names one request of the batch.
-            Error::TooHeavy { semaphore, limit, .. } => {
-                Error::TooHeavy { semaphore, weight: waiting.request.claim().weight, limit }
-            }
-            error => error,
-        };
-        // Whoever asked may have gone: then the failure concerns nobody.
-        let _ = waiting.reply.send(Err(error));
-    }
-}
-
-impl<R: Request> Drop for Serving<R> {
-    /// The runtime ended in the middle: whoever waits hears of it.
-    fn drop(&mut self) {
-        if !self.is_done {
-            let mut state = R::lane(&self.gate).state();
-            state.is_served = false;
-            let waiting = std::mem::take(&mut state.waiting);
+    /// Whoever comes first drives the calls. Whoever comes second has a task do so.
+    fn enter<R: Request>(
+        self: &Arc<Self>,
+        request: R,
+        patience: Duration,
+    ) -> (Option<Driver<'_, R>>, oneshot::Receiver<Reply<R>>) {
+        let (reply, answer) = oneshot::channel();
+        let since = Instant::now();
+        let waiting = Waiting { request, since, patience, is_repeated: false, reply };
+        let mut state = R::lane(self).state();
+        state.waiting.push_back(waiting);
+        state.is_shared = std::mem::replace(&mut state.is_served, true);
+        if state.is_shared {
+            let calls = state.calls.take();
             drop(state);
-            drop(waiting);
+            if let Some(calls) = calls {
+                self.client.spawn(calls);
+            }
+            return (None, answer);
+        }
+        state.calls = Some(Serving::<R>::new(self).run().boxed());
+        state.number += 1;
+        (Some(Driver { gate: self, number: state.number, kind: PhantomData }), answer)
+    }
+}
+
+/// The caller that began to make calls, until it has its answer or a task has taken over.
+struct Driver<'a, R: Request> {
+    gate: &'a Arc<Gate>,
+    number: u64,
+    kind: PhantomData<R>,
+}
+
+impl<R: Request> Driver<'_, R> {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(mut calls) = self.take_calls() else {
+            return;
+        };
+        // In another runtime its timers might end before it does.
+        if !self.gate.client.is_at_home() {
+            self.gate.client.spawn(calls);
+            return;
+        }
+        if calls.poll_unpin(cx).is_pending() {
+            let mut state = R::lane(self.gate).state();
+            if state.is_shared {
+                drop(state);
+                self.gate.client.spawn(calls);
+            } else {
+                state.calls = Some(calls);
+            }
+        }
+    }
+
+    fn take_calls(&mut self) -> Option<Calls> {
+        let mut state = R::lane(self.gate).state();
+        if state.number == self.number { state.calls.take() } else { None }
+    }
+}
+
+impl<R: Request> Drop for Driver<'_, R> {
+    /// A task goes on where there is more to do.
+    fn drop(&mut self) {
+        if let Some(calls) = self.take_calls() {
+            self.gate.client.spawn(calls);
         }
     }
 }

@@ -3,16 +3,15 @@
 //! It counts from before the request was sent, so it ends here before it ends on the server, and
 //! the server's clock is never compared with ours.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::claim::{Claim, Grant};
+use crate::claim::Grant;
 
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) claim: Arc<Claim>,
     pub(crate) token: u64,
     /// When a permit is held no longer, however often it was renewed.
     latest_end: Option<Instant>,
@@ -29,17 +28,12 @@ struct State {
 }
 
 impl Lease {
-    pub(crate) fn new(
-        claim: Arc<Claim>,
-        grant: Grant,
-        duration: Duration,
-        max_hold: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(grant: Grant, duration: Duration, max_hold: Option<Duration>) -> Self {
         let state = Mutex::new(State { ends: grant.since + duration, lost: false });
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         let changed = Notify::new();
-        Self { claim, token: grant.token, latest_end, state, changed }
+        Self { token: grant.token, latest_end, state, changed }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -73,8 +67,12 @@ impl Lease {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost_at(Instant::now())
+    }
+
+    pub(crate) fn is_lost_at(&self, now: Instant) -> bool {
         let State { ends, lost } = *self.state();
-        lost || Instant::now() >= ends
+        lost || now >= ends
     }
 
     pub(crate) fn expires_in(&self) -> Duration {

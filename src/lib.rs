@@ -56,6 +56,7 @@ mod semaphore;
 mod semaphore_builder;
 mod semaphores;
 mod semaphores_builder;
+mod serving;
 mod wakeups;
 mod worker;
 

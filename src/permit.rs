@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
-use crate::gate::Gate;
+use crate::claim::{Claim, Grant};
 use crate::lease::Lease;
 use crate::requests::{How, Refresh, Release};
 
@@ -42,19 +42,21 @@ use crate::requests::{How, Refresh, Release};
 #[must_use = "a permit that is dropped at once is given back at once"]
 #[derive(Debug)]
 pub struct Permit {
-    gate: Arc<Gate>,
-    lease: Arc<Lease>,
+    claim: Arc<Claim>,
     /// What is left to do when it is dropped.
     on_drop: Option<How>,
 }
 
 impl Permit {
-    pub(crate) fn new(gate: Arc<Gate>, lease: Arc<Lease>) -> Self {
-        if gate.settings.auto_renew {
-            gate.keep_renewing(&lease);
-        }
-        tracing::debug!(semaphore = gate.name, id = lease.claim.id, token = lease.token, "granted");
-        Self { gate, lease, on_drop: Some(How::Return) }
+    pub(crate) fn new(claim: Arc<Claim>, grant: Grant) -> Self {
+        claim.begin_lease(grant);
+        let semaphore = &claim.gate.name;
+        tracing::debug!(semaphore, id = claim.id, token = grant.token, "granted");
+        Self { claim, on_drop: Some(How::Return) }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.claim.lease().expect("it began with the permit")
     }
 
     /// Gives the permit back now, and waits until Redis has it. Answers whether it was still held:
@@ -110,11 +112,11 @@ impl Permit {
     async fn end(mut self, how: How) -> Result<bool, Error> {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
         self.on_drop = Some(how);
-        self.lease.claim.end();
-        self.gate.stop_renewing(&self.lease.claim);
-        let was_lost = self.lease.is_lost();
-        let request = Release { claim: self.lease.claim.clone(), how };
-        let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
+        self.claim.end();
+        let was_lost = self.is_lost();
+        let gate = &self.claim.gate;
+        let request = Release { claim: self.claim.clone(), how };
+        let answer = gate.ask(request, gate.shared().settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
@@ -151,15 +153,16 @@ impl Permit {
     /// # }
     /// ```
     pub async fn refresh(&self) -> Result<bool, Error> {
-        let Some(duration) = self.lease.next_duration(self.gate.settings.lease) else {
+        let (gate, lease) = (&self.claim.gate, self.lease());
+        let Some(duration) = lease.next_duration(gate.settings.lease) else {
             return Ok(!self.is_lost());
         };
-        let request = Refresh { claim: self.lease.claim.clone(), duration };
-        let answer = self.gate.ask(request, self.gate.shared().settings.patience()).await?;
+        let request = Refresh { claim: self.claim.clone(), duration };
+        let answer = gate.ask(request, gate.shared().settings.patience()).await?;
         if !answer.reply {
-            self.lease.lose();
+            lease.lose();
         }
-        Ok(answer.reply && self.lease.renewed(answer.sent, duration))
+        Ok(answer.reply && lease.renewed(answer.sent, duration))
     }
 
     /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
@@ -173,7 +176,7 @@ impl Permit {
     ///
     /// See [`Permit`].
     pub async fn lost(&self) {
-        self.lease.lost().await;
+        self.lease().lost().await;
     }
 
     /// Whether the permit is lost. Once it is, it stays so.
@@ -182,7 +185,7 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn is_lost(&self) -> bool {
-        self.lease.is_lost()
+        self.lease().is_lost()
     }
 
     /// How long the permit is surely held without another renewal: zero when it is lost. It counts
@@ -206,7 +209,7 @@ impl Permit {
     /// # }
     /// ```
     pub fn expires_in(&self) -> Duration {
-        self.lease.expires_in()
+        self.lease().expires_in()
     }
 
     /// A number that is larger than that of every permit granted before, also when the semaphore's
@@ -216,7 +219,7 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn fencing_token(&self) -> u64 {
-        self.lease.token
+        self.lease().token
     }
 
     /// The weight: how much of the limit this permit takes.
@@ -225,7 +228,7 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn num_permits(&self) -> u32 {
-        self.lease.claim.weight
+        self.claim.weight
     }
 
     /// The id under which the server knows the permit: the owner label, a colon, and a number of 32
@@ -235,7 +238,7 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn id(&self) -> &str {
-        &self.lease.claim.id
+        &self.claim.id
     }
 }
 
@@ -244,9 +247,8 @@ impl Drop for Permit {
         let Some(how) = self.on_drop else {
             return;
         };
-        self.lease.claim.end();
-        self.gate.stop_renewing(&self.lease.claim);
-        if !self.gate.give_back(&self.lease.claim, how) {
+        self.claim.end();
+        if !self.claim.gate.give_back(&self.claim, how) {
             tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
         }
     }

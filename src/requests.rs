@@ -51,8 +51,33 @@ impl Request for Acquire {
         &self.claim
     }
 
-    fn is_over(&self) -> bool {
-        self.claim.is_over()
+    fn is_over(&self, gate: &Gate) -> bool {
+        self.claim.is_over() || gate.client.is_closed()
+    }
+
+    /// Listen first, then queue: the message may overtake the reply.
+    fn sending<'a>(gate: &Gate, requests: impl Iterator<Item = &'a Self>) {
+        let mut waits = gate.shared().waits();
+        for request in requests {
+            if matches!(request.otherwise, Otherwise::Queue) && !request.claim.is_over() {
+                waits.insert(request.claim.number, request.claim.clone());
+            }
+        }
+    }
+
+    fn answered<'a>(
+        gate: &Arc<Gate>,
+        answers: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,
+    ) {
+        let granted = answers.filter_map(|(request, reply)| {
+            matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.claim)
+        });
+        let mut waits = gate.shared().waits();
+        for claim in granted.clone() {
+            waits.remove(&claim.number);
+        }
+        drop(waits);
+        gate.keep_renewing(granted);
     }
 
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd) {
@@ -142,6 +167,10 @@ impl Request for Release {
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
         cmd.arg(&self.claim.id);
+    }
+
+    fn sending<'a>(gate: &Gate, requests: impl Iterator<Item = &'a Self>) {
+        gate.stop_renewing(requests.map(|request| &*request.claim));
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {

@@ -134,7 +134,7 @@ fn deliver(shared: &Shared, message: &Msg, tasks: &WeakUnboundedSender<Task>) {
             // Granted by a reply meanwhile, or given up: the worker gives that back.
             None => {}
             Some(_) if token == 0 => ask = true,
-            Some(claim) => claim.granted_by_message(token as u64, ends - claim.lease_ms()),
+            Some(claim) => claim.granted_by_message(token as u64, ends),
         }
     }
     if let Some(tasks) = tasks.upgrade().filter(|_| ask) {

@@ -3,10 +3,10 @@
 -- include: lib/constants.lua
 
 local function are_plain(ids)
-  local seen = {}
+  local seen, byte = {}, string.byte
   for i = 1, #ids do
     local id = ids[i]
-    if id == '' or #id > MAX_ID or seen[id] or string.byte(id) == 43 then
+    if id == '' or #id > MAX_ID or seen[id] or byte(id) == 43 then
       return false
     end
     seen[id] = true

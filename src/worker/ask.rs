@@ -46,10 +46,10 @@ fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
     let mut by_gate: HashMap<*const Gate, (Arc<Gate>, Vec<Arc<Claim>>)> = HashMap::new();
     for claim in shared.waits().values().filter(|claim| claim.place().is_some() && !claim.is_over())
     {
-        if let Some(gate) = claim.gate() {
-            let claims = by_gate.entry(Arc::as_ptr(&gate)).or_insert_with(|| (gate, Vec::new()));
-            claims.1.push(claim.clone());
-        }
+        let gate = &claim.gate;
+        let (_, claims) =
+            by_gate.entry(Arc::as_ptr(gate)).or_insert_with(|| (gate.clone(), Vec::new()));
+        claims.push(claim.clone());
     }
     by_gate.into_values().collect()
 }
@@ -57,7 +57,7 @@ fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
 /// Whether there was an answer.
 async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
     let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
-    match gate.ask(request, gate.shared().settings.response_timeout).await {
+    match gate.ask_along(request, gate.shared().settings.response_timeout).await {
         Ok(answer) => heed(gate, claim, &answer),
         Err(error @ Error::Unavailable { .. }) => {
             tracing::debug!(semaphore = gate.name, %error, "asking again failed");

@@ -29,7 +29,7 @@ pub(crate) enum Task {
     /// A semaphore has its first permit to renew.
     Renew(Arc<Gate>),
     /// A claim must be given back, whatever the server has for it.
-    Release(Arc<Gate>, Arc<Claim>, How),
+    Release(Arc<Claim>, How),
     /// Claims wait.
     Ask(AskWhen),
     WakeAt(Arc<Gate>, Instant),
@@ -145,7 +145,7 @@ impl Worker {
                 Task::Renew(gate) => {
                     self.plan_renewal(&gate, Instant::now() + gate.renewal_interval())
                 }
-                Task::Release(gate, claim, how) => releases.add(gate, claim, how),
+                Task::Release(claim, how) => releases.add(claim, how),
                 Task::Ask(AskWhen::Now) => self.ask_now(),
                 Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
                 Task::WakeAt(gate, at) => {
@@ -171,17 +171,15 @@ impl Worker {
     fn close(&mut self, releases: &mut Releases) {
         self.tasks.close();
         while let Ok(task) = self.tasks.try_recv() {
-            if let Task::Release(gate, claim, how) = task {
-                releases.add(gate, claim, how);
+            if let Task::Release(claim, how) = task {
+                releases.add(claim, how);
             }
         }
         let waits = std::mem::take(&mut *self.shared.waits());
         for claim in waits.into_values() {
             claim.end();
             claim.settle(Err(crate::Error::Shutdown));
-            if let Some(gate) = claim.gate() {
-                releases.add(gate, claim, How::Return);
-            }
+            releases.add(claim, How::Return);
         }
     }
 

@@ -24,11 +24,11 @@ struct Batch {
 }
 
 impl Releases {
-    pub(super) fn add(&mut self, gate: Arc<Gate>, claim: Arc<Claim>, how: How) {
-        let key = (Arc::as_ptr(&gate), how);
+    pub(super) fn add(&mut self, claim: Arc<Claim>, how: How) {
+        let gate = &claim.gate;
         self.batches
-            .entry(key)
-            .or_insert_with(|| Batch { gate, claims: HashMap::new() })
+            .entry((Arc::as_ptr(gate), how))
+            .or_insert_with(|| Batch { gate: gate.clone(), claims: HashMap::new() })
             .claims
             .insert(claim.number, claim);
     }
@@ -44,7 +44,7 @@ impl Releases {
 async fn release(gate: Arc<Gate>, claims: Vec<Arc<Claim>>, how: How) -> Done {
     let until = gate.settings.lease.max(gate.shared().settings.patience());
     let started = Instant::now();
-    let ask = |claim| gate.ask(Release { claim, how }, until);
+    let ask = |claim| gate.ask_along(Release { claim, how }, until);
     let released = join_all(claims.into_iter().map(ask)).await;
     let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
     if let Some(error) = failed.first() {

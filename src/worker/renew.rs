@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Done;
 use crate::Error;
+use crate::claim::Claim;
 use crate::gate::Gate;
 use crate::lane::MAX_BATCH;
 use crate::lease::Lease;
@@ -16,15 +17,19 @@ const PAUSE_SHARE: u32 = 10;
 
 pub(super) async fn renew(gate: Arc<Gate>) -> Done {
     let started = Instant::now();
-    let Some(leases) = gate.leases_to_renew() else {
+    let Some(permits) = gate.permits_to_renew() else {
         return Done::NothingToRenew;
     };
     let mut renewable = Vec::new();
-    for lease in leases {
+    for permit in &permits {
+        // One that nobody has picked up yet is confirmed when it is.
+        let Some(lease) = permit.lease() else {
+            continue;
+        };
         if lease.is_lost() {
-            stop(&gate, &lease);
+            stop(permit, lease);
         } else if let Some(duration) = lease.next_duration(gate.settings.lease) {
-            renewable.push((lease, duration));
+            renewable.push((&**permit, lease, duration));
         }
     }
     let mut next = started + gate.renewal_interval();
@@ -39,29 +44,25 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
 }
 
 /// Not in the lane of `refresh`: behind a request that has more patience it might come too late.
-async fn renew_batch(gate: &Arc<Gate>, batch: &[(Arc<Lease>, Duration)]) -> Result<(), Error> {
-    let requests: Vec<_> = batch.iter().map(|(lease, lasts)| (&*lease.claim, *lasts)).collect();
+async fn renew_batch(gate: &Arc<Gate>, batch: &[(&Claim, &Lease, Duration)]) -> Result<(), Error> {
+    let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
     let answer = gate.refresh(&requests, gate.renewal_interval() / ATTEMPT_SHARE).await?;
-    for ((lease, lasts), is_held) in batch.iter().zip(answer.reply) {
+    for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
         if !is_held {
             lease.lose();
         }
         if !is_held || !lease.renewed(answer.sent, *lasts) {
-            stop(gate, lease);
+            stop(permit, lease);
         }
     }
     Ok(())
 }
 
-fn stop(gate: &Arc<Gate>, lease: &Lease) {
-    gate.stop_renewing(&lease.claim);
+fn stop(permit: &Claim, lease: &Lease) {
+    permit.gate.stop_renewing(std::iter::once(permit));
     // A permit that was given back meanwhile was not lost.
-    if !lease.claim.is_over() {
-        tracing::warn!(
-            semaphore = gate.name,
-            id = lease.claim.id,
-            token = lease.token,
-            "permit lost"
-        );
+    if !permit.is_over() {
+        let semaphore = &permit.gate.name;
+        tracing::warn!(semaphore, id = permit.id, token = lease.token, "permit lost");
     }
 }

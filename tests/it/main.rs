@@ -5,6 +5,7 @@ mod cancellation;
 mod connect;
 mod faults;
 mod found;
+mod lanes;
 mod load;
 mod lost_replies;
 mod model;

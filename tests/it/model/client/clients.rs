@@ -25,6 +25,8 @@ pub struct Clients {
     scripts: Scripts,
     processes: Vec<Semaphores>,
     pub semaphores: Vec<Semaphore>,
+    /// The number in the next id of each client: they count on.
+    next_numbers: Vec<u128>,
     pub case: Case,
     /// Script calls that are not the clients'.
     pub own_calls: u64,
@@ -53,8 +55,8 @@ pub struct Case {
     pub acquiring: BTreeMap<usize, Acquiring>,
     pub others: Vec<Other>,
     pub permits: BTreeMap<usize, Arc<Permit>>,
-    /// Each id belongs to the same request for ever.
-    pub ids: BTreeMap<usize, String>,
+    /// By the number of the request.
+    pub ids: Vec<String>,
     pub last_token: u64,
     /// The clients that have declared the limit.
     warm: BTreeSet<usize>,
@@ -76,15 +78,21 @@ impl Clients {
             // Refused, but the server knows the script from now on: no call is made twice.
             assert!(scripts.call(script, "").is_err() || script == "wake");
         }
-        let mut processes = Vec::new();
+        let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
         for client in 0..2 {
             let builder = Semaphores::builder().owner(owner(client)).liveness(NEVER);
             // On a busy machine, too, no call is repeated: they are counted.
             let builder = builder.response_timeout(DEADLINE);
-            processes.push(builder.connect(&server.url()).await.unwrap());
+            let process = builder.connect(&server.url()).await.unwrap();
+            let semaphore = process.semaphore(unique_name()).limit(1).build().unwrap();
+            let first = semaphore.acquire().await.unwrap();
+            let (_, number) = first.id().split_once(':').unwrap();
+            next_numbers.push(u128::from_str_radix(number, 16).unwrap() + 1);
+            first.release().await.unwrap();
+            processes.push(process);
         }
         let (semaphores, case, own_calls, strays) = Default::default();
-        Self { server, scripts, processes, semaphores, case, own_calls, strays }
+        Self { server, scripts, processes, semaphores, next_numbers, case, own_calls, strays }
     }
 
     pub fn begin_case(&mut self, limit: u32) {
@@ -171,6 +179,9 @@ impl Clients {
         let number = self.case.requests.len();
         let request = Request { number, client, weight: weight.into() };
         self.case.requests.push(request);
+        let id = format!("{}:{:032x}", owner(client), self.next_numbers[client]);
+        self.next_numbers[client] += 1;
+        self.case.ids.push(id);
         request
     }
 
@@ -213,9 +224,10 @@ impl Clients {
                 self.case.model.ask(request, ask.waits);
             }
         }
-        // One that was under way is given back, and once more when its answer comes.
-        let strays = if is_dropped { 2 } else { 0 };
-        Batches { now: batches(lead, asks.len()) + declared, strays }
+        let batches = batches(asks.len());
+        // Those that were under way are given back, and once more when their answers come.
+        let strays = if is_dropped { 2 * batches } else { 0 };
+        Batches { now: batches + declared, strays }
     }
 
     fn permits_of(&self, client: usize) -> Vec<usize> {
@@ -250,7 +262,7 @@ impl Clients {
         }
         // What was lost before may be given back when all looks settled.
         let strays = (last == Some(End::Drop)).into();
-        Batches { now: now + batches(lead, numbers.len()) - 1, strays }
+        Batches { now: now + batches(numbers.len()) - 1, strays }
     }
 
     async fn start_end(&mut self, number: usize, end: End, held: bool) {
@@ -287,7 +299,7 @@ impl Clients {
                 now += 1;
             }
         }
-        Batches { now: now + batches(lead, picks.len()) - 1, strays: 0 }
+        Batches { now: now + batches(picks.len()) - 1, strays: 0 }
     }
 
     fn cancel(&mut self, client: usize, picks: &[usize]) -> Batches {
@@ -299,12 +311,13 @@ impl Clients {
             self.case.acquiring.remove(number);
         }
         model.leave(&numbers);
-        Batches { now: (!numbers.is_empty()).into(), strays: 0 }
+        // One that did not look at its answer yet is given back once more when it comes.
+        Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
     fn lose(&mut self, client: usize, picks: &[usize]) -> Batches {
         let numbers = self.pick(client, picks.iter().copied());
-        let ids = numbers.iter().map(|number| self.case.ids[number].clone());
+        let ids = numbers.iter().map(|number| self.case.ids[*number].clone());
         let arguments: Vec<_> = std::iter::once("return".to_owned()).chain(ids).collect();
         if !numbers.is_empty() {
             let reply = self.scripts.integers("release", &arguments);
@@ -378,15 +391,16 @@ struct Batches {
     strays: u64,
 }
 
-/// What came before goes out now. What follows gathers, as nothing here waits for an answer.
+/// Lets what came before have its turn. What follows gathers, as nothing here waits for an answer.
 async fn give_way_after(lead: usize, index: usize) {
     if lead == index && lead > 0 {
         tokio::task::yield_now().await;
     }
 }
 
-fn batches(lead: usize, count: usize) -> u64 {
-    if (1..count).contains(&lead) { 2 } else { 1 }
+/// The first goes out alone. All others gather meanwhile.
+fn batches(count: usize) -> u64 {
+    if count > 1 { 2 } else { 1 }
 }
 
 fn take(numbers: &mut Vec<usize>, pick: usize) -> Option<usize> {

@@ -90,10 +90,8 @@ impl Clients {
         })?;
         case.model.outcomes.insert(number, outcome);
         if let Ok(Some(permit)) = answer {
-            let known = case.ids.entry(number).or_insert_with(|| permit.id().to_owned());
-            ensure(known == permit.id(), || {
-                format!("{number} waited as {known}, and holds as {}", permit.id())
-            })?;
+            let id = &case.ids[number];
+            ensure(id == permit.id(), || format!("{id} holds as {}", permit.id()))?;
             ensure(u64::from(permit.num_permits()) == request.weight, || {
                 format!("{number} weighs {}", permit.num_permits())
             })?;
@@ -133,7 +131,7 @@ impl Clients {
             seen.holders.iter().map(|holder| (&holder.id, u64::from(holder.num_permits))).collect();
         let held = model.held.iter();
         let mut held: Vec<_> =
-            held.map(|held| (self.case.ids.get(&held.number).unwrap(), held.weight)).collect();
+            held.map(|held| (&self.case.ids[held.number], held.weight)).collect();
         holders.sort();
         held.sort();
         ensure(holders == held, || format!("{holders:?} hold, must be {held:?}"))?;
@@ -141,8 +139,7 @@ impl Clients {
         ensure(seen.held == weight, || format!("{} held, must be {weight}", seen.held))
     }
 
-    /// Learns the ids of those that are new in the queue.
-    fn compare_queue(&mut self, seen: &Inspection, queue: &[Request]) -> Result<(), String> {
+    fn compare_queue(&self, seen: &Inspection, queue: &[Request]) -> Result<(), String> {
         let weights = queue.iter().map(|waiter| (owner(waiter.client), waiter.weight));
         let seen_weights =
             seen.waiters.iter().map(|w| (w.owner().to_owned(), w.num_permits.into()));
@@ -150,8 +147,8 @@ impl Clients {
             format!("the queue is {:?}, must be {queue:?}", seen.waiters)
         })?;
         for (waiter, seen) in queue.iter().zip(&seen.waiters) {
-            let known = self.case.ids.entry(waiter.number).or_insert_with(|| seen.id.clone());
-            ensure(*known == seen.id, || format!("{} is in the place of {known}", seen.id))?;
+            let id = &self.case.ids[waiter.number];
+            ensure(*id == seen.id, || format!("{} is in the place of {id}", seen.id))?;
         }
         Ok(())
     }

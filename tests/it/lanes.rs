@@ -1,0 +1,104 @@
+//! Who makes the calls: the caller that came first, until others depend on them.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use redis_semaphore::{Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
+
+/// Polls a future once, so that its request is under way and nobody looks at it any more.
+async fn begin<F: Future>(future: &mut std::pin::Pin<&mut F>) {
+    poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending(), "nothing answers at once");
+        Poll::Ready(())
+    })
+    .await;
+}
+
+async fn warm(url: &str, limit: u32) -> Semaphore {
+    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(limit).build().unwrap();
+    // The limit is declared now.
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore
+}
+
+#[tokio::test]
+async fn a_caller_that_is_not_polled_holds_nobody_up() {
+    let semaphore = warm(&shared_url(), 3).await;
+    let mut left = pin!(semaphore.acquire());
+    begin(&mut left).await;
+    let second = in_time("a permit", semaphore.acquire()).await.unwrap();
+    let first = in_time("the first permit", left).await.unwrap();
+    assert!(first.fencing_token() < second.fencing_token(), "it keeps its turn");
+
+    let mut left = pin!(first.refresh());
+    begin(&mut left).await;
+    assert!(in_time("a refresh", second.refresh()).await.unwrap());
+    assert!(left.await.unwrap());
+
+    let third = semaphore.acquire().await.unwrap();
+    let mut left = pin!(second.release());
+    begin(&mut left).await;
+    assert!(in_time("a release", third.release()).await.unwrap());
+    assert!(left.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_caller_that_is_not_polled_holds_nobody_up_when_its_call_must_be_repeated() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphore = warm(&proxy.url(), 3).await;
+    proxy.requests(Flow::Swallow);
+    let mut left = pin!(semaphore.acquire());
+    begin(&mut left).await;
+    let second = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    proxy.cut_commands();
+    proxy.requests(Flow::Pass);
+    let second = in_time("a permit", second).await.unwrap().unwrap();
+    let first = in_time("the first permit", left).await.unwrap();
+    assert!(first.fencing_token() < second.fencing_token(), "it keeps its turn");
+}
+
+#[tokio::test]
+async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 1).await;
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    for others in 0..3 {
+        {
+            let mut dropped = pin!(semaphore.acquire());
+            begin(&mut dropped).await;
+        }
+        for _ in 0..others {
+            let permit = in_time("a permit", semaphore.acquire()).await.unwrap();
+            assert!(permit.release().await.unwrap());
+        }
+        observer.sees(0, 0).await;
+    }
+}
+
+/// A runtime that is not the one in which was connected may end while its call is under way.
+#[test]
+fn a_caller_whose_runtime_ends_holds_nobody_up() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let home = runtime();
+    let semaphore = home.block_on(warm(&shared_url(), 2));
+    for _ in 0..20 {
+        let guest = runtime();
+        let mut left = Box::pin(semaphore.acquire());
+        guest.block_on(begin(&mut left.as_mut()));
+        drop(guest);
+        let permit = home.block_on(in_time("a permit", semaphore.acquire())).unwrap();
+        let first = home.block_on(in_time("the first permit", left)).unwrap();
+        assert!(first.fencing_token() < permit.fencing_token(), "it keeps its turn");
+    }
+}
