@@ -3,8 +3,12 @@
 //! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
 //! back whatever the server has or will have for its id.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use futures_util::TryFutureExt;
+use tracing::Instrument;
 
 use crate::claim::{Claim, Grant};
 use crate::gate::Gate;
@@ -59,6 +63,10 @@ impl Drop for Pending {
     }
 }
 
+fn log(error: &Error) {
+    tracing::debug!(%error);
+}
+
 impl Gate {
     async fn check(self: &Arc<Self>, weight: u32, patience: Duration) -> Result<(), Error> {
         if weight == 0 {
@@ -67,21 +75,39 @@ impl Gate {
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        self.declare(patience).await
+        match self.declared.initialized() {
+            true => Ok(()),
+            // What is seldom needed is kept out of the future, of which a program may have many.
+            false => Box::pin(self.declare(patience)).await,
+        }
     }
 
-    #[tracing::instrument(level = "debug", skip(self), fields(semaphore = self.name), err(level = "debug"))]
-    pub(crate) async fn try_acquire(
+    pub(crate) fn try_acquire(
         self: &Arc<Self>,
         weight: u32,
-    ) -> Result<Option<Permit>, Error> {
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> {
+        let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
+        self.try_now(weight).inspect_err(log).instrument(span)
+    }
+
+    pub(crate) fn acquire_within(
+        self: &Arc<Self>,
+        weight: u32,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Permit, Error>> {
+        let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
+        self.wait_at_most(weight, timeout).inspect_err(log).instrument(span)
+    }
+
+    async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
         self.check(weight, patience).await?;
-        let mut pending = Pending::new(&claim);
+        let (mut pending, mut since) = (Pending::new(&claim), claim.created);
         for _ in 0..MAX_TRIES {
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
-            let answer = self.ask(request, patience).await?;
+            let answer = self.ask(request, since, patience).await?;
+            since = Instant::now();
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
@@ -100,28 +126,27 @@ impl Gate {
         Ok(None)
     }
 
-    #[tracing::instrument(level = "debug", skip(self), fields(semaphore = self.name), err(level = "debug"))]
-    pub(crate) async fn acquire_within(
+    async fn wait_at_most(
         self: &Arc<Self>,
         weight: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         let started = Instant::now();
         let claim = Arc::new(Claim::new(self, weight, started));
-        let wait = async {
+        let mut wait = pin!(async {
             self.check(weight, self.shared().settings.outage_tolerance).await?;
             let result = self.wait_in_queue(&claim).await;
             if matches!(result, Err(Error::Shutdown)) {
-                self.take_back(&claim).await;
+                Box::pin(self.take_back(&claim)).await;
             }
             result
-        };
+        });
         // A timeout so long that it cannot be added to the clock is none.
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         let Some(deadline) = deadline else {
             return wait.await;
         };
-        tokio::time::timeout_at(deadline.into(), wait).await.unwrap_or_else(|_| {
+        tokio::time::timeout_at(deadline.into(), &mut wait).await.unwrap_or_else(|_| {
             Err(Error::Timeout {
                 semaphore: self.name.clone(),
                 waited: started.elapsed(),
@@ -131,12 +156,12 @@ impl Gate {
     }
 
     async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
-        let pending = Pending::new(claim);
+        let (pending, mut since) = (Pending::new(claim), claim.created);
         loop {
             claim.open();
             let patience = self.shared().settings.outage_tolerance;
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
-            let answer = self.ask(request, patience).await?;
+            let answer = self.ask(request, since, patience).await?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
@@ -154,6 +179,7 @@ impl Gate {
             if let Some(grant) = self.confirm(claim, grant, patience).await? {
                 return pending.into_waited_permit(grant);
             }
+            since = Instant::now();
         }
     }
 
@@ -161,7 +187,8 @@ impl Gate {
     /// may have arrived after the worker took the claim away.
     async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>) {
         let request = Release { claim: claim.clone(), how: How::Return };
-        if let Err(error) = self.ask(request, self.shared().settings.patience()).await {
+        let patience = self.shared().settings.patience();
+        if let Err(error) = self.ask(request, Instant::now(), patience).await {
             tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
     }
@@ -176,11 +203,12 @@ impl Gate {
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         let duration = self.settings.first_lease();
-        if grant.since.elapsed() * 2 < duration {
+        let now = Instant::now();
+        if (now - grant.since) * 2 < duration {
             return Ok(Some(grant));
         }
         let request = Refresh { claim: claim.clone(), duration };
-        let answer = self.ask(request, patience).await?;
+        let answer = Box::pin(self.ask(request, now, patience)).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Claim {
     pub(crate) gate: Arc<Gate>,
     /// From when it became a permit.
     lease: OnceLock<Lease>,
-    created: Instant,
+    pub(crate) created: Instant,
     over: AtomicBool,
     wait: Mutex<Wait>,
 }
@@ -67,7 +67,9 @@ pub(crate) struct Place {
 impl Claim {
     pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Self {
         let number = gate.shared().next_number();
-        let id = format!("{}:{number:032x}", gate.shared().owner);
+        // In two halves, which is faster than 128 bits at once.
+        let (high, low) = ((number >> 64) as u64, number as u64);
+        let id = format!("{}:{high:016x}{low:016x}", gate.shared().owner);
         let (lease, over, wait) = Default::default();
         Self { number, id, weight, gate: gate.clone(), lease, created, over, wait }
     }

@@ -164,7 +164,9 @@ impl<R: Request> Lane<R> {
 
 /// Where a claim stands for the second time.
 fn second_of_a_claim<R: Request>(batch: &[Waiting<R>]) -> Option<usize> {
-    if batch.len() < 2 {
+    let mut numbers: Vec<_> = batch.iter().map(|next| next.request.claim().number).collect();
+    numbers.sort_unstable();
+    if numbers.is_sorted_by(|one, next| one < next) {
         return None;
     }
     let mut seen = HashSet::with_capacity(batch.len());
@@ -181,13 +183,14 @@ impl<R: Request> State<R> {
 
 impl Gate {
     /// Sends a request as soon as none of its kind is under way, and again while the failure is a
-    /// passing one and patience lasts.
+    /// passing one and patience lasts, counted from `since`.
     pub(crate) async fn ask<R: Request>(
         self: &Arc<Self>,
         request: R,
+        since: Instant,
         patience: Duration,
     ) -> Reply<R> {
-        let (mut driver, mut answer) = self.enter(request, patience);
+        let (mut driver, mut answer) = self.enter(request, since, patience);
         let answer = poll_fn(|cx| {
             if let Some(driver) = &mut driver {
                 // What it drives may answer it, and must not wake it for that.
@@ -209,7 +212,7 @@ impl Gate {
         request: R,
         patience: Duration,
     ) -> Reply<R> {
-        let (driver, answer) = self.enter(request, patience);
+        let (driver, answer) = self.enter(request, Instant::now(), patience);
         drop(driver);
         answer.await.unwrap_or(Err(Error::Shutdown))
     }
@@ -218,10 +221,10 @@ impl Gate {
     fn enter<R: Request>(
         self: &Arc<Self>,
         request: R,
+        since: Instant,
         patience: Duration,
     ) -> (Option<Driver<'_, R>>, oneshot::Receiver<Reply<R>>) {
         let (reply, answer) = oneshot::channel();
-        let since = Instant::now();
         let waiting = Waiting { request, since, patience, is_repeated: false, reply };
         let mut state = R::lane(self).state();
         state.waiting.push_back(waiting);

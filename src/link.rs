@@ -3,6 +3,7 @@
 //! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
 //! slow one; this link gives it up after a few timeouts in a row.
 
+use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -123,15 +124,17 @@ impl Link {
             Some(current) => Ok(current),
             None => {
                 has_connected = true;
-                timeout(limit, self.connection()).await.unwrap_or_else(|_| Err(took_too_long()))
+                let connection = Box::pin(timeout(limit, self.connection()));
+                connection.await.unwrap_or_else(|_| Err(took_too_long()))
             }
         };
         let (number, mut connection) =
             connected.map_err(|error| Unanswered { error, may_be_served: false })?;
-        let run = ScriptRegistry::embedded().run_with(&mut connection, script, write);
+        let registry = ScriptRegistry::embedded();
+        let mut run = pin!(registry.run_with(&mut connection, script, write));
         let left = limit.saturating_sub(started.elapsed());
         let answer = match has_connected || limit < self.response_timeout {
-            true => timeout(left, run).await,
+            true => timeout(left, &mut run).await,
             false => Ok(run.await), // The connection has that timeout itself.
         };
         let (error, timed_out) = match answer {

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::claim::{Claim, Grant};
@@ -113,10 +113,11 @@ impl Permit {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
         self.on_drop = Some(how);
         self.claim.end();
-        let was_lost = self.is_lost();
+        let now = Instant::now();
+        let was_lost = self.lease().is_lost_at(now);
         let gate = &self.claim.gate;
         let request = Release { claim: self.claim.clone(), how };
-        let answer = gate.ask(request, gate.shared().settings.patience()).await?;
+        let answer = gate.ask(request, now, gate.shared().settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
@@ -138,7 +139,7 @@ impl Permit {
     /// # Examples
     ///
     /// ```
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, Instant};
     /// # use redis_semaphore::{Error, Semaphores};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
@@ -158,7 +159,8 @@ impl Permit {
             return Ok(!self.is_lost());
         };
         let request = Refresh { claim: self.claim.clone(), duration };
-        let answer = gate.ask(request, gate.shared().settings.patience()).await?;
+        let patience = gate.shared().settings.patience();
+        let answer = gate.ask(request, Instant::now(), patience).await?;
         if !answer.reply {
             lease.lose();
         }

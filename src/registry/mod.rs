@@ -221,7 +221,8 @@ impl ScriptRegistry {
         };
         match call("EVALSHA", script.sha1()).query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                Ok(call("EVAL", script.source()).query_async(connection).await?)
+                let eval = call("EVAL", script.source());
+                Ok(Box::pin(eval.query_async(connection)).await?)
             }
             result => Ok(result?),
         }
