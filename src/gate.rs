@@ -28,6 +28,8 @@ pub(crate) struct Gate {
     /// The permits to renew, by number.
     renewed: Mutex<HashMap<u128, Weak<Claim>>>,
     renewing: AtomicBool,
+    /// The last call answered many, who may all have a next request.
+    rush: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
 }
 
@@ -65,7 +67,7 @@ impl Limit {
 impl Gate {
     pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
         let keys = Keys::new(&client.shared.prefix, &name);
-        let (declared, renewed, renewing, wake_at) = Default::default();
+        let (declared, renewed, renewing, rush, wake_at) = Default::default();
         let (acquires, releases, refreshes) = Default::default();
         Self {
             name,
@@ -78,6 +80,7 @@ impl Gate {
             refreshes,
             renewed,
             renewing,
+            rush,
             wake_at,
         }
     }
@@ -132,6 +135,14 @@ impl Gate {
             return None;
         }
         Some(renewed.values().filter_map(Weak::upgrade).collect())
+    }
+
+    pub(crate) fn is_rush(&self) -> bool {
+        self.rush.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_rush(&self, is_rush: bool) {
+        self.rush.store(is_rush, Ordering::Relaxed);
     }
 
     pub(crate) fn renewal_interval(&self) -> Duration {

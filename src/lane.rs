@@ -217,7 +217,8 @@ impl Gate {
         answer.await.unwrap_or(Err(Error::Shutdown))
     }
 
-    /// Whoever comes first drives the calls. Whoever comes second has a task do so.
+    /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
+    /// the first in a rush: others will follow at once.
     fn enter<R: Request>(
         self: &Arc<Self>,
         request: R,
@@ -229,17 +230,22 @@ impl Gate {
         let mut state = R::lane(self).state();
         state.waiting.push_back(waiting);
         state.is_shared = std::mem::replace(&mut state.is_served, true);
-        if state.is_shared {
-            let calls = state.calls.take();
-            drop(state);
-            if let Some(calls) = calls {
-                self.client.spawn(calls);
+        if !state.is_shared {
+            state.calls = Some(Serving::<R>::new(self).run().boxed());
+            state.number += 1;
+            if !self.is_rush() {
+                return (
+                    Some(Driver { gate: self, number: state.number, kind: PhantomData }),
+                    answer,
+                );
             }
-            return (None, answer);
         }
-        state.calls = Some(Serving::<R>::new(self).run().boxed());
-        state.number += 1;
-        (Some(Driver { gate: self, number: state.number, kind: PhantomData }), answer)
+        let calls = state.calls.take();
+        drop(state);
+        if let Some(calls) = calls {
+            self.client.spawn(calls);
+        }
+        (None, answer)
     }
 }
 

@@ -25,18 +25,20 @@ impl<R: Request> Serving<R> {
 
     pub(crate) async fn run(mut self) {
         let mut pauses = Pauses::default();
-        while let Some(batch) = R::lane(&self.gate).take(&self.gate) {
+        loop {
+            if self.gate.is_rush() {
+                // Those just answered may have requests of their own, which go out in the same
+                // call: that costs the server a fraction of one more.
+                tokio::task::yield_now().await;
+            }
+            let Some(batch) = R::lane(&self.gate).take(&self.gate) else {
+                break;
+            };
             let sent = Instant::now();
             match self.attempt(&batch).await {
                 Ok(reply) => {
                     pauses = Pauses::default();
-                    let were_many = batch.len() > 1;
                     self.deliver(batch, sent, &reply);
-                    if were_many {
-                        // Those just answered may have requests of their own, which go out in the
-                        // same call: that costs the server a fraction of one more.
-                        tokio::task::yield_now().await;
-                    }
                 }
                 Err(failure) if failure.is_passing() => {
                     let pause = pauses.next();
@@ -68,6 +70,7 @@ impl<R: Request> Serving<R> {
         let replies = R::read(&self.gate, reply);
         let requests = batch.iter().map(|waiting| &waiting.request);
         R::answered(&self.gate, requests.zip(&replies));
+        self.gate.set_rush(batch.len() > 1);
         for (waiting, reply) in batch.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
             if let Err(Ok(answer)) = waiting.reply.send(Ok(answer)) {
