@@ -75,11 +75,7 @@ impl Gate {
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        match self.declared.initialized() {
-            true => Ok(()),
-            // What is seldom needed is kept out of the future, of which a program may have many.
-            false => Box::pin(self.declare(patience)).await,
-        }
+        self.declare(patience).await
     }
 
     pub(crate) fn try_acquire(

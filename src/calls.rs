@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, ErrorKind, FromRedisValue, Value};
+use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::claim::Claim;
@@ -64,6 +65,17 @@ impl Gate {
         if self.declared.initialized() {
             return Ok(());
         }
+        let (answer, declared) = oneshot::channel();
+        let gate = self.clone();
+        // By a task: others wait for whoever declares, which must not be left alone in the middle.
+        self.client.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = answer.send(gate.declare_at_most(patience).await);
+        });
+        declared.await.unwrap_or(Err(Error::Shutdown))
+    }
+
+    async fn declare_at_most(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let started = Instant::now();
         let declared = self.declared.get_or_try_init(|| self.declare_now(patience));
         // Whoever comes while another one tries waits for that, but no longer than for itself.

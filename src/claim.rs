@@ -141,6 +141,11 @@ impl Claim {
         }
     }
 
+    /// It waits no longer, whether its outcome was picked up or not.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lease().is_some() || matches!(self.wait().outcome, Outcome::Settled(_))
+    }
+
     pub(crate) fn settle(&self, outcome: Result<Grant, Error>) {
         let mut wait = self.wait();
         match std::mem::take(&mut wait.outcome) {

@@ -1,7 +1,7 @@
 //! What all semaphores of a process share: the link, the table of waits, and the worker's inbox.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 use crate::claim::Claim;
 use crate::link::Link;
 use crate::worker::Task;
+
+const MOST_DRIVERS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -24,6 +26,8 @@ pub(crate) struct Shared {
     /// The number of the first claim, from a random UUID: nobody else has it, or those that follow.
     first: u128,
     claims: AtomicU64,
+    /// Callers that drive calls themselves.
+    drivers: AtomicUsize,
     waits: Mutex<HashMap<u128, Arc<Claim>>>,
 }
 
@@ -55,8 +59,22 @@ impl Shared {
         settings: ClientSettings,
     ) -> Self {
         let first = uuid::Uuid::new_v4().as_u128();
-        let (claims, waits) = Default::default();
-        Self { link, prefix, owner, channel, settings, first, claims, waits }
+        let (claims, drivers, waits) = Default::default();
+        Self { link, prefix, owner, channel, settings, first, claims, drivers, waits }
+    }
+
+    /// Whether one more caller may drive its calls itself. Each that is left alone in the middle may
+    /// keep one of the connection's 50 places for commands to send.
+    pub(crate) fn may_drive(&self) -> bool {
+        let may = self.drivers.fetch_add(1, Ordering::Relaxed) < MOST_DRIVERS;
+        if !may {
+            self.drives_no_more();
+        }
+        may
+    }
+
+    pub(crate) fn drives_no_more(&self) {
+        self.drivers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// A number that no claim has had, in any process.

@@ -80,7 +80,7 @@ struct State<R: Request> {
     waiting: VecDeque<Waiting<R>>,
     /// Calls are made until nothing waits.
     is_served: bool,
-    /// Others depend on these calls than the one that began them.
+    /// A task must make these calls: others depend on them than the one that began them.
     is_shared: bool,
     /// What makes them, between two polls of the caller that began them; none once a task has it.
     calls: Option<Calls>,
@@ -138,6 +138,11 @@ impl<R: Request> Lane<R> {
         }
         state.is_served = !batch.is_empty();
         state.is_served.then_some(batch)
+    }
+
+    /// The caller that drives these calls hands them over when they are next put aside.
+    pub(crate) fn leave_to_a_task(&self) {
+        self.state().is_shared = true;
     }
 
     /// Puts a batch in front again.
@@ -233,11 +238,9 @@ impl Gate {
         if !state.is_shared {
             state.calls = Some(Serving::<R>::new(self).run().boxed());
             state.number += 1;
-            if !self.is_rush() {
-                return (
-                    Some(Driver { gate: self, number: state.number, kind: PhantomData }),
-                    answer,
-                );
+            if !self.is_rush() && self.shared().may_drive() {
+                let driver = Driver { gate: self, number: state.number, kind: PhantomData };
+                return (Some(driver), answer);
             }
         }
         let calls = state.calls.take();
@@ -286,6 +289,7 @@ impl<R: Request> Driver<'_, R> {
 impl<R: Request> Drop for Driver<'_, R> {
     /// A task goes on where there is more to do.
     fn drop(&mut self) {
+        self.gate.shared().drives_no_more();
         if let Some(calls) = self.take_calls() {
             self.gate.client.spawn(calls);
         }

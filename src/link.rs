@@ -95,7 +95,8 @@ impl Link {
         Ok(connected)
     }
 
-    fn current(&self) -> Option<(u64, MultiplexedConnection)> {
+    /// The connection and its number, if there is one.
+    pub(crate) fn current(&self) -> Option<(u64, MultiplexedConnection)> {
         self.current.lock().expect("nothing panics while it is locked").clone()
     }
 
@@ -108,9 +109,10 @@ impl Link {
     }
 
     /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
-    /// connecting included.
+    /// connecting included where there is no current connection.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
+        current: Option<(u64, MultiplexedConnection)>,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
@@ -120,7 +122,7 @@ impl Link {
         if limit.is_zero() {
             return Err(Unanswered { error: took_too_long(), may_be_served: false });
         }
-        let connected = match self.current() {
+        let connected = match current {
             Some(current) => Ok(current),
             None => {
                 has_connected = true;
@@ -176,7 +178,7 @@ impl Link {
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
-            let last = match self.attempt(script, &write, limit).await {
+            let last = match self.attempt(self.current(), script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
                 Err(failure) if failure.is_passing() => {
                     is_repeated |= failure.may_be_served;

@@ -66,7 +66,8 @@ impl Permit {
     ///
     /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout; giving
     /// back goes on in the background until Redis confirms it or the lease has ended.
-    /// [`Error::Refused`] when Redis answers with an error.
+    /// [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the runtime in
+    /// which was connected ends meanwhile: then the lease ends by itself.
     ///
     /// # Cancel safety
     ///
@@ -105,8 +106,10 @@ impl Permit {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn forget(self) -> Result<bool, Error> {
-        self.end(How::Consume).await
+    pub fn forget(mut self) -> impl Future<Output = Result<bool, Error>> {
+        // Also where the future is never polled.
+        self.on_drop = Some(How::Consume);
+        self.end(How::Consume)
     }
 
     async fn end(mut self, how: How) -> Result<bool, Error> {

@@ -15,6 +15,8 @@ use crate::lane::{Lane, Request};
 pub(crate) enum Otherwise {
     Refuse,
     Queue,
+    /// Stays in the queue: a sign of life.
+    Stay,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,8 @@ impl Request for Acquire {
     }
 
     fn is_over(&self, gate: &Gate) -> bool {
-        self.claim.is_over() || gate.client.is_closed()
+        let is_settled = matches!(self.otherwise, Otherwise::Stay) && self.claim.is_settled();
+        self.claim.is_over() || is_settled || gate.client.is_closed()
     }
 
     /// Listen first, then queue: the message may overtake the reply.
@@ -95,8 +98,8 @@ impl Request for Acquire {
         cmd.arg(&self.claim.id).arg(self.claim.weight).arg(lease);
         match (self.otherwise, self.claim.place()) {
             (Otherwise::Refuse, _) => cmd.arg("try"),
-            (Otherwise::Queue, Some(place)) => cmd.arg(place.ticket),
-            (Otherwise::Queue, None) => cmd.arg("wait"),
+            (_, Some(place)) => cmd.arg(place.ticket),
+            (_, None) => cmd.arg("wait"),
         };
     }
 

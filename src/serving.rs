@@ -43,6 +43,7 @@ impl<R: Request> Serving<R> {
                 Err(failure) if failure.is_passing() => {
                     let pause = pauses.next();
                     self.put_back(batch, &failure, pause);
+                    R::lane(&self.gate).leave_to_a_task();
                     tokio::time::sleep(pause).await;
                 }
                 Err(failure) => self.refuse(batch, &failure.error),
@@ -62,8 +63,16 @@ impl<R: Request> Serving<R> {
                 waiting.request.write(&self.gate, cmd);
             }
         };
+        let link = &self.gate.shared().link;
+        let mut current = link.current();
+        if current.is_none() {
+            // Whoever connects does so for all, and must not be left alone in the middle.
+            R::lane(&self.gate).leave_to_a_task();
+            tokio::task::yield_now().await;
+            current = link.current();
+        }
         R::sending(&self.gate, batch.iter().map(|waiting| &waiting.request));
-        self.gate.shared().link.attempt(R::SCRIPT, write, limit).await
+        link.attempt(current, R::SCRIPT, write, limit).await
     }
 
     fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::claim::{Claim, Grant};
 use crate::client::Shared;
 use crate::gate::Gate;
+use crate::lease::Lease;
 use crate::link::Answer;
 use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
 
@@ -56,7 +57,7 @@ fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
 
 /// Whether there was an answer.
 async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
-    let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
+    let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Stay };
     match gate.ask_along(request, gate.shared().settings.response_timeout).await {
         Ok(answer) => heed(gate, claim, &answer),
         Err(error @ Error::Unavailable { .. }) => {
@@ -64,6 +65,8 @@ async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
             give_up_after_outage(gate, claim, &error);
             return false;
         }
+        // It waits no longer, or the worker has ended, which tells all that wait.
+        Err(Error::Shutdown) => {}
         Err(error) => claim.settle(Err(error)),
     }
     true
@@ -71,12 +74,15 @@ async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
 
 fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     let AcquireReply { acquired, server_time, .. } = answer.reply;
-    if claim.is_over() && !matches!(acquired, Acquired::Refused) {
-        // It was given back while we asked: the server may have it anew.
-        gate.give_back(claim, How::Return);
-        return;
-    }
+    let is_lost = claim.lease().is_some_and(Lease::is_lost);
     match acquired {
+        // It was given back, or lost, while we asked: the server may have it anew.
+        Acquired::Granted { .. } if claim.is_over() || is_lost => {
+            gate.give_back(claim, How::Return);
+        }
+        Acquired::Queued(_) if claim.is_over() || claim.is_settled() => {
+            gate.give_back(claim, How::Return);
+        }
         Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: answer.sent })),
         Acquired::Queued(place) => claim.queued(answer.sent, server_time, place),
         Acquired::Refused => {}

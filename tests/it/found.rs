@@ -320,3 +320,61 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     }
     assert_eq!(PANICS.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
+
+/// A sign of life that is repeated after an outage may be that of a permit by then, handed over by
+/// message: it must neither bring it back once it is lost, nor keep the process's connections.
+#[tokio::test]
+async fn a_sign_of_life_that_comes_late_brings_back_no_permit_and_keeps_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "late", 1).await;
+    let lease = Duration::from_millis(2500);
+    let semaphores = Semaphores::builder()
+        .response_timeout(Duration::from_secs(1))
+        .liveness(Duration::from_millis(1500));
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("late").limit(1).lease(lease).build().unwrap();
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let held = elsewhere.semaphore("late").limit(1).build().unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    proxy.commands(Flow::Swallow);
+    // Another call is under way, so that the sign of life must wait for it, and goes out later.
+    let in_front = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_timeout(Duration::from_millis(1600)).await }
+    });
+    let since = Instant::now();
+    let passed = async || since.elapsed();
+    let due = Duration::from_millis(600);
+    eventually("the sign of life is due", passed, |passed| *passed > due).await;
+    assert!(held.release().await.unwrap());
+    let permit = in_time("the permit", waiting).await.unwrap().unwrap();
+    assert!(in_front.await.unwrap().is_err());
+    permit.lost().await;
+    observer.sees(0, 0).await;
+    proxy.commands(Flow::Pass);
+    // Now the worker gets through again.
+    let other = semaphores.semaphore("another").limit(1).build().unwrap();
+    let again = async || other.try_acquire().await.is_ok();
+    eventually("the outage is over", again, |again| *again).await;
+    let back = Instant::now();
+    let holders = async || (observer.look().await.held, back.elapsed());
+    let over = |(held, passed): &(u64, Duration)| {
+        assert_eq!(*held, 0, "a lost permit is held again");
+        *passed > lease
+    };
+    eventually("nothing has come back", holders, over).await;
+    drop((permit, semaphore, other, semaphores));
+    let listeners = async || {
+        let mut pubsub = redis::cmd("PUBSUB");
+        let channels: Vec<String> =
+            pubsub.arg("CHANNELS").arg("sem:wake:*").query(&mut server.connect()).unwrap();
+        channels.len()
+    };
+    // The observer's and the other process's.
+    eventually("its channel is gone", listeners, |channels| *channels == 2).await;
+}

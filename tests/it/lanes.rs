@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use redis_semaphore::{Semaphore, Semaphores};
 
@@ -101,4 +102,61 @@ fn a_caller_whose_runtime_ends_holds_nobody_up() {
         let first = home.block_on(in_time("the first permit", left)).unwrap();
         assert!(first.fencing_token() < permit.fencing_token(), "it keeps its turn");
     }
+}
+
+/// A connection is for all semaphores of a process, and so is connecting.
+#[tokio::test]
+async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semaphore() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let timeout = Duration::from_millis(300);
+    let semaphores = Semaphores::builder().response_timeout(timeout);
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let build = |name| semaphores.semaphore(name).limit(5).build().unwrap();
+    let (one, other) = (build("one"), build("other"));
+    let held = other.acquire().await.unwrap();
+    drop(one.acquire().await.unwrap());
+    proxy.refuse_connections(true);
+    proxy.cut_commands();
+    assert!(build("third").try_acquire().await.is_err(), "the connection is lost");
+    proxy.refuse_connections(false);
+    let mut left = pin!(one.acquire());
+    begin(&mut left).await;
+    assert!(in_time("a refresh", held.refresh()).await.unwrap());
+    assert!(other.try_acquire().await.unwrap().is_some());
+    drop(in_time("the first permit", left).await.unwrap());
+}
+
+/// The client library has 50 places for commands to send, and gives them away in turn.
+#[tokio::test]
+async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let prefix = unique_name();
+    let names = (0..150).map(|number| format!("{prefix}-{number}"));
+    let all: Vec<_> =
+        names.map(|name| semaphores.semaphore(name).limit(2).build().unwrap()).collect();
+    let mut held = Vec::new();
+    for semaphore in &all {
+        held.push(semaphore.acquire().await.unwrap());
+    }
+    let mut left: Vec<_> = all.iter().map(|semaphore| Box::pin(semaphore.acquire())).collect();
+    for left in &mut left {
+        begin(&mut left.as_mut()).await;
+    }
+    for permit in held {
+        assert!(in_time("a release", permit.release()).await.unwrap());
+    }
+    for left in left {
+        drop(in_time("a permit", left).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let mut left = pin!(semaphore.acquire());
+    begin(&mut left).await;
+    assert!(in_time("a try", semaphore.try_acquire()).await.unwrap().is_some());
+    drop(in_time("the first permit", left).await.unwrap());
 }

@@ -279,3 +279,13 @@ fn a_wait_ends_with_the_runtime_of_the_worker() {
     assert!(matches!(waiting, Err(redis_semaphore::Error::Shutdown)), "{waiting:?}");
     guest.block_on(observer.sees(1, 0));
 }
+
+#[tokio::test]
+async fn a_forget_that_is_never_polled_consumes_the_permit_all_the_same() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let tickets = semaphores.semaphore(unique_name()).initial_permits(2).build().unwrap();
+    drop(tickets.acquire().await.unwrap().forget());
+    let limit = async || tickets.limit().await.unwrap();
+    eventually("the limit is lower", limit, |limit| *limit == 1).await;
+    tickets.clear_limit().await.unwrap();
+}

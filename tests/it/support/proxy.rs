@@ -29,6 +29,7 @@ pub struct Proxy {
 struct Control {
     server: u16,
     requests: watch::Sender<Flow>,
+    commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
     messages: watch::Sender<Flow>,
     refuses: AtomicBool,
@@ -48,6 +49,7 @@ impl Proxy {
         let control = Arc::new(Control {
             server,
             requests: watch::Sender::new(Flow::Pass),
+            commands: watch::Sender::new(Flow::Pass),
             replies: watch::Sender::new(Flow::Pass),
             messages: watch::Sender::new(Flow::Pass),
             refuses: AtomicBool::new(false),
@@ -65,6 +67,11 @@ impl Proxy {
     /// Of all connections, on the way to the server.
     pub fn requests(&self, flow: Flow) {
         self.control.requests.send_replace(flow);
+    }
+
+    /// Of the command connection, on the way to the server.
+    pub fn commands(&self, flow: Flow) {
+        self.control.commands.send_replace(flow);
     }
 
     /// Of the command connection.
@@ -160,7 +167,10 @@ async fn forward_requests(
             subscribes.store(true, Ordering::SeqCst);
         }
         control.held_requests.fetch_add(1, Ordering::SeqCst);
-        let flow = settled(control.requests.subscribe()).await;
+        let mut flow = settled(control.requests.subscribe()).await;
+        if flow == Flow::Pass && !subscribes.load(Ordering::SeqCst) {
+            flow = settled(control.commands.subscribe()).await;
+        }
         control.held_requests.fetch_sub(1, Ordering::SeqCst);
         if flow == Flow::Pass && to.write_all(&buffer[..length]).await.is_err() {
             return;
