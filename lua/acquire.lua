@@ -78,7 +78,8 @@ local function read_requests()
   end
 end
 
--- The quick way: nobody queues, as `version` says, and whatever is asked for weighs 1 and fits.
+-- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1, and
+-- fits.
 -- Answers nil where that is not so.
 local function grant_at_once(ids, leases)
   local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
@@ -107,9 +108,29 @@ local function grant_at_once(ids, leases)
   if math.max(now + longest, token / 1000) > state[5] + 0 then
     return -- the expiry must be moved
   end
-  -- An id that holds already is granted again: its lease starts anew.
+  local added = 0
   for from = 1, #entries, MAX_REQUESTS do
-    redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + MAX_REQUESTS - 1, #entries)))
+    local last = math.min(from + MAX_REQUESTS - 1, #entries)
+    added = added + redis.call('ZADD', PERMITS, 'NX', unpack(entries, from, last))
+  end
+  if added < #ids then
+    -- Some are not new: they hold, or their lease has ended, which the long way tells. Those that
+    -- are new are taken back for it, if they can be told from others that end in the same ms.
+    local new = {}
+    for i, found in ipairs(redis.call('ZMSCORE', PERMITS, unpack(ids))) do
+      new[#new + 1] = found == entries[2 * i - 1] and ids[i] or nil
+    end
+    if #new == added then
+      if added > 0 then
+        redis.call('ZREM', PERMITS, unpack(new))
+      end
+      return
+    end
+    -- Those others hold, so the leases of all begin anew.
+    for from = 1, #entries, MAX_REQUESTS do
+      local last = math.min(from + MAX_REQUESTS - 1, #entries)
+      redis.call('ZADD', PERMITS, unpack(entries, from, last))
+    end
   end
   if longest == state[4] + 0 then
     redis.call('HSET', STATE, 'sequence', token)

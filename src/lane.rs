@@ -81,7 +81,7 @@ struct State<R: Request> {
     /// Calls are made until nothing waits.
     is_served: bool,
     /// A task must make these calls: others depend on them than the one that began them.
-    is_shared: bool,
+    needs_task: bool,
     /// What makes them, between two polls of the caller that began them; none once a task has it.
     calls: Option<Calls>,
     /// Which calls these are: the number goes up each time that somebody begins.
@@ -104,8 +104,8 @@ pub(crate) struct Waiting<R: Request> {
 
 impl<R: Request> Default for Lane<R> {
     fn default() -> Self {
-        let (is_served, is_shared, calls, number) = Default::default();
-        Self(Mutex::new(State { waiting: VecDeque::new(), is_served, is_shared, calls, number }))
+        let (is_served, needs_task, calls, number) = Default::default();
+        Self(Mutex::new(State { waiting: VecDeque::new(), is_served, needs_task, calls, number }))
     }
 }
 
@@ -142,7 +142,7 @@ impl<R: Request> Lane<R> {
 
     /// The caller that drives these calls hands them over when they are next put aside.
     pub(crate) fn leave_to_a_task(&self) {
-        self.state().is_shared = true;
+        self.state().needs_task = true;
     }
 
     /// Puts a batch in front again.
@@ -234,8 +234,8 @@ impl Gate {
         let waiting = Waiting { request, since, patience, is_repeated: false, reply };
         let mut state = R::lane(self).state();
         state.waiting.push_back(waiting);
-        state.is_shared = std::mem::replace(&mut state.is_served, true);
-        if !state.is_shared {
+        state.needs_task = std::mem::replace(&mut state.is_served, true);
+        if !state.needs_task {
             state.calls = Some(Serving::<R>::new(self).run().boxed());
             state.number += 1;
             if !self.is_rush() && self.shared().may_drive() {
@@ -271,7 +271,7 @@ impl<R: Request> Driver<'_, R> {
         }
         if calls.poll_unpin(cx).is_pending() {
             let mut state = R::lane(self.gate).state();
-            if state.is_shared {
+            if state.needs_task {
                 drop(state);
                 self.gate.client.spawn(calls);
             } else {
