@@ -78,9 +78,8 @@ local function read_requests()
   end
 end
 
--- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1, and
--- fits.
--- Answers nil where that is not so.
+-- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1 and
+-- fits. Answers nil where that is not so.
 local function grant_at_once(ids, leases)
   local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
   if state[1] ~= PLAIN then

@@ -60,6 +60,17 @@ fn an_id_that_holds_is_granted_anew_in_a_batch_of_new_ones() {
     assert_eq!(semaphore.inspect().held, 4);
 }
 
+/// Nobody holds any more, so no lease is in use but the new one.
+#[test]
+fn the_longest_lease_is_that_of_an_id_whose_lease_had_ended() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(2, "long 1 600000 try ended 1 1 try");
+    semaphore.pass(1);
+    assert_eq!(semaphore.ok("release", "return long")[2..], [1]);
+    semaphore.acquire(2, "ended 1 500 try");
+    assert_eq!(semaphore.state()["longest"], "500");
+}
+
 /// After the loss of `state` nobody knows of the mark that an "add" left.
 #[test]
 fn a_mark_is_no_id_whatever_was_lost() {
