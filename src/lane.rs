@@ -1,9 +1,9 @@
 //! A lane: what this process asks of one script of one semaphore, one call at a time.
 //!
 //! While a call is under way, further requests gather; they go out as the next call, in the order
-//! of their arrival. A request that comes alone goes at once, driven by its caller, which costs no
-//! more than a call by itself. As soon as anybody else depends on it, a task takes over: a caller
-//! that is dropped, or that is not polled for a while, holds nobody up.
+//! of their arrival. A request that comes alone goes at once, driven by its caller, which saves a
+//! task and the wake-up of a thread. As soon as anybody else depends on it, a task takes over: a
+//! caller that is dropped, or that is not polled for a while, holds nobody up.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -223,7 +223,7 @@ impl Gate {
     }
 
     /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
-    /// the first in a rush: others will follow at once.
+    /// the first in a rush, when others will follow at once, or where too many drive already.
     fn enter<R: Request>(
         self: &Arc<Self>,
         request: R,
