@@ -76,16 +76,15 @@ fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     let AcquireReply { acquired, server_time, .. } = answer.reply;
     let is_lost = claim.lease().is_some_and(Lease::is_lost);
     match acquired {
+        Acquired::Refused => {}
         // It was given back, or lost, while we asked: the server may have it anew.
-        Acquired::Granted { .. } if claim.is_over() || is_lost => {
+        _ if claim.is_over() || is_lost => {
             gate.give_back(claim, How::Return);
         }
-        Acquired::Queued(_) if claim.is_over() || claim.is_settled() => {
-            gate.give_back(claim, How::Return);
-        }
+        // The message of a hand-off that followed has overtaken this.
+        Acquired::Queued(_) if claim.is_settled() => {}
         Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: answer.sent })),
         Acquired::Queued(place) => claim.queued(answer.sent, server_time, place),
-        Acquired::Refused => {}
     }
 }
 
