@@ -22,6 +22,8 @@
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
 --   2 ticket place  queued: ticket, position (1 is the head)
 --   0 0 0           refused
+--   3 token end     to several requests, once: all are granted, with the same end of lease; the
+--                   first has this token, each next one the next number
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
@@ -29,9 +31,10 @@
 --   6               granted, and nobody else holds
 --   8               granted with a weight above 1
 --   10              refused
---   14              queued behind others
---   13              queued, asked for again
+--   12              queued behind others
+--   12              queued, asked for again with its ticket
 -- include: lib/plain.lua
+-- include: lib/running.lua
 
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
@@ -39,11 +42,12 @@
 local FIXED, SIZE = 5, 4
 local LARGEST_COUNT, LAST_TICKET = '4294967295', '9007199254740991' -- MAX_COUNT, MAX_SEQUENCE
 
--- The ids, their leases, and whether all weigh 1 and are new; nil where anything about the
--- arguments wants a closer look.
+-- The ids, and their lease where all want the same, weigh 1 and are new; nil where anything about
+-- the arguments wants a closer look.
 local function read_requests()
-  local kind, limit, client, wake, liveness = unpack(ARGV, 1, FIXED)
-  local count = (#ARGV - FIXED) / SIZE
+  local arguments = ARGV
+  local kind, limit, client, wake, liveness = unpack(arguments, 1, FIXED)
+  local count = (#arguments - FIXED) / SIZE
   if #KEYS ~= 4 or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
@@ -54,37 +58,37 @@ local function read_requests()
     or liveness < '1' or #liveness > 8 then
     return
   end
-  local ids, leases, numbers, are_light = {}, {}, {limit, liveness}, true
+  local ids, numbers, are_light = {}, {limit, liveness}, true
   local last_weight, last_lease, last_place
+  local index = FIXED + 1
   for i = 1, count do
-    local id, weight, lease, place = unpack(ARGV, SIZE * i + 2, SIZE * i + 5)
-    ids[i], leases[i] = id, lease
+    local weight, lease, place = arguments[index + 1], arguments[index + 2], arguments[index + 3]
+    ids[i] = arguments[index]
+    index = index + SIZE
     -- Mostly all requests of a call want the same.
     if lease ~= last_lease or weight ~= last_weight or place ~= last_place then
-      if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 or place < '1' or #place > 16
-        or #place == 16 and place > LAST_TICKET then
+      if weight < '1' or #weight > 9 or lease < '1' or #lease > 8 then
         return
       end
       numbers[#numbers + 1] = lease .. weight
-      are_light = are_light and weight == '1'
+      are_light = are_light and weight == '1' and (i == 1 or lease == last_lease)
       if place ~= 'wait' and place ~= 'try' then
+        if place < '1' or #place > 16 or #place == 16 and place > LAST_TICKET then
+          return
+        end
         numbers[#numbers + 1], are_light = place, false
       end
       last_weight, last_lease, last_place = weight, lease, place
     end
   end
   if string.find(table.concat(numbers) .. ' ' .. client, '^%d+ [!-~]+$') and are_plain(ids) then
-    return ids, leases, are_light
+    return ids, are_light and last_lease
   end
 end
 
--- The quick way: nobody queues, as `version` says, and whatever is asked for is new, weighs 1 and
--- fits. Answers nil where that is not so.
-local function grant_at_once(ids, leases)
-  local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
-  if state[1] ~= PLAIN then
-    return
-  end
+-- The quick way where nobody queues, and whatever is asked for is new and fits. Answers nil where
+-- that is not so.
+local function grant_at_once(ids, lease, state)
   local members = redis.pcall('ZCARD', PERMITS)
   if type(members) == 'table' or members + #ids > state[2] + 0 then
     return
@@ -93,15 +97,12 @@ local function grant_at_once(ids, leases)
   local now_us = clock[1] * 1000000 + clock[2]
   local now = math.floor(now_us / 1000)
   local token = math.max(state[3], now_us - 1)
-  local reply, entries, longest, ends, text = {now, -1}, {}, members == 0 and 0 or state[4] + 0
-  for i, id in ipairs(ids) do
-    if leases[i] ~= leases[i - 1] then
-      ends = now + leases[i]
-      text = string.format('%.0f', ends)
-      longest = math.max(longest, leases[i])
-    end
-    entries[2 * i - 1], entries[2 * i] = text, id
-    reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = 1, token + i, ends
+  local ends, longest = now + lease, math.max(members == 0 and 0 or state[4], lease)
+  local text = string.format('%.0f', ends)
+  local reply = {now, -1, ids[2] and ALL or 1, token + 1, ends}
+  local entries = {}
+  for i = 1, #ids do
+    entries[2 * i - 1], entries[2 * i] = text, ids[i]
   end
   token = token + #ids
   if math.max(now + longest, token / 1000) > state[5] + 0 then
@@ -142,10 +143,60 @@ local function grant_at_once(ids, leases)
   return reply
 end
 
-local plain_ids, plain_leases, are_light = read_requests()
-local granted_at_once = are_light and grant_at_once(plain_ids, plain_leases)
-if granted_at_once then
-  return granted_at_once
+-- The quick way behind others who queue, where all that may be held is held. Answers nil where
+-- there is more to it.
+local function queue_at_once(ids, lease, state)
+  local members, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
+  local limit = state[2] + 0
+  if type(members) == 'table' or members < limit or limit == 0 or queued == 0
+    or redis.pcall('HLEN', WAITING) ~= queued then
+    return
+  end
+  local clock = redis.call('TIME')
+  local now_us = clock[1] * 1000000 + clock[2]
+  local now = math.floor(now_us / 1000)
+  local ticket, heard_until = math.max(state[3], now_us - 1), now + ARGV[5]
+  local first = first_to_end(members, now, state[4])
+  if not first or math.max(heard_until, (ticket + #ids) / 1000) > state[5] + 0 then
+    return -- the expiry must be moved
+  end
+  local ends = redis.call('ZMSCORE', PERMITS, unpack(ids))
+  local queued_as = redis.call('ZMSCORE', QUEUE, unpack(ids))
+  for i = 1, #ids do
+    if ends[i] or queued_as[i] or ARGV[FIXED + SIZE * i] ~= 'wait' then
+      return -- it holds, or is queued already, or does not queue
+    end
+  end
+  local record =
+    table.concat({1, lease, string.format('%.0f', heard_until), ARGV[4], ARGV[3]}, ' ')
+  local reply, tickets, records = {now, math.max(1, first[2] - now)}, {}, {}
+  for i, id in ipairs(ids) do
+    tickets[2 * i - 1], tickets[2 * i] = ticket + i, id
+    records[2 * i - 1], records[2 * i] = id, record
+    reply[3 * i], reply[3 * i + 1], reply[3 * i + 2] = 2, ticket + i, queued + i
+  end
+  for from = 1, #tickets, MAX_REQUESTS do
+    local last = math.min(from + MAX_REQUESTS - 1, #tickets)
+    redis.call('ZADD', QUEUE, unpack(tickets, from, last))
+    redis.call('HSET', WAITING, unpack(records, from, last))
+  end
+  redis.call('HSET', STATE, 'sequence', ticket + #ids)
+  return reply
+end
+
+local function acquire_at_once(ids, lease)
+  local state = redis.pcall('HMGET', STATE, 'version', 'limit', 'sequence', 'longest', 'keep')
+  if state[1] == PLAIN then
+    return grant_at_once(ids, lease, state)
+  elseif state[1] == LIGHT then
+    return queue_at_once(ids, lease, state)
+  end
+end
+
+local plain_ids, light_lease = read_requests()
+local acquired = light_lease and acquire_at_once(plain_ids, light_lease)
+if acquired then
+  return acquired
 end
 
 -- include: lib/queue.lua
@@ -240,7 +291,7 @@ local function find_queued(sem, requests, ids)
   end
   if #heard > 0 then
     call_in_chunks('HSET', WAITING, heard)
-    sem.new_queue = sem.new_queue or sem.waiting == 0
+    sem.new_queue = sem.new_queue or sem.waiting <= 0
   end
 end
 

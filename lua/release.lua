@@ -14,49 +14,45 @@
 --   1               it held a permit
 --   2               it was queued
 --   0               unknown: released before, or its lease ended
+--   3               to several ids, once: each of them held a permit
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served. Commands for one id:
 --   4               held, and nobody waits
 --   15              held, and handed to the first who waits
---   7               unknown
--- include: lib/constants.lua
+--   8               unknown
+-- include: lib/running.lua
 
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what
 -- is seldom needed is made inside of what needs it.
 
 local MAX_PASSED_ON = 100
 
--- Whether all these hold permits, each is given once, and none is a mark. What holds a permit is a
--- proper id in all else.
-local function all_hold(ids, ends)
-  local seen, byte = {}, string.byte
+-- Whether all these hold permits, each is given once, and none may be a mark. What holds a permit
+-- is a proper id in all else.
+local function all_hold(ids, ends, now)
+  local seen, last_end = {}
   for i = 1, #ids do
-    local id = ids[i]
-    if not ends[i] or seen[id] or byte(id) == 43 then
+    local id, its_end = ids[i], ends[i]
+    -- Those granted in one call end together.
+    if not its_end or seen[id] or its_end ~= last_end and its_end + 0 <= now then
       return false
     end
-    seen[id] = true
+    seen[id], last_end = true, its_end
   end
-  return true
+  return not string.find(table.concat(ids), '+', 1, true)
 end
 
 -- The quick way where nobody queues: all ids hold permits. Answers nil where that is not so.
 local function give_back(ids)
   local ends = redis.pcall('ZMSCORE', PERMITS, unpack(ids))
-  if ends.err or not all_hold(ids, ends) then
-    return
-  end
   local clock = redis.call('TIME')
   local now = math.floor(clock[1] * 1000 + clock[2] / 1000)
-  local reply = {now, -1}
-  for i = 1, #ids do
-    -- Those granted in one call end together.
-    local status = ends[i] == ends[i - 1] and reply[i + 1] or ends[i] + 0 > now and 1 or 0
-    reply[i + 2] = status
+  if ends.err or not all_hold(ids, ends, now) then
+    return
   end
   redis.call('ZREM', PERMITS, unpack(ids))
-  return reply
+  return {now, -1, ids[2] and ALL or 1}
 end
 
 local found_listening = {} -- by client, where it was asked
@@ -111,16 +107,15 @@ local function pass_on(ids)
   local clock = redis.call('TIME')
   local now_us = clock[1] * 1000000 + clock[2]
   local now, token = math.floor(now_us / 1000), math.max(state[2], now_us - 1)
-  local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
-  local last = members == 1 and first or redis.call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')
-  if not waiters[1] or first[2] + 0 <= now or last[2] + 0 > now + state[3]
+  local first = first_to_end(members, now, state[3])
+  if not waiters[1] or not first
     or math.max(now + state[3], (token + free) / 1000) > state[4] + 0 then
-    return -- a lease has ended, the clock stepped back, or the expiry may have to be moved
+    return -- the expiry may have to be moved
   end
   -- One alone is often the one whose lease ends first.
   local ends = ids[2] == nil and ids[1] == first[1] and {first[2]}
     or redis.call('ZMSCORE', PERMITS, unpack(ids))
-  local grants = all_hold(ids, ends) and grants_for(waiters, now, token, state[3] + 0)
+  local grants = all_hold(ids, ends, now) and grants_for(waiters, now, token, state[3] + 0)
   if not grants then
     return
   end
@@ -137,11 +132,7 @@ local function pass_on(ids)
   for client, message in pairs(grants.messages) do
     redis.pcall(message.publish, client, message.text)
   end
-  local reply = {now, -1}
-  for i = 1, #ids do
-    reply[i + 2] = 1
-  end
-  return reply
+  return {now, -1, ids[2] and ALL or 1}
 end
 
 local function release_at_once()

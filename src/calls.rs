@@ -125,7 +125,7 @@ impl Gate {
             })
             .await?;
         let Answer { sent, reply, is_repeated } = answer;
-        Ok(Answer { sent, reply: Refresh::read(self, &reply), is_repeated })
+        Ok(Answer { sent, reply: Refresh::read(self, &reply, requests.len()), is_repeated })
     }
 
     /// Answers when to call again, and the length of the queue.

@@ -16,7 +16,7 @@ const MOST_DRIVERS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     pub(crate) prefix: String,
     /// The first part of every id, so that `inspect` tells who holds.
     pub(crate) owner: String,
@@ -52,7 +52,7 @@ impl ClientSettings {
 
 impl Shared {
     pub(crate) fn new(
-        link: Link,
+        link: Arc<Link>,
         prefix: String,
         owner: String,
         channel: String,

@@ -1,6 +1,8 @@
 //! Connecting fails fast and says why: what would fail half-way through a script later is looked
 //! for first.
 
+use std::sync::Arc;
+
 use redis::{ConnectionAddr, ErrorKind, InfoDict, RedisError, ServerErrorKind};
 
 use crate::keys::Keys;
@@ -8,7 +10,11 @@ use crate::link::Link;
 use crate::{Error, ScriptRegistry};
 
 /// Loads the scripts, and lets the server try every command that they use.
-pub(crate) async fn check_server(link: &Link, prefix: &str, channel: &str) -> Result<(), Error> {
+pub(crate) async fn check_server(
+    link: &Arc<Link>,
+    prefix: &str,
+    channel: &str,
+) -> Result<(), Error> {
     let (_, mut connection) = link.connection().await.map_err(|error| explain(link, error))?;
     // Before anything large: a server that wants a password closes the connection on that.
     let ping = redis::cmd("PING").exec_async(&mut connection).await;

@@ -55,8 +55,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn write(&self, gate: &Gate, cmd: &mut Cmd);
 
-    /// Reads the reply to a batch: one for each request.
-    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<Self::Reply>;
+    /// Reads the reply to a batch of that many: one for each request.
+    fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
 
     /// These have their replies now.
     fn answered<'a>(
@@ -138,11 +138,6 @@ impl<R: Request> Lane<R> {
         }
         state.is_served = !batch.is_empty();
         state.is_served.then_some(batch)
-    }
-
-    /// The caller that drives these calls hands them over when they are next put aside.
-    pub(crate) fn leave_to_a_task(&self) {
-        self.state().needs_task = true;
     }
 
     /// Puts a batch in front again.

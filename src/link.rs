@@ -4,13 +4,15 @@
 //! slow one; this link gives it up after a few timeouts in a row.
 
 use std::pin::pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
-
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -26,13 +28,30 @@ pub(crate) struct Link {
     client: Client,
     config: AsyncConnectionConfig,
     response_timeout: Duration,
-    current: Mutex<Option<(u64, MultiplexedConnection)>>,
-    /// Held by the one call that connects; the others wait for it.
-    connecting: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
     timeouts: AtomicU32,
     /// How many connections there have been.
     connections: watch::Sender<u64>,
+    /// Connections end with the runtime in which they began.
+    runtime: Handle,
 }
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Away,
+    /// By a task, for all who wait meanwhile: none of them may hold up the others.
+    Connecting {
+        since: Instant,
+        attempt: Attempt,
+    },
+    Connected(Connected),
+}
+
+type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
+
+/// A connection and its number.
+type Connected = (u64, MultiplexedConnection);
 
 /// An answer, and when its question was sent: leases count from before that.
 #[derive(Debug)]
@@ -59,9 +78,9 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(response_timeout))
             .set_response_timeout(Some(response_timeout));
-        let (current, connecting, timeouts) = Default::default();
-        let connections = watch::Sender::new(0);
-        Self { client, config, response_timeout, current, connecting, timeouts, connections }
+        let (state, timeouts) = Default::default();
+        let (connections, runtime) = (watch::Sender::new(0), Handle::current());
+        Self { client, config, response_timeout, state, timeouts, connections, runtime }
     }
 
     /// Changes when a connection is replaced.
@@ -73,17 +92,65 @@ impl Link {
         &self.client
     }
 
-    /// The connection and its number.
-    pub(crate) async fn connection(&self) -> Result<(u64, MultiplexedConnection), RedisError> {
-        if let Some(current) = self.current() {
-            return Ok(current);
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// The connection, made anew where there is none.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connected, RedisError> {
+        let attempt = {
+            let mut state = self.state();
+            match &*state {
+                State::Connected(connected) => return Ok(connected.clone()),
+                // One that takes longer is left alone: its runtime is driven no more.
+                State::Connecting { since, attempt } if since.elapsed() < self.response_timeout => {
+                    attempt.clone()
+                }
+                _ => {
+                    let attempt = self.attempt_to_connect().boxed().shared();
+                    *state = State::Connecting { since: Instant::now(), attempt: attempt.clone() };
+                    attempt
+                }
+            }
+        };
+        let connected = attempt.clone().await;
+        if connected.is_err() {
+            let mut state = self.state();
+            if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
+                *state = State::Away;
+            }
         }
-        let _connecting = self.connecting.lock().await;
-        if let Some(current) = self.current() {
-            return Ok(current);
+        connected
+    }
+
+    fn current(&self) -> Option<Connected> {
+        match &*self.state() {
+            State::Connected(connected) => Some(connected.clone()),
+            _ => None,
         }
-        let connection =
-            self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+    }
+
+    /// Has a task connect. What waits for it must not keep the link that keeps it.
+    fn attempt_to_connect(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
+        let link = Arc::downgrade(self);
+        // That of the caller goes on where the first one has ended.
+        let runtimes = [self.runtime.clone(), Handle::current()];
+        async move {
+            for runtime in runtimes {
+                let Some(link) = link.upgrade() else { break };
+                if let Ok(connected) = runtime.spawn(link.connect()).await {
+                    return connected;
+                }
+            }
+            Err((ErrorKind::Io, "the runtime has ended while it connected").into())
+        }
+    }
+
+    async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
+        let connection = self.client.get_multiplexed_async_connection_with_config(&self.config);
+        let connection = connection.await?;
         let number = *self.connections.borrow() + 1;
         if number > 1 {
             tracing::info!("connected to Redis again");
@@ -91,41 +158,36 @@ impl Link {
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
         let connected = (number, connection);
-        *self.current.lock().expect("nothing panics while it is locked") = Some(connected.clone());
+        *self.state() = State::Connected(connected.clone());
         Ok(connected)
     }
 
-    /// The connection and its number, if there is one.
-    pub(crate) fn current(&self) -> Option<(u64, MultiplexedConnection)> {
-        self.current.lock().expect("nothing panics while it is locked").clone()
-    }
-
     fn give_up(&self, number: u64) {
-        let mut current = self.current.lock().expect("nothing panics while it is locked");
-        if current.as_ref().is_some_and(|(its_number, _)| *its_number == number) {
+        let mut state = self.state();
+        if matches!(&*state, State::Connected((its_number, _)) if *its_number == number) {
             tracing::warn!("the connection to Redis is lost; the next call connects again");
-            *current = None;
+            *state = State::Away;
         }
     }
 
     /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
-    /// connecting included where there is no current connection.
+    /// connecting included where there is no connection.
     pub(crate) async fn attempt<T: FromRedisValue>(
-        &self,
-        current: Option<(u64, MultiplexedConnection)>,
+        self: &Arc<Self>,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        let (started, mut has_connected) = (Instant::now(), false);
+        let started = Instant::now();
         let limit = limit.min(self.response_timeout);
         if limit.is_zero() {
             return Err(Unanswered { error: took_too_long(), may_be_served: false });
         }
+        let current = self.current();
+        let is_connected = current.is_some();
         let connected = match current {
             Some(current) => Ok(current),
             None => {
-                has_connected = true;
                 let connection = Box::pin(timeout(limit, self.connection()));
                 connection.await.unwrap_or_else(|_| Err(took_too_long()))
             }
@@ -135,9 +197,9 @@ impl Link {
         let registry = ScriptRegistry::embedded();
         let mut run = pin!(registry.run_with(&mut connection, script, write));
         let left = limit.saturating_sub(started.elapsed());
-        let answer = match has_connected || limit < self.response_timeout {
-            true => timeout(left, &mut run).await,
-            false => Ok(run.await), // The connection has that timeout itself.
+        let answer = match is_connected && limit == self.response_timeout {
+            true => Ok(run.await), // The connection has that timeout itself.
+            false => timeout(left, &mut run).await,
         };
         let (error, timed_out) = match answer {
             Ok(Ok(reply)) => {
@@ -167,7 +229,7 @@ impl Link {
     /// Runs a script, and again while the failure is a passing one and patience lasts. That is
     /// right for these scripts: the same id gets the same answer.
     pub(crate) async fn run<T: FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         script: &str,
         write: impl Fn(&mut Cmd),
         patience: Duration,
@@ -178,7 +240,7 @@ impl Link {
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
-            let last = match self.attempt(self.current(), script, &write, limit).await {
+            let last = match self.attempt(script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
                 Err(failure) if failure.is_passing() => {
                     is_repeated |= failure.may_be_served;

@@ -10,6 +10,9 @@ use crate::claim::{Claim, Place};
 use crate::gate::{Gate, Limit};
 use crate::lane::{Lane, Request};
 
+/// Alone in a reply to several requests: one answer for all of them.
+const ALL: i64 = 3;
+
 /// Where a request goes that finds no room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Otherwise {
@@ -103,11 +106,14 @@ impl Request for Acquire {
         };
     }
 
-    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<AcquireReply> {
+    fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<AcquireReply> {
         let [server_time, wake_in, requests @ ..] = reply else {
             return Vec::new();
         };
-        let requests: Vec<Acquired> = requests.chunks_exact(3).map(acquired).collect();
+        let requests: Vec<Acquired> = match *requests {
+            [ALL, first, _] => (first..).take(count).map(granted).collect(),
+            _ => requests.chunks_exact(3).map(acquired).collect(),
+        };
         gate.plan_wake(wake_in_of(*wake_in), &requests);
         let reply = |acquired| AcquireReply {
             server_time: *server_time,
@@ -176,8 +182,11 @@ impl Request for Release {
         gate.stop_renewing(requests.map(|request| &*request.claim));
     }
 
-    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {
-        statuses(gate, reply).iter().map(|status| *status == 1).collect()
+    fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<bool> {
+        match statuses(gate, reply) {
+            [ALL] => vec![true; count],
+            statuses => statuses.iter().map(|status| *status == 1).collect(),
+        }
     }
 }
 
@@ -206,7 +215,7 @@ impl Request for Refresh {
         cmd.arg(&self.claim.id).arg(millis(self.duration));
     }
 
-    fn read(gate: &Arc<Gate>, reply: &[i64]) -> Vec<bool> {
+    fn read(gate: &Arc<Gate>, reply: &[i64], _count: usize) -> Vec<bool> {
         statuses(gate, reply).iter().map(|end| *end > 0).collect()
     }
 }
@@ -220,9 +229,13 @@ fn statuses<'a>(gate: &Arc<Gate>, reply: &'a [i64]) -> &'a [i64] {
     statuses
 }
 
+fn granted(token: i64) -> Acquired {
+    Acquired::Granted { token: token as u64 }
+}
+
 fn acquired(reply: &[i64]) -> Acquired {
     match *reply {
-        [1, token, _] => Acquired::Granted { token: token as u64 },
+        [1, token, _] => granted(token),
         [2, ticket, position] => {
             Acquired::Queued(Place { ticket: ticket as u64, position: position as u64 })
         }

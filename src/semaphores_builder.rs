@@ -151,7 +151,7 @@ impl SemaphoresBuilder {
         self.check()?;
         let owner = self.owner.unwrap_or_else(default_owner);
         let channel = format!("{}:wake:{}", self.prefix, uuid::Uuid::new_v4().simple());
-        let link = Link::new(client, self.settings.response_timeout);
+        let link = Arc::new(Link::new(client, self.settings.response_timeout));
         connect::check_server(&link, &self.prefix, &channel).await?;
         let subscription =
             wakeups::subscribe(link.client(), &channel, self.settings.response_timeout)

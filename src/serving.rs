@@ -43,7 +43,6 @@ impl<R: Request> Serving<R> {
                 Err(failure) if failure.is_passing() => {
                     let pause = pauses.next();
                     self.put_back(batch, &failure, pause);
-                    R::lane(&self.gate).leave_to_a_task();
                     tokio::time::sleep(pause).await;
                 }
                 Err(failure) => self.refuse(batch, &failure.error),
@@ -63,20 +62,12 @@ impl<R: Request> Serving<R> {
                 waiting.request.write(&self.gate, cmd);
             }
         };
-        let link = &self.gate.shared().link;
-        let mut current = link.current();
-        if current.is_none() {
-            // Whoever connects does so for all, and must not be left alone in the middle.
-            R::lane(&self.gate).leave_to_a_task();
-            tokio::task::yield_now().await;
-            current = link.current();
-        }
         R::sending(&self.gate, batch.iter().map(|waiting| &waiting.request));
-        link.attempt(current, R::SCRIPT, write, limit).await
+        self.gate.shared().link.attempt(R::SCRIPT, write, limit).await
     }
 
     fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
-        let replies = R::read(&self.gate, reply);
+        let replies = R::read(&self.gate, reply, batch.len());
         let requests = batch.iter().map(|waiting| &waiting.request);
         R::answered(&self.gate, requests.zip(&replies));
         self.gate.set_rush(batch.len() > 1);

@@ -40,7 +40,11 @@ impl Scripts {
             arguments.extend([id.clone(), "1".to_owned(), LONG.to_string(), "wait".to_owned()]);
         }
         let reply = self.call("acquire", &arguments).await?;
-        all_are(answer, reply[2..].chunks_exact(3).map(|request| request[0]))
+        match reply[2..] {
+            // One answer for all.
+            [3, ..] => all_are(answer, [1].into_iter()),
+            ref each => all_are(answer, each.chunks_exact(3).map(|request| request[0])),
+        }
     }
 
     /// Fails unless all of these ids held a permit.
@@ -48,7 +52,10 @@ impl Scripts {
         let arguments: Vec<&str> =
             ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
         let reply = self.call("release", &arguments).await?;
-        all_are(1, reply[2..].iter().copied())
+        match reply[2..] {
+            [3] => Ok(()),
+            ref each => all_are(1, each.iter().copied()),
+        }
     }
 
     /// Fails unless all of these ids hold a permit.

@@ -6,6 +6,8 @@ local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
 local VERSION, LIGHT, PLAIN = '1', '1 light', '1 plain'
 
+local ALL = 3 -- alone in a reply to several requests: one answer for all of them
+
 local MAX_REQUESTS = 1000
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_LEASE = 604800000 -- seven days in ms

@@ -13,7 +13,7 @@ end
 
 -- Puts a request in the queue. `write_queue` must follow.
 local function enqueue(sem, id, ticket, value)
-  sem.new_queue = sem.new_queue or sem.queued == 0 or sem.waiting == 0
+  sem.new_queue = sem.new_queue or sem.queued == 0 or sem.waiting <= 0
   sem.queued = sem.queued + 1
   sem.tickets[#sem.tickets + 1] = ticket
   sem.tickets[#sem.tickets + 1] = id
@@ -35,7 +35,7 @@ local function leave_queue(sem, ids)
     return
   end
   redis.call('ZREM', QUEUE, unpack(ids))
-  redis.call('HDEL', WAITING, unpack(ids))
+  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
   sem.queued = sem.queued - #ids
 end
 

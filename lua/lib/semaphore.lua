@@ -8,7 +8,7 @@
 --   longest    the longest lease in use, ms
 --   members    of `permits`, of which `marks` are marks of `limit add`
 --   extra      sum of (weight - 1) over the permits
---   queued     members of `queue`; `waiting` fields of `waiting`
+--   queued     members of `queue`; `waiting` fields of `waiting`, at least
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members

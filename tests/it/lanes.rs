@@ -5,14 +5,16 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use redis_semaphore::{Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, in_time};
+use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, shared_url, unique_name};
 
 /// Polls a future once, so that its request is under way and nobody looks at it any more.
-async fn begin<F: Future>(future: &mut std::pin::Pin<&mut F>) {
+async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
     poll_fn(|cx| {
         assert!(future.as_mut().poll(cx).is_pending(), "nothing answers at once");
         Poll::Ready(())
@@ -104,6 +106,41 @@ fn a_caller_whose_runtime_ends_holds_nobody_up() {
     }
 }
 
+/// The runtime in which was connected has ended, and one that connects anew is driven no more.
+#[test]
+fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = Server::start();
+    let faults = tokio::runtime::Runtime::new().unwrap();
+    let proxy = faults.block_on(Proxy::start(server.port));
+    let home = runtime();
+    let semaphore = home.block_on(async {
+        let semaphores = Semaphores::builder().response_timeout(Duration::from_millis(300));
+        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+        semaphores.semaphore(unique_name()).limit(3).build().unwrap()
+    });
+    drop(home);
+    proxy.requests(Flow::Hold);
+    let (rests, goes_on) = (runtime(), runtime());
+    let held_before = proxy.held_requests();
+    let mut left = Box::pin(semaphore.limit());
+    rests.block_on(async {
+        let connects = eventually(
+            "a request that is held up",
+            async || proxy.held_requests(),
+            |held| *held > held_before,
+        );
+        tokio::select! {
+            _ = &mut left => panic!("nothing answers"),
+            _ = connects => {}
+        }
+    });
+    proxy.requests(Flow::Pass);
+    assert_eq!(goes_on.block_on(semaphore.limit()).unwrap(), 3);
+    drop((left, rests));
+    assert_eq!(goes_on.block_on(semaphore.limit()).unwrap(), 3);
+}
+
 /// A connection is for all semaphores of a process, and so is connecting.
 #[tokio::test]
 async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semaphore() {
@@ -116,15 +153,22 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
     let (one, other) = (build("one"), build("other"));
     let held = other.acquire().await.unwrap();
     drop(one.acquire().await.unwrap());
-    proxy.refuse_connections(true);
-    proxy.cut_commands();
-    assert!(build("third").try_acquire().await.is_err(), "the connection is lost");
-    proxy.refuse_connections(false);
-    let mut left = pin!(one.acquire());
-    begin(&mut left).await;
-    assert!(in_time("a refresh", held.refresh()).await.unwrap());
-    assert!(other.try_acquire().await.unwrap().is_some());
-    drop(in_time("the first permit", left).await.unwrap());
+    let calls: [BoxFuture<'_, ()>; 4] = [
+        async { drop(one.acquire().await.unwrap()) }.boxed(),
+        async { drop(one.inspect().await.unwrap()) }.boxed(),
+        async { assert_eq!(one.set_limit(4).await.unwrap(), 5) }.boxed(),
+        async { assert_eq!(one.clear_limit().await.unwrap(), 5) }.boxed(),
+    ];
+    for mut left in calls {
+        proxy.refuse_connections(true);
+        proxy.cut_commands();
+        assert!(build("third").try_acquire().await.is_err(), "the connection is lost");
+        proxy.refuse_connections(false);
+        begin(&mut left.as_mut()).await;
+        assert!(in_time("a refresh", held.refresh()).await.unwrap());
+        assert!(other.try_acquire().await.unwrap().is_some());
+        in_time("an answer for the first caller", left).await;
+    }
 }
 
 /// The client library has 50 places for commands to send, and gives them away in turn.

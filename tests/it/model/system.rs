@@ -8,7 +8,7 @@ use redis::Connection;
 use super::Step;
 use super::invariants::Watch;
 use super::semaphore::{Model, Place, Request};
-use crate::support::scripts::{Scripts, acquire_head};
+use crate::support::scripts::{Scripts, acquire_head, integers};
 use crate::support::server::Server;
 
 const START_US: i64 = 1_800_000_000_000_000;
@@ -123,7 +123,7 @@ impl System {
         let keys = self.scripts.keys.clone();
         match (self.scripts.call_with(script, &keys, arguments), expected) {
             (Ok(reply), Some(expected)) => {
-                let reply: Vec<i64> = redis::from_redis_value(reply).map_err(|e| e.to_string())?;
+                let reply = integers(script, arguments, reply);
                 self.now = reply[0];
                 let sequence = self.sequence();
                 let agrees = reply == expected && sequence == self.model.sequence;

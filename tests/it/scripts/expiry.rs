@@ -184,3 +184,18 @@ fn weights_do_not_outlive_their_permits() {
         assert!(!fields.contains_key("w:a") && !fields.contains_key("w:b"), "{fields:?}");
     }
 }
+
+/// The only record that is left goes with its waiter, and the next request makes the key anew.
+#[test]
+fn a_key_that_was_emptied_in_a_call_expires_when_that_call_makes_it_anew() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire_one(1, "a 1 300 wait");
+    let ticket = semaphore.acquire_one(1, "b 1 30000 wait").ticket();
+    semaphore.acquire_one(1, "c 1 30000 wait");
+    semaphore.lose("waiting");
+    semaphore.acquire_one(1, &format!("b 1 30000 {ticket}"));
+    semaphore.pass(400);
+    semaphore.acquire_one(1, "d 1 30000 wait");
+    let expire: Vec<bool> = semaphore.dump().into_iter().map(|(_, expires)| expires).collect();
+    assert_eq!(expire, [true; 4]);
+}

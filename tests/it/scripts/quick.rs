@@ -1,6 +1,7 @@
 //! The quick ways of `acquire` and `release` answer and leave behind what the long ways would.
 
 use super::{Queued, Timed, fresh};
+use crate::support::scripts::Scripts;
 
 #[test]
 fn a_release_hands_on_when_the_server_is_out_of_memory() {
@@ -80,4 +81,46 @@ fn a_mark_is_no_id_whatever_was_lost() {
     semaphore.lose("state");
     semaphore.acquire(9, "b 1 60000 try");
     assert_eq!(semaphore.refuses("release", "return +mark").code, "SEM_ARG");
+}
+
+/// Somebody holds, and somebody queues, as `state` says from then on.
+fn contended() -> Scripts {
+    let mut semaphore = fresh();
+    semaphore.acquire_for(1, "client poll 1000", "held 1 60000 try first 1 60000 wait");
+    semaphore
+}
+
+/// The keys that a waiter needs may be lost behind the back of `state`.
+#[test]
+fn whoever_queues_where_keys_were_lost_leaves_none_that_stay_for_ever() {
+    for lost in [vec!["queue", "waiting"], vec!["queue"], vec!["waiting"]] {
+        let mut semaphore = contended();
+        lost.iter().for_each(|key| semaphore.lose(key));
+        semaphore.acquire_for(1, "client poll 1000", "second 1 60000 wait");
+        let expire: Vec<bool> = semaphore.dump().into_iter().map(|(_, expires)| expires).collect();
+        assert_eq!(expire, [true; 4], "{lost:?} lost");
+    }
+}
+
+#[test]
+fn whoever_queues_behind_others_keeps_the_keys_for_as_long_as_it_may_be_silent() {
+    let mut semaphore = contended();
+    semaphore.acquire_for(1, "client poll 600000", "second 1 60000 wait");
+    for key in ["permits", "queue", "waiting", "state"] {
+        let key = semaphore.key(key);
+        let left: i64 = semaphore.command(&format!("PTTL {key}"));
+        assert!(left > 600_000, "{key} goes in {left} ms");
+    }
+}
+
+#[test]
+fn whoever_queues_behind_others_is_told_its_place_and_when_the_next_lease_ends() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire_for(2, "client poll 60000", "a 1 5000 try b 1 9000 try c 1 7000 wait");
+    semaphore.pass(1000);
+    let head = "declared 2 client poll 60000";
+    let reply = semaphore.ok("acquire", &format!("{head} d 1 7000 wait e 1 7000 wait"));
+    let ticket = semaphore.now() * 1000;
+    assert_eq!(reply, [semaphore.now(), 4000, 2, ticket, 2, 2, ticket + 1, 3]);
+    assert_eq!(semaphore.inspect().waiters.len(), 3);
 }

@@ -28,6 +28,30 @@ fn acquire_grants_queues_and_refuses() {
     assert_eq!(outcomes(&reply), expected);
 }
 
+/// The short form, as it comes from the server.
+#[test]
+fn one_answer_stands_for_all_of_several_requests() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "declare 9");
+    let mut answers = |script: &str, arguments: &str| -> Vec<i64> {
+        let reply = semaphore.call(script, arguments).unwrap();
+        redis::from_redis_value::<Vec<i64>>(reply).unwrap()[2..].to_vec()
+    };
+    let head = "declared 9 client poll 600000";
+    let end = START_US / 1000 + 5 * SECOND;
+    let token = answers("acquire", &format!("{head} a 1 5000 try"))[1];
+    let all = answers("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
+    assert_eq!(all, [3, token + 1, end]);
+    // The next number is that of the request after the last of them.
+    assert_eq!(answers("acquire", &format!("{head} e 1 5000 try")), [1, token + 4, end]);
+    assert_eq!(answers("release", "return b c"), [3]);
+    assert_eq!(answers("release", "return d"), [1]);
+    assert_eq!(answers("release", "return b e"), [0, 1]);
+    // Not where they end at different times.
+    let each = answers("acquire", &format!("{head} f 1 5000 try g 1 6000 try"));
+    assert_eq!(each, [1, token + 5, end, 1, token + 6, end + SECOND]);
+}
+
 #[test]
 fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
     let mut semaphore = Timed::start();

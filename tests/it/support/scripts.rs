@@ -24,6 +24,22 @@ pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
+/// The integers of a reply, with an answer for each request also where one stood for all of them.
+pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
+    let mut reply: Vec<i64> = redis::from_redis_value(reply).unwrap();
+    let (count, answers) = match (script, &reply[2..]) {
+        ("acquire", [3, token, end]) => {
+            let count = (arguments.len() - 5) / 4;
+            (count, (*token..).take(count).flat_map(|token| [1, token, *end]).collect())
+        }
+        ("release", [3]) => (arguments.len() - 1, vec![1; arguments.len() - 1]),
+        _ => return reply,
+    };
+    assert!(count > 1, "{script} answers 3 to a single request");
+    reply.splice(2.., answers);
+    reply
+}
+
 impl Scripts {
     pub fn new(connection: Connection, name: &str) -> Self {
         Self { connection, keys: keys_of(name) }
@@ -56,7 +72,7 @@ impl Scripts {
     /// A call that must succeed, and answers integers only.
     pub fn integers(&mut self, script: &str, arguments: &[String]) -> Vec<i64> {
         let reply = self.call_with(script, &self.keys.clone(), arguments);
-        redis::from_redis_value(reply.unwrap()).unwrap()
+        integers(script, arguments, reply.unwrap())
     }
 
     pub fn ok(&mut self, script: &str, arguments: &str) -> Vec<i64> {

@@ -1,6 +1,7 @@
 //! Hundreds of random bursts of operations through the public API, so through the lanes that make
 //! batches of them, against a reference and against the invariants.
 
+mod bursts;
 mod clients;
 mod reference;
 mod settle;
