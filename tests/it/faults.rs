@@ -47,6 +47,21 @@ impl Scene {
         assert!(permit.release().await.unwrap());
         self.observer.sees(0, 0).await;
     }
+
+    /// Cuts all connections and waits until the server knows: it may hear of what comes after over
+    /// another connection before it hears of the cut.
+    async fn cut_all(&self) {
+        let mut connection = self.server.connect();
+        let mut subscribers = || -> usize {
+            let mut list = redis::cmd("CLIENT");
+            list.arg(&["LIST", "TYPE", "pubsub"]);
+            list.query::<String>(&mut connection).unwrap().lines().count()
+        };
+        let before = subscribers();
+        self.proxy.cut_all();
+        let what = "the server knows of the cut";
+        eventually(what, async || subscribers(), |now| *now < before).await;
+    }
 }
 
 fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
@@ -78,7 +93,7 @@ async fn the_wake_up_connection_is_killed_by_the_server() {
 async fn both_connections_are_cut_and_stay_away_for_a_while() {
     let scene = Scene::set().await;
     scene.proxy.refuse_connections(true);
-    scene.proxy.cut_all();
+    scene.cut_all().await;
     // The place is handed on meanwhile, but nobody hears it: the waiter leaves the queue.
     let Scene { proxy, semaphore, observer, other, waiting, .. } = scene;
     assert!(other.release().await.unwrap());
