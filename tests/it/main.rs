@@ -13,4 +13,5 @@ mod permits;
 mod processes;
 mod registry;
 mod scripts;
+mod soak;
 mod support;

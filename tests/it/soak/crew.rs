@@ -1,0 +1,147 @@
+//! The client processes, as the campaign sees them: this test program again, told by the
+//! environment what to do.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::ROLE;
+use super::client::{MARK, Orders};
+use super::history::{Event, Moment, What, now};
+
+/// What all have told so far.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Told>>);
+
+#[derive(Default)]
+struct Told {
+    events: Vec<Event>,
+    last_grants: BTreeMap<(u32, usize), Moment>,
+}
+
+impl Log {
+    pub fn say(&self, process: u32, what: What) {
+        self.add(Event { at: now(), process, what });
+    }
+
+    fn add(&self, event: Event) {
+        let mut told = self.0.lock().unwrap();
+        if let What::Holds { semaphore, .. } = event.what {
+            told.last_grants.insert((event.process, semaphore), event.at);
+        }
+        told.events.push(event);
+    }
+
+    /// In the order of time.
+    pub fn take(&self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.0.lock().unwrap().events);
+        events.sort_by_key(|event| event.at);
+        events
+    }
+
+    /// The last grant of each process and semaphore.
+    pub fn last_grants(&self) -> BTreeMap<(u32, usize), Moment> {
+        self.0.lock().unwrap().last_grants.clone()
+    }
+}
+
+pub struct Crew {
+    log: Log,
+    url: String,
+    seed: u64,
+    started: u32,
+    processes: BTreeMap<u32, Process>,
+}
+
+struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    reader: JoinHandle<()>,
+}
+
+impl Crew {
+    pub fn new(url: &str, seed: u64, log: &Log) -> Self {
+        let (started, processes) = Default::default();
+        Self { log: log.clone(), url: url.to_owned(), seed, started, processes }
+    }
+
+    pub fn numbers(&self) -> Vec<u32> {
+        self.processes.keys().copied().collect()
+    }
+
+    pub fn start_one(&mut self) {
+        self.started += 1;
+        let process = self.started;
+        let orders =
+            Orders { url: self.url.clone(), process, seed: self.seed ^ u64::from(process) };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "soak::a_client_of_a_campaign", "--nocapture"])
+            .env(ROLE, orders.write())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take();
+        let (output, log) = (BufReader::new(child.stdout.take().unwrap()), self.log.clone());
+        let reader = std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // One that was killed may have left half a line.
+                let event = line.strip_prefix(MARK).map(serde_json::from_str::<Event>);
+                if let Some(Ok(event)) = event {
+                    log.add(event);
+                }
+            }
+        });
+        self.processes.insert(process, Process { child, input, reader });
+    }
+
+    pub fn kill(&mut self, process: u32) {
+        let mut killed = self.processes.remove(&process).unwrap();
+        killed.child.kill().unwrap();
+        killed.child.wait().unwrap();
+        self.log.say(process, What::Killed);
+        killed.reader.join().unwrap();
+    }
+
+    pub fn stop(&self, process: u32) {
+        self.signal(process, Signal::SIGSTOP);
+        self.log.say(process, What::Stopped);
+    }
+
+    pub fn go_on(&self, process: u32) {
+        self.log.say(process, What::Continued);
+        self.signal(process, Signal::SIGCONT);
+    }
+
+    fn signal(&self, process: u32, signal: Signal) {
+        let child = &self.processes[&process].child;
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+    }
+
+    /// Has all of them end in good order.
+    pub fn dismiss(&mut self) {
+        for process in self.processes.values_mut() {
+            drop(process.input.take());
+        }
+        for (number, mut process) in std::mem::take(&mut self.processes) {
+            let status = process.child.wait().unwrap();
+            assert!(status.success(), "process {number} of the campaign ended with {status}");
+            process.reader.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Crew {
+    /// A campaign that failed leaves no processes.
+    fn drop(&mut self) {
+        for process in self.processes.values_mut() {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+}
