@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::TryFutureExt;
+use redis::ErrorKind;
 use tracing::Instrument;
 
 use crate::claim::{Claim, Grant};
 use crate::gate::Gate;
 use crate::requests::{Acquire, Acquired, How, Otherwise, Refresh, Release};
+use crate::servers::Failure;
 use crate::worker::{AskWhen, Task};
 use crate::{Error, Permit};
 
@@ -78,6 +80,16 @@ impl Gate {
         self.declare(patience).await
     }
 
+    /// Fails when nobody listens to the wake-ups of this semaphore for so long.
+    async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        if self.channel.heard_within(patience).await {
+            return Ok(());
+        }
+        let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
+        let failure = Failure::NoAnswer { elapsed: patience, last };
+        Err(self.error("listening for wake-ups", failure))
+    }
+
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         weight: u32,
@@ -130,7 +142,11 @@ impl Gate {
         let started = Instant::now();
         let claim = Arc::new(Claim::new(self, weight, started));
         let mut wait = pin!(async {
-            self.check(weight, self.shared().settings.outage_tolerance).await?;
+            let patience = self.shared().settings.outage_tolerance;
+            self.check(weight, patience).await?;
+            if !self.channel.is_heard() {
+                Box::pin(self.listen_first(patience)).await?;
+            }
             let result = self.wait_in_queue(&claim).await;
             if matches!(result, Err(Error::Shutdown)) {
                 Box::pin(self.take_back(&claim)).await;

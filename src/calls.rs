@@ -11,8 +11,8 @@ use crate::Error;
 use crate::claim::Claim;
 use crate::gate::{Gate, Limit};
 use crate::lane::Request;
-use crate::link::{Answer, Failure};
 use crate::requests::{Refresh, millis, too_heavy, wake_in_of};
+use crate::servers::{Answer, Failure};
 
 pub(crate) enum LimitAction {
     Declare(u32),
@@ -39,7 +39,7 @@ impl Gate {
             self.write_keys(cmd);
             write(cmd);
         };
-        let answer = self.shared().link.run(script, with_keys, patience).await;
+        let answer = self.shared().servers.run(self.slot, script, with_keys, patience).await;
         answer.map_err(|failure| self.error(script, failure))
     }
 

@@ -1,4 +1,4 @@
-//! What all semaphores of a process share: the link, the table of waits, and the worker's inbox.
+//! What all semaphores of a process share: the servers, the table of waits, and the worker's inbox.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,19 +9,19 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::claim::Claim;
-use crate::link::Link;
+use crate::servers::Servers;
+use crate::wakeups::Wakeups;
 use crate::worker::Task;
 
 const MOST_DRIVERS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) link: Arc<Link>,
+    pub(crate) servers: Servers,
     pub(crate) prefix: String,
     /// The first part of every id, so that `inspect` tells who holds.
     pub(crate) owner: String,
-    /// Where this process listens for wake-ups.
-    pub(crate) channel: String,
+    pub(crate) wakeups: Wakeups,
     pub(crate) settings: ClientSettings,
     /// The number of the first claim, from a random UUID: nobody else has it, or those that follow.
     first: u128,
@@ -52,15 +52,15 @@ impl ClientSettings {
 
 impl Shared {
     pub(crate) fn new(
-        link: Arc<Link>,
+        servers: Servers,
         prefix: String,
         owner: String,
-        channel: String,
+        wakeups: Wakeups,
         settings: ClientSettings,
     ) -> Self {
         let first = uuid::Uuid::new_v4().as_u128();
         let (claims, drivers, waits) = Default::default();
-        Self { link, prefix, owner, channel, settings, first, claims, drivers, waits }
+        Self { servers, prefix, owner, wakeups, settings, first, claims, drivers, waits }
     }
 
     /// Whether one more caller may drive its calls itself. Each that is left alone in the middle may

@@ -12,12 +12,18 @@ use crate::client::{Client, Shared};
 use crate::keys::Keys;
 use crate::lane::Lane;
 use crate::requests::{Acquire, Acquired, How, Refresh, Release};
+use crate::servers::slot_of;
+use crate::wakeups::Channel;
 use crate::worker::Task;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) keys: Keys,
+    /// Of a cluster, where it is one.
+    pub(crate) slot: u16,
+    /// Where its wake-ups arrive.
+    pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
     /// Done once the limit was declared.
@@ -66,12 +72,16 @@ impl Limit {
 
 impl Gate {
     pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
-        let keys = Keys::new(&client.shared.prefix, &name);
+        let Shared { prefix, wakeups, .. } = &*client.shared;
+        let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
+        let channel = wakeups.channel_for(prefix, &name, slot);
         let (declared, renewed, renewing, rush, wake_at) = Default::default();
         let (acquires, releases, refreshes) = Default::default();
         Self {
             name,
             keys,
+            slot,
+            channel,
             settings,
             client,
             declared,

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::claim::Claim;
 use crate::gate::Gate;
-use crate::link::Answer;
+use crate::servers::Answer;
 use crate::serving::Serving;
 
 /// The most requests in one call.

@@ -92,7 +92,8 @@ impl Request for Acquire {
             Limit::Declared(_) => "declared",
             Limit::Initial(_) => "initial",
         };
-        cmd.arg(kind).arg(gate.settings.limit.number()).arg(&shared.channel).arg("publish");
+        cmd.arg(kind).arg(gate.settings.limit.number());
+        cmd.arg(&gate.channel.name).arg(shared.wakeups.kind());
         cmd.arg(millis(shared.settings.liveness));
     }
 

@@ -1,12 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
+use redis::{ConnectionInfo, IntoConnectionInfo};
+use tokio::runtime::Handle;
 
 use crate::client::{ClientSettings, Shared};
 use crate::keys::{check_name, check_word};
-use crate::link::Link;
-use crate::{Error, Semaphores, connect, wakeups, worker};
+use crate::servers::{Cluster, Link, Servers, Source};
+use crate::wakeups::{Channel, Channels, Listener, Wakeups};
+use crate::{Error, Semaphores, connect, worker};
 
 const MAX_OWNER: usize = 128;
 
@@ -121,9 +123,7 @@ impl SemaphoresBuilder {
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
         let info =
             url.into_connection_info().map_err(|error| Error::invalid("url", error.to_string()))?;
-        let client =
-            redis::Client::open(info).map_err(|error| Error::invalid("url", error.to_string()))?;
-        self.connect_client(client).await
+        self.connect_client(client(info)?).await
     }
 
     /// As [`connect`](Self::connect), with a client of your own (certificates, say).
@@ -148,17 +148,135 @@ impl SemaphoresBuilder {
     /// # }
     /// ```
     pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
+        self.connect_one(Source::Client(client)).await
+    }
+
+    /// Connects to whichever of these servers is the primary, and follows it: after a failover they
+    /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
+    /// else than Sentinel or a cluster promotes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`Error::Connect`] when none of them is a primary.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// let urls = [url.as_str(), "redis://127.0.0.1:1/"];
+    /// let semaphores = Semaphores::builder().connect_primary_of(urls).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_primary_of<T: IntoConnectionInfo>(
+        self,
+        servers: impl IntoIterator<Item = T>,
+    ) -> Result<Semaphores, Error> {
+        let clients: Vec<redis::Client> =
+            infos("servers", servers)?.into_iter().map(client).collect::<Result<_, _>>()?;
+        if clients.is_empty() {
+            return Err(Error::invalid("servers", "at least one server is needed"));
+        }
+        self.connect_one(Source::PrimaryOf(clients)).await
+    }
+
+    /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
+    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`Error::Connect`] when no sentinel answers, or none knows
+    /// the service.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let sentinels = vec!["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
+    /// let service = "jobs".to_owned();
+    /// let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master)?;
+    /// let semaphores = Semaphores::builder().connect_sentinel(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "sentinel")]
+    pub async fn connect_sentinel(
+        self,
+        client: redis::sentinel::SentinelClient,
+    ) -> Result<Semaphores, Error> {
+        self.connect_one(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)))).await
+    }
+
+    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough, the
+    /// others are found, also those that come later. User, password and certificates are those of
+    /// the first one.
+    ///
+    /// Each semaphore is on one node, so many semaphores spread over the cluster. Its calls and
+    /// wake-ups follow it when its slot moves or the node fails over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`Error::Unsupported`] when it is no cluster, or has no
+    /// sharded channels.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let nodes = ["redis://redis-1:6379/", "redis://redis-2:6379/"];
+    /// let semaphores = Semaphores::builder().connect_cluster(nodes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_cluster<T: IntoConnectionInfo>(
+        self,
+        nodes: impl IntoIterator<Item = T>,
+    ) -> Result<Semaphores, Error> {
         self.check()?;
+        let patience = self.settings.response_timeout;
+        let cluster = Cluster::new(infos("nodes", nodes)?, patience, Handle::current())?;
+        let cluster = Arc::new(cluster);
+        connect::check_cluster(&cluster, &self.prefix).await?;
+        let listener = Listener::Sharded(cluster.clone());
+        let wakeups = Wakeups::Sharded(Channels::default());
+        Ok(self.start(Servers::Cluster(cluster), wakeups, listener))
+    }
+
+    async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
+        self.check()?;
+        let patience = self.settings.response_timeout;
+        let link = Arc::new(Link::new(source, patience, Handle::current()));
+        let channel = Arc::new(Channel::of_process(&self.prefix));
+        let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
+        let listener = Listener::Single(link.clone(), subscription);
+        Ok(self.start(Servers::One(link), Wakeups::Process(channel), listener))
+    }
+
+    fn start(self, servers: Servers, wakeups: Wakeups, listener: Listener) -> Semaphores {
         let owner = self.owner.unwrap_or_else(default_owner);
-        let channel = format!("{}:wake:{}", self.prefix, uuid::Uuid::new_v4().simple());
-        let link = Arc::new(Link::new(client, self.settings.response_timeout));
-        connect::check_server(&link, &self.prefix, &channel).await?;
-        let subscription =
-            wakeups::subscribe(link.client(), &channel, self.settings.response_timeout)
-                .await
-                .map_err(|error| connect::explain(&link, error))?;
-        let shared = Shared::new(link, self.prefix, owner, channel, self.settings);
-        Ok(Semaphores::new(worker::start(Arc::new(shared), subscription)))
+        let shared = Shared::new(servers, self.prefix, owner, wakeups, self.settings);
+        Semaphores::new(worker::start(Arc::new(shared), listener))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -179,6 +297,18 @@ impl SemaphoresBuilder {
         }
         Ok(())
     }
+}
+
+fn infos<T: IntoConnectionInfo>(
+    what: &'static str,
+    servers: impl IntoIterator<Item = T>,
+) -> Result<Vec<ConnectionInfo>, Error> {
+    let infos = servers.into_iter().map(|server| server.into_connection_info());
+    infos.collect::<Result<_, _>>().map_err(|error| Error::invalid(what, error.to_string()))
+}
+
+fn client(info: ConnectionInfo) -> Result<redis::Client, Error> {
+    redis::Client::open(info).map_err(|error| Error::invalid("url", error.to_string()))
 }
 
 /// Host and process, with nothing in it that an id may not have.

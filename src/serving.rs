@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError};
 use crate::Error;
 use crate::gate::Gate;
 use crate::lane::{Request, Waiting};
-use crate::link::{Answer, Failure, Pauses, Unanswered};
+use crate::servers::{Answer, Failure, Pauses, Unanswered};
 
 /// Makes the calls of a lane.
 pub(crate) struct Serving<R: Request> {
@@ -63,7 +63,7 @@ impl<R: Request> Serving<R> {
             }
         };
         R::sending(&self.gate, batch.iter().map(|waiting| &waiting.request));
-        self.gate.shared().link.attempt(R::SCRIPT, write, limit).await
+        self.gate.shared().servers.attempt(self.gate.slot, R::SCRIPT, write, limit).await
     }
 
     fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {

@@ -14,8 +14,8 @@ use crate::claim::{Claim, Grant};
 use crate::client::Shared;
 use crate::gate::Gate;
 use crate::lease::Lease;
-use crate::link::Answer;
 use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
+use crate::servers::Answer;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 /// Calls under way at the same time.

@@ -20,7 +20,7 @@ use crate::claim::Claim;
 use crate::client::{Client, Shared};
 use crate::gate::Gate;
 use crate::requests::How;
-use crate::wakeups;
+use crate::wakeups::{self, Listener};
 use release::Releases;
 
 /// What the rest of the crate asks of the worker.
@@ -81,9 +81,9 @@ struct Ask {
 }
 
 /// Starts the worker and the listener in the current runtime.
-pub(crate) fn start(shared: Arc<Shared>, subscription: wakeups::Subscription) -> Client {
+pub(crate) fn start(shared: Arc<Shared>, listener: Listener) -> Client {
     let (sender, tasks) = mpsc::unbounded_channel();
-    let listener = wakeups::listen(shared.clone(), subscription, sender.downgrade());
+    let listener = wakeups::listen(shared.clone(), listener, sender.downgrade());
     let worker = Worker {
         shared: shared.clone(),
         tasks,

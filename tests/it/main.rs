@@ -2,6 +2,7 @@
 
 mod acquire;
 mod cancellation;
+mod cluster;
 mod connect;
 mod faults;
 mod found;

@@ -2,6 +2,7 @@
 //! call the scripts.
 
 mod clock;
+pub mod cluster;
 pub mod observer;
 pub mod proxy;
 pub mod scripts;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use redis::{Client, Connection};
 use uuid::Uuid;
 
@@ -28,6 +30,7 @@ pub struct Server {
     child: Child,
     folder: PathBuf,
     options: Vec<String>,
+    is_running: bool,
     pub port: u16,
     pub clock: Clock,
 }
@@ -46,7 +49,7 @@ impl Server {
         for _ in 0..20 {
             let port = free_port();
             if let Some(child) = spawn(port, &folder, &options, &clock) {
-                return Self { child, folder, options, port, clock };
+                return Self { child, folder, options, is_running: true, port, clock };
             }
         }
         panic!("no server could be started; its log is in {}", folder.display());
@@ -64,7 +67,18 @@ impl Server {
         connect(&self.url())
     }
 
+    /// Whether it was not killed.
+    pub fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    /// Stops it in its tracks, with its connections open, until it is told to go on.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
     pub fn kill(&mut self) {
+        self.is_running = false;
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -75,6 +89,7 @@ impl Server {
         while Instant::now() < deadline {
             if let Some(child) = spawn(self.port, &self.folder, &self.options, &self.clock) {
                 self.child = child;
+                self.is_running = true;
                 return;
             }
         }
@@ -98,8 +113,11 @@ impl Drop for Server {
     }
 }
 
+/// Nodes of a cluster also need the port that is higher by 10,000.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    const HIGHEST: u16 = u16::MAX - 10_000;
+    let look = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    std::iter::repeat_with(look).find(|port| *port <= HIGHEST).unwrap()
 }
 
 fn binary() -> String {

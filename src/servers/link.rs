@@ -1,8 +1,10 @@
-//! The connection for commands: one, shared by all calls, and replaced when it is lost.
+//! The connection for commands to one server: shared by all calls, and replaced when it is lost.
 //!
 //! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
 //! slow one; this link gives it up after a few timeouts in a row.
 
+use std::fmt;
+use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,21 +13,21 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::asking::Asking;
+use super::source::Source;
 use crate::{Error, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    client: Client,
+    source: Source,
     config: AsyncConnectionConfig,
     response_timeout: Duration,
     state: Mutex<State>,
@@ -50,37 +52,29 @@ enum State {
 
 type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 
-/// A connection and its number.
-type Connected = (u64, MultiplexedConnection);
-
-/// An answer, and when its question was sent: leases count from before that.
-#[derive(Debug)]
-pub(crate) struct Answer<T> {
-    pub(crate) sent: Instant,
-    pub(crate) reply: T,
-    /// An earlier attempt had no answer, and may have been served as well.
-    pub(crate) is_repeated: bool,
+#[derive(Clone)]
+pub(crate) struct Connected {
+    pub(crate) number: u64,
+    pub(crate) connection: MultiplexedConnection,
+    /// Leads to the same server.
+    pub(crate) client: Arc<Client>,
 }
 
-/// A call that failed for good.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Nothing but passing failures for as long as patience lasted.
-    NoAnswer {
-        elapsed: Duration,
-        last: RedisError,
-    },
-    Refused(RedisError),
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 impl Link {
-    pub(crate) fn new(client: Client, response_timeout: Duration) -> Self {
+    /// `runtime` makes the connections, as long as it is there.
+    pub(crate) fn new(source: Source, response_timeout: Duration, runtime: Handle) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(response_timeout))
             .set_response_timeout(Some(response_timeout));
         let (state, timeouts) = Default::default();
-        let (connections, runtime) = (watch::Sender::new(0), Handle::current());
-        Self { client, config, response_timeout, state, timeouts, connections, runtime }
+        let connections = watch::Sender::new(0);
+        Self { source, config, response_timeout, state, timeouts, connections, runtime }
     }
 
     /// Changes when a connection is replaced.
@@ -88,8 +82,12 @@ impl Link {
         self.connections.subscribe()
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -149,23 +147,25 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
-        let connection = self.client.get_multiplexed_async_connection_with_config(&self.config);
-        let connection = connection.await?;
+        let (client, connection) = self.source.connect(&self.config).await?;
         let number = *self.connections.borrow() + 1;
         if number > 1 {
-            tracing::info!("connected to Redis again");
+            tracing::info!(server = %self.source, "connected to Redis again");
         }
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
-        let connected = (number, connection);
+        let connected = Connected { number, connection, client: Arc::new(client) };
         *self.state() = State::Connected(connected.clone());
         Ok(connected)
     }
 
     fn give_up(&self, number: u64) {
         let mut state = self.state();
-        if matches!(&*state, State::Connected((its_number, _)) if *its_number == number) {
-            tracing::warn!("the connection to Redis is lost; the next call connects again");
+        if matches!(&*state, State::Connected(connected) if connected.number == number) {
+            tracing::warn!(
+                server = %self.source,
+                "the connection to Redis is lost; the next call connects again"
+            );
             *state = State::Away;
         }
     }
@@ -178,41 +178,72 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        let started = Instant::now();
         let limit = limit.min(self.response_timeout);
-        if limit.is_zero() {
-            return Err(Unanswered { error: took_too_long(), may_be_served: false });
-        }
-        let current = self.current();
-        let is_connected = current.is_some();
-        let connected = match current {
-            Some(current) => Ok(current),
-            None => {
-                let connection = Box::pin(timeout(limit, self.connection()));
-                connection.await.unwrap_or_else(|_| Err(took_too_long()))
-            }
-        };
-        let (number, mut connection) =
-            connected.map_err(|error| Unanswered { error, may_be_served: false })?;
+        let (mut connected, limit) = self.connected_within(limit).await?;
         let registry = ScriptRegistry::embedded();
-        let mut run = pin!(registry.run_with(&mut connection, script, write));
-        let left = limit.saturating_sub(started.elapsed());
-        let answer = match is_connected && limit == self.response_timeout {
-            true => Ok(run.await), // The connection has that timeout itself.
-            false => timeout(left, &mut run).await,
+        let run = pin!(registry.run_with(&mut connected.connection, script, write));
+        let answer = match limit == self.response_timeout {
+            true => run.await, // The connection has that timeout itself.
+            false => within(limit, run).await,
         };
-        let (error, timed_out) = match answer {
-            Ok(Ok(reply)) => {
+        self.judge(connected.number, answer)
+    }
+
+    /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
+    pub(super) async fn attempt_asking<T: FromRedisValue>(
+        self: &Arc<Self>,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        let limit = limit.min(self.response_timeout);
+        let (mut connected, limit) = self.connected_within(limit).await?;
+        let mut asking = Asking(&mut connected.connection);
+        let run = ScriptRegistry::embedded().run_with(&mut asking, script, write);
+        let answer = within(limit, run).await;
+        self.judge(connected.number, answer)
+    }
+
+    /// Gives the connection up if it is broken.
+    pub(crate) async fn check(&self) {
+        if let Some(mut connected) = self.current() {
+            let ping = async {
+                Ok(redis::cmd("PING").query_async::<Value>(&mut connected.connection).await?)
+            };
+            // What it finds out is all that is wanted.
+            let _ = self.judge(connected.number, within(self.response_timeout, ping).await);
+        }
+    }
+
+    /// A connection, and how much of the limit is left.
+    async fn connected_within(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(Connected, Duration), Unanswered> {
+        let unsent = |error| Unanswered { error, may_be_served: false };
+        if limit.is_zero() {
+            return Err(unsent(took_too_long()));
+        }
+        if let Some(connected) = self.current() {
+            return Ok((connected, limit));
+        }
+        let started = Instant::now();
+        let connection = Box::pin(timeout(limit, self.connection())).await;
+        let connected = connection.unwrap_or_else(|_| Err(took_too_long())).map_err(unsent)?;
+        Ok((connected, limit.saturating_sub(started.elapsed())))
+    }
+
+    /// What an answer says of the connection.
+    fn judge<T>(&self, number: u64, answer: Result<T, Error>) -> Result<T, Unanswered> {
+        let error = match answer {
+            Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 return Ok(reply);
             }
-            Ok(Err(Error::Redis(error))) => {
-                let timed_out = error.is_timeout();
-                (error, timed_out)
-            }
-            Ok(Err(other)) => unreachable!("the embedded scripts are there: {other}"),
-            Err(_) => (took_too_long(), true),
+            Err(Error::Redis(error)) => error,
+            Err(other) => unreachable!("the embedded scripts are there: {other}"),
         };
+        let timed_out = error.is_timeout();
         let timeouts = match timed_out {
             true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
             false => 0,
@@ -224,50 +255,6 @@ impl Link {
         }
         let may_be_served = error.kind() == ErrorKind::Io;
         Err(Unanswered { error, may_be_served })
-    }
-
-    /// Runs a script, and again while the failure is a passing one and patience lasts. That is
-    /// right for these scripts: the same id gets the same answer.
-    pub(crate) async fn run<T: FromRedisValue>(
-        self: &Arc<Self>,
-        script: &str,
-        write: impl Fn(&mut Cmd),
-        patience: Duration,
-    ) -> Result<Answer<T>, Failure> {
-        let started = Instant::now();
-        let mut pauses = Pauses::default();
-        let mut is_repeated = false;
-        loop {
-            let sent = Instant::now();
-            let limit = patience.saturating_sub(started.elapsed());
-            let last = match self.attempt(script, &write, limit).await {
-                Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
-                Err(failure) if failure.is_passing() => {
-                    is_repeated |= failure.may_be_served;
-                    failure.error
-                }
-                Err(failure) => return Err(Failure::Refused(failure.error)),
-            };
-            let pause = pauses.next();
-            if started.elapsed() + pause >= patience {
-                return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
-            }
-            tracing::debug!(script, error = %last, "no answer, trying again");
-            tokio::time::sleep(pause).await;
-        }
-    }
-}
-
-/// The pauses between attempts: longer each time.
-#[derive(Debug, Default)]
-pub(crate) struct Pauses {
-    last: Duration,
-}
-
-impl Pauses {
-    pub(crate) fn next(&mut self) -> Duration {
-        self.last = (self.last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.last
     }
 }
 
@@ -290,8 +277,15 @@ impl Unanswered {
     }
 }
 
+async fn within<T>(
+    limit: Duration,
+    run: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(limit, run).await.unwrap_or_else(|_| Err(took_too_long().into()))
+}
+
 fn took_too_long() -> RedisError {
-    (ErrorKind::Io, "the answer took too long").into()
+    io::Error::new(io::ErrorKind::TimedOut, "the answer took too long").into()
 }
 
 /// Whether the server answered with this error. Where a command in a script meets it, Redis 6.2

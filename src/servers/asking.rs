@@ -1,0 +1,32 @@
+//! Calls to the node to which a slot is on its way.
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, Pipeline, RedisFuture, Value};
+
+/// Sends ASKING before each command. The two must not be parted: it holds for the next command only,
+/// whoever sends that over the shared connection.
+pub(super) struct Asking<'a, C>(pub(super) &'a mut C);
+
+impl<C: ConnectionLike + Send> ConnectionLike for Asking<'_, C> {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut pipeline = Pipeline::with_capacity(2);
+            pipeline.cmd("ASKING").add_command(cmd.clone());
+            let mut replies = self.0.req_packed_commands(&pipeline, 1, 1).await?;
+            Ok(replies.pop().unwrap_or(Value::Nil))
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.0.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}

@@ -1,0 +1,165 @@
+//! Which node of a cluster has which slot.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crc16::{State, XMODEM};
+use redis::Value;
+
+/// As the specification of Redis Cluster has it.
+const SLOTS: u16 = 16_384;
+
+/// The slot of what stands in braces in a key.
+pub(crate) fn slot_of(tag: &str) -> u16 {
+    State::<XMODEM>::calculate(tag.as_bytes()) % SLOTS
+}
+
+/// Host and port of a node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// As in `MOVED 3999 127.0.0.1:6381`. Without a host it is that of the node that said so.
+    pub(crate) fn parse(text: &str, asked: &Address) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host_or(host, asked), port: port.parse().ok()? })
+    }
+}
+
+/// Nodes that do not know their own name, or may not tell it, leave it empty, or say "?".
+fn host_or(host: &str, asked: &Address) -> String {
+    match host {
+        "" | "?" => asked.host.clone(),
+        host => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The primaries, by slot.
+#[derive(Debug, Default)]
+pub(crate) struct SlotMap {
+    ranges: Vec<(RangeInclusive<u16>, Address)>,
+}
+
+impl SlotMap {
+    /// Reads the reply to CLUSTER SLOTS: for each range the first slot, the last one, the primary,
+    /// and its replicas.
+    pub(crate) fn read(reply: &Value, asked: &Address) -> Option<Self> {
+        let ranges = as_array(reply)?.iter().map(|range| read_range(range, asked));
+        let ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+        (!ranges.is_empty()).then_some(Self { ranges })
+    }
+
+    pub(crate) fn node(&self, slot: u16) -> Option<&Address> {
+        // The last word counts: see `moved`.
+        self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
+    }
+
+    /// One slot has another node. That is put behind the ranges until these are read anew.
+    pub(crate) fn moved(&mut self, slot: u16, node: Address) {
+        self.ranges.retain(|(range, _)| *range != (slot..=slot));
+        self.ranges.push((slot..=slot, node));
+    }
+
+    pub(crate) fn nodes(&self) -> BTreeSet<&Address> {
+        self.ranges.iter().map(|(_, node)| node).collect()
+    }
+}
+
+fn read_range(range: &Value, asked: &Address) -> Option<(RangeInclusive<u16>, Address)> {
+    let [first, last, primary, ..] = as_array(range)? else {
+        return None;
+    };
+    let [host, port, ..] = as_array(primary)? else {
+        return None;
+    };
+    let slot = |value: &Value| u16::try_from(as_integer(value)?).ok();
+    let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
+    let node = Address {
+        host: host_or(host.as_deref().unwrap_or_default(), asked),
+        port: u16::try_from(as_integer(port)?).ok()?,
+    };
+    Some((slot(first)?..=slot(last)?, node))
+}
+
+fn as_array(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(values) => Some(values),
+        _ => None,
+    }
+}
+
+fn as_integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        // The examples of the specification, and the check value of its checksum.
+        assert_eq!(slot_of("123456789"), 0x31c3);
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of(""), 0);
+    }
+
+    #[test]
+    fn addresses_may_lack_the_host_and_have_colons() {
+        let asked = address("redis-3", 7000);
+        assert_eq!(Address::parse("10.0.0.1:6381", &asked), Some(address("10.0.0.1", 6381)));
+        assert_eq!(Address::parse(":6381", &asked), Some(address("redis-3", 6381)));
+        assert_eq!(Address::parse("?:6381", &asked), Some(address("redis-3", 6381)));
+        assert_eq!(Address::parse("fe80::1:6381", &asked), Some(address("fe80::1", 6381)));
+        assert_eq!(Address::parse("10.0.0.1:", &asked), None);
+        assert_eq!(Address::parse("10.0.0.1", &asked), None);
+    }
+
+    #[test]
+    fn a_slot_that_moved_is_looked_for_in_its_new_place() {
+        let range = (0..=16_383, address("one", 1));
+        let mut slots = SlotMap { ranges: vec![range] };
+        slots.moved(7, address("two", 2));
+        slots.moved(7, address("three", 3));
+        assert_eq!(slots.node(7), Some(&address("three", 3)));
+        assert_eq!(slots.node(8), Some(&address("one", 1)));
+        assert_eq!(slots.nodes().len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_map() {
+        let asked = address("one", 1);
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host| Value::Array(vec![host, Value::Int(6379), text("id")]);
+        let range = |first, host| Value::Array(vec![Value::Int(first), Value::Int(9), node(host)]);
+        let read = |ranges| SlotMap::read(&Value::Array(ranges), &asked);
+
+        let slots = read(vec![range(0, text("two"))]).unwrap();
+        assert_eq!(slots.node(9), Some(&address("two", 6379)));
+        assert_eq!(slots.node(10), None);
+        let slots = read(vec![range(0, Value::Nil)]).unwrap();
+        assert_eq!(slots.node(0), Some(&address("one", 6379)));
+
+        assert!(read(vec![]).is_none(), "a cluster without slots");
+        assert!(read(vec![range(-1, text("two"))]).is_none());
+        assert!(read(vec![Value::Array(vec![Value::Int(0)])]).is_none());
+        assert!(SlotMap::read(&Value::Okay, &asked).is_none());
+    }
+}

@@ -1,0 +1,92 @@
+//! Which server to connect to. That is found out anew for each connection: after a failover it is
+//! another one.
+
+use std::fmt;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
+
+pub(crate) enum Source {
+    Client(Client),
+    /// Whichever of these is the primary.
+    PrimaryOf(Vec<Client>),
+    /// Whichever the sentinels call the primary, and does so itself.
+    #[cfg(feature = "sentinel")]
+    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+}
+
+impl Source {
+    pub(crate) async fn connect(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<(Client, MultiplexedConnection), RedisError> {
+        let client = match self {
+            Self::Client(client) => client.clone(),
+            Self::PrimaryOf(clients) => return primary_of(clients, config).await,
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(sentinels) => sentinels.lock().await.async_get_client().await?,
+        };
+        let connection = client.get_multiplexed_async_connection_with_config(config).await?;
+        Ok((client, connection))
+    }
+}
+
+/// The first one that says so.
+async fn primary_of(
+    clients: &[Client],
+    config: &AsyncConnectionConfig,
+) -> Result<(Client, MultiplexedConnection), RedisError> {
+    let mut asked: FuturesUnordered<_> =
+        clients.iter().map(|client| connect_to_primary(client, config)).collect();
+    let mut reasons = Vec::new();
+    while let Some(found) = asked.next().await {
+        match found {
+            Ok(connection) => return Ok(connection),
+            Err((client, error)) => reasons.push(format!("{}: {error}", address(client))),
+        }
+    }
+    let reasons = reasons.join("; ");
+    Err((ErrorKind::Io, "none of the servers is a primary that can be reached", reasons).into())
+}
+
+async fn connect_to_primary<'a>(
+    client: &'a Client,
+    config: &AsyncConnectionConfig,
+) -> Result<(Client, MultiplexedConnection), (&'a Client, RedisError)> {
+    let connect = async {
+        let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        let role: Option<String> = role.first().map(redis::from_redis_value_ref).transpose()?;
+        match role.as_deref() {
+            Some("master") => Ok(connection),
+            _ => Err(RedisError::from((ErrorKind::Io, "it is a replica"))),
+        }
+    };
+    connect.await.map(|connection| (client.clone(), connection)).map_err(|error| (client, error))
+}
+
+/// Without the password.
+pub(crate) fn address(client: &Client) -> String {
+    client.get_connection_info().addr().to_string()
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(client) => f.write_str(&address(client)),
+            Self::PrimaryOf(clients) => {
+                let addresses: Vec<_> = clients.iter().map(address).collect();
+                f.write_str(&addresses.join(", "))
+            }
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(_) => f.write_str("the primary that the sentinels name"),
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({self})")
+    }
+}

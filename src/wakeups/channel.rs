@@ -1,0 +1,106 @@
+//! Channels: the addresses at which wake-ups arrive.
+
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+/// One channel. Nobody need listen to it any more when the last handle is gone.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) slot: u16,
+    /// How many connections listen to it: two for a moment when its slot moves.
+    listeners: watch::Sender<usize>,
+    /// Told when this is dropped.
+    changes: watch::Sender<()>,
+}
+
+impl Channel {
+    /// The one of a process, which is subscribed to before there are semaphores. In an outage
+    /// requests are queued all the same, and asked for again after it.
+    pub(crate) fn of_process(prefix: &str) -> Self {
+        let name = format!("{prefix}:wake:{}", Uuid::new_v4().simple());
+        Self { name, slot: 0, listeners: watch::Sender::new(1), changes: watch::Sender::new(()) }
+    }
+
+    /// From now on somebody listens.
+    pub(super) fn hear(self: &Arc<Self>) -> Heard {
+        self.listeners.send_modify(|listeners| *listeners += 1);
+        Heard(Arc::downgrade(self))
+    }
+
+    pub(crate) fn is_heard(&self) -> bool {
+        *self.listeners.borrow() > 0
+    }
+
+    /// Waits until somebody listens, at most that long. A request that is queued before that would
+    /// be taken for one of a client that has gone.
+    pub(crate) async fn heard_within(&self, patience: Duration) -> bool {
+        let mut listeners = self.listeners.subscribe();
+        let heard = listeners.wait_for(|listeners| *listeners > 0);
+        timeout(patience, heard).await.is_ok()
+    }
+}
+
+/// As long as this is there somebody listens.
+#[derive(Debug)]
+pub(super) struct Heard(Weak<Channel>);
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if let Some(channel) = self.0.upgrade() {
+            channel.listeners.send_modify(|listeners| *listeners -= 1);
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.changes.send_replace(());
+    }
+}
+
+/// The sharded channels of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    open: Mutex<Vec<Weak<Channel>>>,
+    changes: watch::Sender<()>,
+}
+
+impl Channels {
+    pub(super) fn open(&self, prefix: &str, name: &str, slot: u16) -> Arc<Channel> {
+        let channel = Arc::new(Channel {
+            name: sharded_name(prefix, name),
+            slot,
+            listeners: watch::Sender::new(0),
+            changes: self.changes.clone(),
+        });
+        self.list().push(Arc::downgrade(&channel));
+        self.changes.send_replace(());
+        channel
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<Channel>>> {
+        self.open.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Those that are in use.
+    pub(super) fn all(&self) -> Vec<Arc<Channel>> {
+        let mut open = self.list();
+        open.retain(|channel| channel.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Changes when a channel is opened or dropped.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}
+
+/// With the hash tag of the semaphore's keys: a script may only publish to channels of its slot.
+pub(crate) fn sharded_name(prefix: &str, name: &str) -> String {
+    format!("{prefix}:{{{name}}}:wake:{}", Uuid::new_v4().simple())
+}

@@ -1,0 +1,234 @@
+//! A cluster: sharded channels, at the nodes that have their slots.
+//!
+//! Each node has a connection for messages of its own. On that of the commands they would not be
+//! safe: when a slot moves away, the server says so with a message that redis-rs takes for the answer
+//! to whatever was asked last, and all later answers then go to the wrong questions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::channel::{Channel, Channels, Heard};
+use super::{ask_now, deliver};
+use crate::client::Shared;
+use crate::servers::{Address, Cluster};
+use crate::worker::Task;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The channels to listen to at one node, by name.
+type Wanted = BTreeMap<String, Weak<Channel>>;
+
+/// Has a task listen at each node that has a channel.
+pub(super) async fn listen(
+    shared: &Arc<Shared>,
+    cluster: &Arc<Cluster>,
+    channels: &Channels,
+    tasks: &WeakUnboundedSender<Task>,
+) {
+    let (mut opened, mut moved) = (channels.changes(), cluster.changes());
+    let mut nodes: HashMap<Address, (watch::Sender<Wanted>, JoinSet<()>)> = HashMap::new();
+    loop {
+        let mut wanted = by_node(cluster, channels);
+        // Dropping a set ends its task.
+        nodes.retain(|node, _| wanted.contains_key(node));
+        for (node, channels) in wanted.drain() {
+            if let Some((sender, _)) = nodes.get(&node) {
+                sender.send_if_modified(|now| {
+                    let is_new = !now.keys().eq(channels.keys());
+                    *now = channels;
+                    is_new
+                });
+                continue;
+            }
+            let (sender, receiver) = watch::channel(channels);
+            let mut task = JoinSet::new();
+            let listener = Listener {
+                shared: shared.clone(),
+                cluster: cluster.clone(),
+                node: node.clone(),
+                wanted: receiver,
+                tasks: tasks.clone(),
+            };
+            task.spawn(listener.run());
+            nodes.insert(node, (sender, task));
+        }
+        tokio::select! {
+            _ = opened.changed() => {}
+            _ = moved.changed() => {}
+        }
+    }
+}
+
+fn by_node(cluster: &Cluster, channels: &Channels) -> HashMap<Address, Wanted> {
+    let mut wanted: HashMap<Address, Wanted> = HashMap::new();
+    for channel in channels.all() {
+        // Where no node has the slot, the map will change again.
+        if let Some(node) = cluster.node_of(channel.slot) {
+            let name = channel.name.clone();
+            wanted.entry(node).or_default().insert(name, Arc::downgrade(&channel));
+        }
+    }
+    wanted
+}
+
+/// Listens at one node.
+struct Listener {
+    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    node: Address,
+    wanted: watch::Receiver<Wanted>,
+    tasks: WeakUnboundedSender<Task>,
+}
+
+/// What is subscribed to, over one connection.
+struct Subscriptions {
+    connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+    heard: HashMap<String, Heard>,
+}
+
+/// The connection cannot be used any more.
+struct Lost;
+
+impl Listener {
+    /// Until it is aborted.
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match connect(&self.cluster, &self.node).await {
+                Ok(mut subscriptions) => {
+                    pause = FIRST_PAUSE;
+                    let Lost = self.listen(&mut subscriptions).await;
+                    tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
+                }
+                Err(error) => {
+                    tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");
+                }
+            }
+            // Its slots may have another node by now.
+            self.cluster.refresh_soon();
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
+        let mut pings = tokio::time::interval(self.shared.settings.ask_interval());
+        pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let is_good = tokio::select! {
+                push = subscriptions.pushes.recv() => self.heed(subscriptions, push),
+                _ = self.wanted.changed() => Ok(()),
+                _ = pings.tick() => ping(&mut subscriptions.connection).await,
+            };
+            let is_good = match is_good {
+                Ok(()) => self.subscribe(subscriptions).await,
+                lost => lost,
+            };
+            if let Err(lost) = is_good {
+                return lost;
+            }
+        }
+    }
+
+    fn heed(&self, subscriptions: &Subscriptions, push: Option<PushInfo>) -> Result<(), Lost> {
+        let Some(PushInfo { kind, data }) = push else {
+            return Err(Lost);
+        };
+        let text = |index: usize| match data.get(index) {
+            Some(Value::BulkString(bytes)) => bytes.as_slice(),
+            _ => &[],
+        };
+        match kind {
+            PushKind::SMessage => deliver(&self.shared, text(1), &self.tasks),
+            // Not asked for: the slot has left the node. What came after it may be answers to other
+            // questions than it seems.
+            PushKind::SUnsubscribe => {
+                let name = String::from_utf8_lossy(text(0));
+                if subscriptions.heard.contains_key(&*name) {
+                    return Err(Lost);
+                }
+            }
+            PushKind::Disconnection => return Err(Lost),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Subscribes to what is wanted and not heard yet, and gives up what is wanted no more.
+    async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<(), Lost> {
+        let wanted = self.wanted.borrow_and_update().clone();
+        let Subscriptions { connection, heard, .. } = subscriptions;
+        let gone: Vec<String> =
+            heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
+        let all_gone =
+            join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
+        let new = wanted.values().filter_map(Weak::upgrade);
+        let new: Vec<_> = new.filter(|channel| !heard.contains_key(&channel.name)).collect();
+        let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
+        for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
+            match answer {
+                Ok(()) => {
+                    heard.insert(channel.name.clone(), channel.hear());
+                }
+                // The map changes, and another node's task has the channel then.
+                Err(error) if self.cluster.heed(&error, channel.slot, &self.node) => {}
+                Err(error) => {
+                    tracing::debug!(node = %self.node, %error, "subscribing failed");
+                    return Err(Lost);
+                }
+            }
+        }
+        if !new.is_empty() {
+            // Messages may have been lost meanwhile.
+            ask_now(&self.tasks);
+        }
+        match all_gone.into_iter().all(|answer| answer.is_ok()) {
+            true => Ok(()),
+            false => Err(Lost),
+        }
+    }
+}
+
+async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, RedisError> {
+    let patience = cluster.response_timeout();
+    let (sender, pushes) = unbounded_channel();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(patience))
+        .set_response_timeout(Some(patience))
+        .set_push_sender(sender);
+    let client = cluster.client(node);
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    Ok(Subscriptions { connection, pushes, heard: HashMap::new() })
+}
+
+/// Whether this user may listen at this node.
+pub(crate) async fn try_sharded(
+    cluster: &Cluster,
+    node: &Address,
+    channel: &str,
+) -> Result<(), RedisError> {
+    send(&connect(cluster, node).await?.connection, "SSUBSCRIBE", channel).await
+}
+
+async fn send(
+    connection: &MultiplexedConnection,
+    command: &str,
+    channel: &str,
+) -> Result<(), RedisError> {
+    redis::cmd(command).arg(channel).query_async::<Value>(&mut connection.clone()).await.map(|_| ())
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> Result<(), Lost> {
+    let pong: Result<Value, RedisError> = redis::cmd("PING").query_async(connection).await;
+    pong.map(|_| ()).map_err(|_| Lost)
+}

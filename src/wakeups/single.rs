@@ -1,0 +1,122 @@
+//! One server: one subscription, at the server that the commands go to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use redis::aio::{PubSubSink, PubSubStream};
+use redis::{ErrorKind, RedisError};
+use tokio::sync::{mpsc::WeakUnboundedSender, watch};
+use tokio::time::timeout;
+
+use super::{Channel, ask_now, deliver};
+use crate::client::Shared;
+use crate::servers::Link;
+use crate::worker::Task;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Subscription {
+    sink: PubSubSink,
+    messages: PubSubStream,
+    /// The connection for commands at the same server.
+    beside: u64,
+}
+
+/// redis-rs has no timeouts of its own for subscriptions.
+pub(crate) async fn subscribe(
+    link: &Arc<Link>,
+    channel: &Channel,
+) -> Result<Subscription, RedisError> {
+    let subscribe = async {
+        // Where the commands go: another server would not hear of the hand-offs there.
+        let connected = link.connection().await?;
+        let (mut sink, messages) = connected.client.get_async_pubsub().await?.split();
+        sink.subscribe(&channel.name).await?;
+        Ok(Subscription { sink, messages, beside: connected.number })
+    };
+    timeout(link.response_timeout(), subscribe)
+        .await
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))
+}
+
+pub(super) async fn listen(
+    shared: &Shared,
+    link: &Arc<Link>,
+    channel: &Channel,
+    mut subscription: Subscription,
+    tasks: &WeakUnboundedSender<Task>,
+) {
+    let mut connections = link.connections();
+    loop {
+        let end = receive(shared, &mut subscription, &mut connections, tasks).await;
+        if end == End::Lost {
+            tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+        }
+        let next = subscribe_again(link, channel).await;
+        // Where only the server has changed the old one went on: there is no moment without.
+        while let Some(Some(message)) = subscription.messages.next().now_or_never() {
+            deliver(shared, message.get_payload_bytes(), tasks);
+        }
+        subscription = next;
+        tracing::info!("listening for wake-ups again");
+        if !ask_now(tasks) {
+            return;
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum End {
+    /// The connection ended, or went silent.
+    Lost,
+    /// Commands have a new connection, maybe to another server: that is where messages come from.
+    Moved,
+}
+
+async fn receive(
+    shared: &Shared,
+    subscription: &mut Subscription,
+    connections: &mut watch::Receiver<u64>,
+    tasks: &WeakUnboundedSender<Task>,
+) -> End {
+    let mut pings = tokio::time::interval(shared.settings.ask_interval());
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = subscription.messages.next() => match message {
+                Some(message) => deliver(shared, message.get_payload_bytes(), tasks),
+                None => return End::Lost,
+            },
+            true = other_than(connections, subscription.beside) => return End::Moved,
+            _ = pings.tick() => {
+                let ping = subscription.sink.ping::<redis::Value>();
+                if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
+                    return End::Lost;
+                }
+            }
+        }
+    }
+}
+
+/// Whether another connection has taken that one's place, as soon as it has.
+async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
+    connections.wait_for(|newest| *newest != number).await.is_ok()
+}
+
+async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        match subscribe(link, channel).await {
+            Ok(subscription) => return subscription,
+            Err(error) => {
+                tracing::debug!(%error, "subscribing failed, trying again");
+                // Is that server gone, the next attempt must look for another.
+                link.check().await;
+            }
+        }
+    }
+}

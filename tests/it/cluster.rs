@@ -1,0 +1,224 @@
+//! A cluster: semaphores follow their slots, and the fault of one node is not the others'.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redis::{ErrorKind, ServerErrorKind};
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use crate::support::cluster::Cluster;
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{Server, unique_name};
+
+/// So long that only messages, and what follows a new subscription, can end a wait in time.
+const LIVENESS: Duration = Duration::from_secs(600);
+
+async fn connect(cluster: &Cluster) -> Semaphores {
+    connect_with(cluster, LIVENESS).await
+}
+
+async fn connect_with(cluster: &Cluster, liveness: Duration) -> Semaphores {
+    let builder = Semaphores::builder().liveness(liveness);
+    let builder = builder.response_timeout(Duration::from_millis(500));
+    builder.connect_cluster(cluster.urls()).await.unwrap()
+}
+
+fn build(semaphores: &Semaphores, name: &str) -> Semaphore {
+    semaphores.semaphore(name).limit(1).build().unwrap()
+}
+
+/// One holds the only permit of a semaphore, another waits for it; they are two clients.
+struct Scene {
+    name: String,
+    holder: Permit,
+    waiting: JoinHandle<Result<Permit, Error>>,
+    observer: Observer,
+}
+
+impl Scene {
+    async fn set(cluster: &Cluster, name: &str) -> Self {
+        Self::set_with(cluster, name, LIVENESS).await
+    }
+
+    async fn set_with(cluster: &Cluster, name: &str, liveness: Duration) -> Self {
+        let holder = build(&connect(cluster).await, name).acquire().await.unwrap();
+        let waiter = build(&connect_with(cluster, liveness).await, name);
+        let waiting = tokio::spawn(async move { waiter.acquire().await });
+        let observer = Observer::of(&connect(cluster).await, name, 1);
+        observer.sees(1, 1).await;
+        Self { name: name.to_owned(), holder, waiting, observer }
+    }
+
+    /// The permit is still held, and handed on when it is released.
+    async fn ends_well(self) {
+        assert!(in_time("a refresh", self.holder.refresh()).await.unwrap(), "{}", self.name);
+        let token = self.holder.fencing_token();
+        assert!(in_time("the release", self.holder.release()).await.unwrap(), "{}", self.name);
+        let next = in_time("the waiter's turn", self.waiting).await.unwrap().unwrap();
+        assert!(next.fencing_token() > token);
+        assert!(in_time("the release", next.release()).await.unwrap());
+        self.observer.sees(0, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn semaphores_are_spread_over_the_nodes() {
+    let Some(cluster) = Cluster::start(3, false).await else { return };
+    for node in 0..3 {
+        Scene::set(&cluster, &cluster.name_at(node)).await.ends_well().await;
+    }
+}
+
+#[tokio::test]
+async fn every_call_reaches_its_node() {
+    let Some(cluster) = Cluster::start(3, false).await else { return };
+    // One node is enough to find the others.
+    let semaphores = Semaphores::builder().connect_cluster([&*cluster.urls()[2]]).await.unwrap();
+    for node in 0..3 {
+        let semaphore = build(&semaphores, &cluster.name_at(node));
+        assert_eq!(semaphore.set_limit(5).await.unwrap(), 1);
+        let permit = semaphore.try_acquire_many(2).await.unwrap().unwrap();
+        assert_eq!(semaphore.available_permits().await.unwrap(), 3);
+        assert_eq!(semaphore.inspect().await.unwrap().held, 2);
+        permit.forget().await.unwrap();
+        assert_eq!(semaphore.add_permits(1).await.unwrap(), 4);
+        assert_eq!(semaphore.clear_limit().await.unwrap(), 1);
+    }
+}
+
+/// Also when the node has never seen a script, and is known to nobody yet.
+#[tokio::test]
+async fn a_slot_moves_while_a_permit_is_held_and_another_waits() {
+    let Some(mut cluster) = Cluster::start(2, false).await else { return };
+    for to_new in [false, true] {
+        let name = cluster.name_at(0);
+        let scene = Scene::set(&cluster, &name).await;
+        let to = if to_new { cluster.add_node() } else { 1 };
+        cluster.move_slot(&name, 0, to);
+        scene.ends_well().await;
+    }
+}
+
+/// The keys are at the new node, but the slot is not yet.
+#[tokio::test]
+async fn calls_follow_the_keys_of_a_slot_on_its_way() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let name = cluster.name_at(0);
+    let scene = Scene::set(&cluster, &name).await;
+    cluster.begin_to_move(&name, 0, 1, &["permits", "queue", "waiting", "state"]);
+    assert!(in_time("a refresh", scene.holder.refresh()).await.unwrap());
+    assert_eq!(scene.observer.look().await.queued, 1);
+    cluster.end_move(&name, 1);
+    scene.ends_well().await;
+}
+
+/// A cluster serves no call whose keys are partly here and partly there.
+#[tokio::test]
+async fn calls_wait_while_the_keys_are_parted() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let name = cluster.name_at(0);
+    let scene = Scene::set(&cluster, &name).await;
+    cluster.begin_to_move(&name, 0, 1, &["permits", "queue"]);
+    let impatient = build(&connect(&cluster).await, &name);
+    let refused = impatient.try_acquire().await.unwrap_err();
+    let Error::Unavailable { source, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(source.kind(), ErrorKind::Server(ServerErrorKind::TryAgain), "{source}");
+    cluster.begin_to_move(&name, 0, 1, &["waiting", "state"]);
+    cluster.end_move(&name, 1);
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_primary_dies_while_a_permit_is_held_and_another_waits() {
+    let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    let name = cluster.name_at(1);
+    let scene = Scene::set(&cluster, &name).await;
+    cluster.nodes[1].kill();
+    cluster.sees_promoted(4);
+    scene.ends_well().await;
+}
+
+/// It answers nobody, but its connections stay open: only signs of life find out.
+#[tokio::test]
+async fn a_primary_that_went_silent_is_replaced() {
+    let Some(cluster) = Cluster::start(3, true).await else { return };
+    let name = cluster.name_at(1);
+    let scene = Scene::set_with(&cluster, &name, Duration::from_secs(3)).await;
+    cluster.nodes[1].signal(Signal::SIGSTOP);
+    cluster.sees_promoted(4);
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_in_good_order() {
+    let Some(cluster) = Cluster::start(3, true).await else { return };
+    let name = cluster.name_at(1);
+    let scene = Scene::set(&cluster, &name).await;
+    cluster.run::<()>(4, &["FAILOVER"]);
+    cluster.sees_promoted(4);
+    scene.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_silent_node_holds_up_no_semaphore_of_another() {
+    let Some(cluster) = Cluster::start(3, false).await else { return };
+    // Longer than the test may take: who waited for the silent node would be seen.
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(120));
+    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let [there, here] = [1, 2].map(|node| build(&semaphores, &cluster.name_at(node)));
+    drop(there.acquire().await.unwrap());
+    cluster.nodes[1].signal(Signal::SIGSTOP);
+    let held_up = tokio::spawn(async move { there.acquire().await });
+    for _ in 0..100 {
+        let permit = in_time("a permit of another node", here.acquire()).await.unwrap();
+        assert!(in_time("its release", permit.release()).await.unwrap());
+    }
+    // A name that was never used needs a subscription, too.
+    let another = build(&semaphores, &cluster.name_at(0));
+    assert!(in_time("a permit", another.acquire()).await.unwrap().release().await.unwrap());
+    assert!(!held_up.is_finished());
+    cluster.nodes[1].signal(Signal::SIGCONT);
+    assert!(in_time("the late permit", held_up).await.unwrap().unwrap().release().await.unwrap());
+}
+
+#[tokio::test]
+async fn channels_end_with_their_semaphores() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let semaphores = connect(&cluster).await;
+    let count = async || -> i64 {
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("SHARDCHANNELS").query(&mut cluster.connect(0)).unwrap();
+        channels.len() as i64
+    };
+    let several: Vec<Semaphore> = (0..20).map(|_| build(&semaphores, &unique_name())).collect();
+    eventually("one for each", count, |count| *count == 20).await;
+    let last = several.into_iter().next_back().unwrap();
+    eventually("only one is left", count, |count| *count == 1).await;
+    assert!(last.acquire().await.unwrap().release().await.unwrap());
+}
+
+#[tokio::test]
+async fn connecting_says_what_is_wrong() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let refused = Semaphores::connect(&cluster.urls()[0]).await.unwrap_err();
+    let Error::Unsupported(reason) = &refused else { panic!("{refused}") };
+    assert!(reason.contains("connect_cluster()"), "{reason}");
+
+    let single = Server::start();
+    let refused = Semaphores::builder().connect_cluster([single.url()]).await.unwrap_err();
+    let Error::Unsupported(reason) = &refused else { panic!("{refused}") };
+    assert!(reason.contains("it is no node of a cluster"), "{reason}");
+
+    let nodes: [&str; 0] = [];
+    let refused = Semaphores::builder().connect_cluster(nodes).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
+    for node in ["redis+unix:///nowhere", "redis://127.0.0.1/3", "no url"] {
+        let refused = Semaphores::builder().connect_cluster([node]).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
+    }
+    let refused =
+        Semaphores::builder().connect_cluster(["redis://127.0.0.1:1/"]).await.unwrap_err();
+    let Error::Connect { address, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(address, "127.0.0.1:1");
+}

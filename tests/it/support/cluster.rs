@@ -1,0 +1,190 @@
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, FromRedisValue, Value};
+use redis_semaphore::{Error, Semaphores};
+
+use super::server::{Server, unique_name};
+
+const SLOTS: usize = 16_384;
+/// A machine with little to spare takes its time for six servers.
+const DEADLINE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
+/// After so long without an answer a node counts as gone.
+const NODE_TIMEOUT: &str = "1000";
+
+/// A cluster of a test's own: primaries with equal shares of the slots, and a replica for each where
+/// wanted. Nodes are known by their numbers; replicas come after all primaries.
+pub struct Cluster {
+    pub nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// Servers before 7.0 have no sharded channels: then it is made sure that connecting says so.
+    pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
+        let cluster = Self::form(primaries, with_replicas);
+        if cluster.is_older_than_7() {
+            let refused = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap_err();
+            let Error::Unsupported(reason) = refused else { panic!("{refused}") };
+            assert!(reason.contains("for a cluster Redis 7.0 or newer"), "{reason}");
+            return None;
+        }
+        Some(cluster)
+    }
+
+    fn form(primaries: usize, with_replicas: bool) -> Self {
+        let replicas = if with_replicas { primaries } else { 0 };
+        let nodes: Vec<Server> = (0..primaries + replicas).map(|_| start_node()).collect();
+        let cluster = Self { nodes };
+        for node in 0..primaries {
+            let share = SLOTS.div_ceil(primaries);
+            let slots = node * share..SLOTS.min((node + 1) * share);
+            let mut add = redis::cmd("CLUSTER");
+            add.arg("ADDSLOTS").arg(slots.collect::<Vec<_>>());
+            add.exec(&mut cluster.connect(node)).unwrap();
+        }
+        for node in 0..primaries + replicas {
+            cluster.run::<()>(node, &["SET-CONFIG-EPOCH", &(node + 1).to_string()]);
+            let port = cluster.nodes[node].port.to_string();
+            cluster.run::<()>(0, &["MEET", "127.0.0.1", &port]);
+        }
+        cluster.all_say("all nodes are known", |cluster, node| {
+            cluster.info(node).contains(&format!("cluster_known_nodes:{}\r", primaries + replicas))
+        });
+        for node in primaries..primaries + replicas {
+            let id: String = cluster.run(node - primaries, &["MYID"]);
+            cluster.run::<()>(node, &["REPLICATE", &id]);
+        }
+        cluster.all_say("the cluster is complete", |cluster, node| {
+            let nodes: String = cluster.run(node, &["NODES"]);
+            cluster.info(node).contains("cluster_state:ok")
+                && nodes.matches("slave").count() == replicas
+                && (node < primaries || cluster.is_in_sync(node))
+        });
+        cluster
+    }
+
+    /// One more node, which has no slots and has never seen a script.
+    pub fn add_node(&mut self) -> usize {
+        self.nodes.push(start_node());
+        let new = self.nodes.len() - 1;
+        let port = self.nodes[new].port.to_string();
+        self.run::<()>(0, &["MEET", "127.0.0.1", &port]);
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        self.all_say("the new node is known", |cluster, node| {
+            let info = cluster.info(node);
+            info.contains(&known) && info.contains("cluster_state:ok")
+        });
+        new
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    pub fn connect(&self, node: usize) -> Connection {
+        self.nodes[node].connect()
+    }
+
+    pub fn run<T: FromRedisValue>(&self, node: usize, arguments: &[&str]) -> T {
+        redis::cmd("CLUSTER").arg(arguments).query(&mut self.connect(node)).unwrap()
+    }
+
+    fn info(&self, node: usize) -> String {
+        self.run(node, &["INFO"])
+    }
+
+    fn is_in_sync(&self, node: usize) -> bool {
+        let info: String =
+            redis::cmd("INFO").arg("replication").query(&mut self.connect(node)).unwrap();
+        info.contains("master_link_status:up")
+    }
+
+    fn is_older_than_7(&self) -> bool {
+        let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect(0)).unwrap();
+        info.contains("redis_version:6.")
+    }
+
+    /// Waits until all nodes that answer say so.
+    pub fn all_say(&self, what: &str, says: impl Fn(&Self, usize) -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        let running = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_running());
+        for node in running {
+            while !says(self, node) {
+                assert!(Instant::now() < deadline, "node {node} never said: {what}");
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// A name whose slot that node has.
+    pub fn name_at(&self, node: usize) -> String {
+        let names = std::iter::repeat_with(unique_name);
+        names.into_iter().find(|name| self.has(node, slot_of(self, name))).unwrap()
+    }
+
+    fn has(&self, node: usize, slot: u16) -> bool {
+        let port = i64::from(self.nodes[node].port);
+        let ranges: Vec<Vec<Value>> = self.run(node, &["SLOTS"]);
+        ranges.iter().any(|range| {
+            let integer = |value: &Value| redis::from_redis_value_ref::<i64>(value).unwrap();
+            let Value::Array(primary) = &range[2] else { panic!("{range:?}") };
+            (integer(&range[0])..=integer(&range[1])).contains(&slot.into())
+                && integer(&primary[1]) == port
+        })
+    }
+
+    /// Begins to move the slot of a semaphore, and moves those of its keys that are to be.
+    pub fn begin_to_move(&self, name: &str, from: usize, to: usize, keys: &[&str]) {
+        let slot = slot_of(self, name).to_string();
+        let (from_id, to_id): (String, String) =
+            (self.run(from, &["MYID"]), self.run(to, &["MYID"]));
+        self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
+        self.run::<()>(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
+        for key in keys {
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(self.nodes[to].port).arg(format!("sem:{{{name}}}:{key}"));
+            let _: String = migrate.arg(0).arg(10_000).query(&mut self.connect(from)).unwrap();
+        }
+    }
+
+    /// From now on the new node has it.
+    pub fn end_move(&self, name: &str, to: usize) {
+        let slot = slot_of(self, name);
+        let id: String = self.run(to, &["MYID"]);
+        self.run::<()>(to, &["SETSLOT", &slot.to_string(), "NODE", &id]);
+        let primaries: BTreeSet<usize> =
+            (0..self.nodes.len()).filter(|node| self.is_primary(*node)).collect();
+        for node in primaries {
+            self.run::<()>(node, &["SETSLOT", &slot.to_string(), "NODE", &id]);
+        }
+    }
+
+    pub fn move_slot(&self, name: &str, from: usize, to: usize) {
+        self.begin_to_move(name, from, to, &["permits", "queue", "waiting", "state"]);
+        self.end_move(name, to);
+    }
+
+    pub fn is_primary(&self, node: usize) -> bool {
+        let role: Vec<Value> = redis::cmd("ROLE").query(&mut self.connect(node)).unwrap();
+        redis::from_redis_value_ref::<String>(&role[0]).unwrap() == "master"
+    }
+
+    /// Waits until that replica has taken its primary's place.
+    pub fn sees_promoted(&self, node: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while !(self.is_primary(node) && self.info(node).contains("cluster_state:ok")) {
+            assert!(Instant::now() < deadline, "node {node} was never promoted");
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn start_node() -> Server {
+    let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
+    Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat())
+}
+
+fn slot_of(cluster: &Cluster, name: &str) -> u16 {
+    cluster.run(0, &["KEYSLOT", name])
+}
