@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -204,14 +204,15 @@ impl Link {
         self.judge(connected.number, answer)
     }
 
-    /// Gives the connection up if it is broken.
-    pub(crate) async fn check(&self) {
+    /// Replaces the connection if it is broken, or leads to a server that is not the primary any more.
+    pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(mut connected) = self.current() {
-            let ping = async {
-                Ok(redis::cmd("PING").query_async::<Value>(&mut connected.connection).await?)
-            };
+            let check = async { Ok(self.source.check(&mut connected.connection).await?) };
             // What it finds out is all that is wanted.
-            let _ = self.judge(connected.number, within(self.response_timeout, ping).await);
+            let _ = self.judge(connected.number, within(self.response_timeout, check).await);
+        }
+        if let Err(error) = self.connection().await {
+            tracing::debug!(%error, "connecting again failed");
         }
     }
 
@@ -273,8 +274,17 @@ impl Unanswered {
             ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
         self.error.is_io_error()
             || self.error.is_unrecoverable_error()
+            || is_between_primaries(&self.error)
             || CODES.iter().any(|code| says(&self.error, code))
     }
+}
+
+/// The sentinels know of no primary, or it does not take itself for one yet.
+fn is_between_primaries(error: &RedisError) -> bool {
+    #[cfg(feature = "sentinel")]
+    return error.kind() == ErrorKind::MasterNameNotFoundBySentinel;
+    #[cfg(not(feature = "sentinel"))]
+    return false;
 }
 
 async fn within<T>(

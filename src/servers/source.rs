@@ -30,6 +30,22 @@ impl Source {
         let connection = client.get_multiplexed_async_connection_with_config(config).await?;
         Ok((client, connection))
     }
+
+    /// Whether the primary may become another server than the one that is connected.
+    pub(crate) fn may_move(&self) -> bool {
+        !matches!(self, Self::Client(_))
+    }
+
+    /// Fails where the connection is broken, or leads to a replica and should not.
+    pub(super) async fn check(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), RedisError> {
+        match self.may_move() {
+            true => is_primary(connection).await,
+            false => redis::cmd("PING").exec_async(connection).await,
+        }
+    }
 }
 
 /// The first one that says so.
@@ -56,14 +72,19 @@ async fn connect_to_primary<'a>(
 ) -> Result<(Client, MultiplexedConnection), (&'a Client, RedisError)> {
     let connect = async {
         let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
-        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
-        let role: Option<String> = role.first().map(redis::from_redis_value_ref).transpose()?;
-        match role.as_deref() {
-            Some("master") => Ok(connection),
-            _ => Err(RedisError::from((ErrorKind::Io, "it is a replica"))),
-        }
+        is_primary(&mut connection).await?;
+        Ok(connection)
     };
     connect.await.map(|connection| (client.clone(), connection)).map_err(|error| (client, error))
+}
+
+async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let role: Vec<Value> = redis::cmd("ROLE").query_async(connection).await?;
+    let role: Option<String> = role.first().map(redis::from_redis_value_ref).transpose()?;
+    match role.as_deref() {
+        Some("master") => Ok(()),
+        _ => Err((ErrorKind::Io, "it is a replica").into()),
+    }
 }
 
 /// Without the password.

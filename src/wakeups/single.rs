@@ -50,9 +50,10 @@ pub(super) async fn listen(
 ) {
     let mut connections = link.connections();
     loop {
-        let end = receive(shared, &mut subscription, &mut connections, tasks).await;
+        let end = receive(shared, link, &mut subscription, &mut connections, tasks).await;
         if end == End::Lost {
             tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+            link.check().await;
         }
         let next = subscribe_again(link, channel).await;
         // Where only the server has changed the old one went on: there is no moment without.
@@ -77,6 +78,7 @@ enum End {
 
 async fn receive(
     shared: &Shared,
+    link: &Arc<Link>,
     subscription: &mut Subscription,
     connections: &mut watch::Receiver<u64>,
     tasks: &WeakUnboundedSender<Task>,
@@ -94,6 +96,9 @@ async fn receive(
                 let ping = subscription.sink.ping::<redis::Value>();
                 if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
                     return End::Lost;
+                }
+                if link.source().may_move() {
+                    link.check().await;
                 }
             }
         }

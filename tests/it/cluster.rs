@@ -134,6 +134,7 @@ async fn a_primary_dies_while_a_permit_is_held_and_another_waits() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set(&cluster, &name).await;
+    cluster.is_in_step(1, 4);
     cluster.nodes[1].kill();
     cluster.sees_promoted(4);
     scene.ends_well().await;
@@ -145,6 +146,7 @@ async fn a_primary_that_went_silent_is_replaced() {
     let Some(cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set_with(&cluster, &name, Duration::from_secs(3)).await;
+    cluster.is_in_step(1, 4);
     cluster.nodes[1].signal(Signal::SIGSTOP);
     cluster.sees_promoted(4);
     scene.ends_well().await;
@@ -155,6 +157,7 @@ async fn a_replica_takes_over_in_good_order() {
     let Some(cluster) = Cluster::start(3, true).await else { return };
     let name = cluster.name_at(1);
     let scene = Scene::set(&cluster, &name).await;
+    cluster.is_in_step(1, 4);
     cluster.run::<()>(4, &["FAILOVER"]);
     cluster.sees_promoted(4);
     scene.ends_well().await;

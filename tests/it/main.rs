@@ -4,6 +4,7 @@ mod acquire;
 mod cancellation;
 mod cluster;
 mod connect;
+mod failover;
 mod faults;
 mod found;
 mod lanes;

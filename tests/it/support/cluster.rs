@@ -170,6 +170,15 @@ impl Cluster {
         redis::from_redis_value_ref::<String>(&role[0]).unwrap() == "master"
     }
 
+    /// Waits until a failover would lose nothing.
+    pub fn is_in_step(&self, primary: usize, replica: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while !self.nodes[primary].is_copied_to(&self.nodes[replica]) {
+            assert!(Instant::now() < deadline, "node {replica} never had all data");
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     /// Waits until that replica has taken its primary's place.
     pub fn sees_promoted(&self, node: usize) {
         let deadline = Instant::now() + DEADLINE;

@@ -5,5 +5,6 @@ mod clock;
 pub mod cluster;
 pub mod observer;
 pub mod proxy;
+pub mod replicated;
 pub mod scripts;
 pub mod server;

@@ -67,6 +67,17 @@ impl Server {
         connect(&self.url())
     }
 
+    /// Whether that replica has all that was written here.
+    pub fn is_copied_to(&self, replica: &Self) -> bool {
+        self.field("master_repl_offset") == replica.field("slave_repl_offset")
+    }
+
+    fn field(&self, name: &str) -> Option<u64> {
+        let info: redis::InfoDict =
+            redis::cmd("INFO").arg("replication").query(&mut self.connect()).unwrap();
+        info.get(name)
+    }
+
     /// Whether it was not killed.
     pub fn is_running(&self) -> bool {
         self.is_running
@@ -114,13 +125,13 @@ impl Drop for Server {
 }
 
 /// Nodes of a cluster also need the port that is higher by 10,000.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     const HIGHEST: u16 = u16::MAX - 10_000;
     let look = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     std::iter::repeat_with(look).find(|port| *port <= HIGHEST).unwrap()
 }
 
-fn binary() -> String {
+pub(super) fn binary() -> String {
     if let Ok(binary) = std::env::var("REDIS_SERVER_BIN") {
         return binary;
     }

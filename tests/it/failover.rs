@@ -1,0 +1,165 @@
+//! A primary with a replica, with and without Sentinel: clients are where the primary is.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
+use tokio::task::JoinHandle;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::replicated::{Pair, Sentinels};
+
+/// So long that only messages, and what follows a new subscription, can end a wait in time.
+const LIVENESS: Duration = Duration::from_secs(600);
+/// For faults that only signs of life find out.
+const SHORT_LIVENESS: Duration = Duration::from_secs(3);
+
+fn builder(liveness: Duration) -> SemaphoresBuilder {
+    Semaphores::builder().liveness(liveness).response_timeout(Duration::from_millis(500))
+}
+
+async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> Semaphores {
+    builder(liveness).connect_sentinel(sentinels.client()).await.unwrap()
+}
+
+/// The replica is named first.
+async fn by_asking(pair: &Pair) -> Semaphores {
+    let [primary, replica] = pair.urls();
+    builder(SHORT_LIVENESS).connect_primary_of([replica, primary]).await.unwrap()
+}
+
+fn build(semaphores: &Semaphores) -> Semaphore {
+    semaphores.semaphore("printer").limit(1).build().unwrap()
+}
+
+/// One holds the only permit, another waits for it; they are two clients.
+struct Scene {
+    holder: Permit,
+    waiting: JoinHandle<Result<Permit, Error>>,
+    observer: Observer,
+}
+
+impl Scene {
+    async fn set(clients: [Semaphores; 3]) -> Self {
+        let [holder, waiter, observer] = clients;
+        let holder = build(&holder).acquire().await.unwrap();
+        let waiter = build(&waiter);
+        let waiting = tokio::spawn(async move { waiter.acquire().await });
+        let observer = Observer::of(&observer, "printer", 1);
+        observer.sees(1, 1).await;
+        Self { holder, waiting, observer }
+    }
+
+    async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> Self {
+        let client = || by_sentinel(sentinels, liveness);
+        Self::set([client().await, client().await, client().await]).await
+    }
+
+    /// The permit is still held, and handed on when it is released, with the promoted server as the
+    /// only one that knows of it.
+    async fn ends_well(self, pair: &Pair) {
+        let refresh = async || self.holder.refresh().await;
+        let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
+        assert!(refreshed.unwrap());
+        eventually("all listen there", async || subscribers(pair, 1), |n| *n == 3).await;
+        let token = self.holder.fencing_token();
+        assert!(in_time("the release", self.holder.release()).await.unwrap());
+        let next = in_time("the waiter's turn", self.waiting).await.unwrap().unwrap();
+        assert!(next.fencing_token() > token);
+        assert!(in_time("the release", next.release()).await.unwrap());
+        self.observer.sees(0, 0).await;
+    }
+}
+
+fn subscribers(pair: &Pair, server: usize) -> usize {
+    // Sentinels subscribe, too, and to something else.
+    let channels: Vec<String> = redis::cmd("PUBSUB")
+        .arg(&["CHANNELS", "sem:wake:*"])
+        .query(&mut pair.connect(server))
+        .unwrap();
+    channels.len()
+}
+
+#[tokio::test]
+async fn the_primary_dies() {
+    let mut pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    pair.is_in_step();
+    pair.servers[0].kill();
+    pair.until("the replica is promoted", || pair.role(1) == "master");
+    scene.ends_well(&pair).await;
+}
+
+#[tokio::test]
+async fn the_primary_goes_silent() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let scene = Scene::by_sentinel(&sentinels, SHORT_LIVENESS).await;
+    pair.is_in_step();
+    pair.servers[0].signal(Signal::SIGSTOP);
+    pair.until("the replica is promoted", || pair.role(1) == "master");
+    scene.ends_well(&pair).await;
+    // When it comes back it is demoted, and nobody is there.
+    pair.servers[0].signal(Signal::SIGCONT);
+    pair.until("the old primary is a replica", || pair.role(0) == "slave connected");
+    assert_eq!(subscribers(&pair, 0), 0);
+}
+
+#[tokio::test]
+async fn the_replica_takes_over_in_good_order() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    pair.is_in_step();
+    sentinels.fail_over();
+    pair.until("the replica is promoted", || pair.role(1) == "master");
+    pair.until("the old primary is a replica", || pair.role(0) == "slave connected");
+    scene.ends_well(&pair).await;
+    eventually("nobody listens at the replica", async || subscribers(&pair, 0), |n| *n == 0).await;
+}
+
+#[tokio::test]
+async fn somebody_promotes_the_replica() {
+    let pair = Pair::start();
+    let scene =
+        Scene::set([by_asking(&pair).await, by_asking(&pair).await, by_asking(&pair).await]).await;
+    assert_eq!((subscribers(&pair, 0), subscribers(&pair, 1)), (3, 0));
+    pair.is_in_step();
+    pair.promote(1);
+    pair.demote(0, 1);
+    scene.ends_well(&pair).await;
+    eventually("nobody listens at the replica", async || subscribers(&pair, 0), |n| *n == 0).await;
+}
+
+#[tokio::test]
+async fn somebody_promotes_the_replica_of_a_dead_primary() {
+    let mut pair = Pair::start();
+    let scene =
+        Scene::set([by_asking(&pair).await, by_asking(&pair).await, by_asking(&pair).await]).await;
+    pair.is_in_step();
+    pair.servers[0].kill();
+    pair.promote(1);
+    scene.ends_well(&pair).await;
+}
+
+#[tokio::test]
+async fn without_a_primary_connecting_says_so() {
+    let mut pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let refused = builder(LIVENESS).connect_sentinel(sentinels.client_of("lorries")).await;
+    let Err(Error::Connect { address, reason }) = refused else { panic!("{refused:?}") };
+    assert_eq!(address, "the primary that the sentinels name");
+    assert!(!reason.is_empty());
+
+    pair.servers[0].kill();
+    let refused = builder(LIVENESS).connect_primary_of(pair.urls()).await;
+    let Err(Error::Connect { reason, .. }) = refused else { panic!("{refused:?}") };
+    let replica = format!("127.0.0.1:{}: it is a replica", pair.servers[1].port);
+    assert!(reason.contains("none of the servers is a primary"), "{reason}");
+    assert!(reason.contains(&replica), "{reason}");
+
+    let none: [String; 0] = [];
+    let refused = Semaphores::builder().connect_primary_of(none).await;
+    assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
+}

@@ -1,0 +1,178 @@
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Connection, Value};
+use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
+use uuid::Uuid;
+
+use super::server::{Server, binary, connect, free_port};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
+const SENTINELS: usize = 3;
+pub const SERVICE: &str = "jobs";
+
+/// A primary (number 0 at first) and its replica.
+pub struct Pair {
+    pub servers: [Server; 2],
+}
+
+impl Pair {
+    pub fn start() -> Self {
+        let options = ["--repl-diskless-sync-delay", "0"];
+        let pair = Self { servers: [0; 2].map(|_| Server::start_with(&options)) };
+        pair.demote(1, 0);
+        pair
+    }
+
+    pub fn connect(&self, server: usize) -> Connection {
+        self.servers[server].connect()
+    }
+
+    pub fn urls(&self) -> [String; 2] {
+        [self.servers[0].url(), self.servers[1].url()]
+    }
+
+    /// Waits until a failover would lose nothing.
+    pub fn is_in_step(&self) {
+        let [primary, replica] = &self.servers;
+        self.until("the replica has what was written", || primary.is_copied_to(replica));
+    }
+
+    pub fn promote(&self, server: usize) {
+        let mut command = redis::cmd("REPLICAOF");
+        command.arg("NO").arg("ONE").exec(&mut self.connect(server)).unwrap();
+    }
+
+    /// Makes one the replica of the other, and waits until it has its data.
+    pub fn demote(&self, server: usize, primary: usize) {
+        let mut command = redis::cmd("REPLICAOF");
+        command.arg("127.0.0.1").arg(self.servers[primary].port);
+        command.exec(&mut self.connect(server)).unwrap();
+        self.until("the replica has all data", || self.role(server) == "slave connected");
+    }
+
+    /// "master", or "slave" and the state of its connection to the primary; or what went wrong,
+    /// since a server that is demoted cuts its connections.
+    pub fn role(&self, server: usize) -> String {
+        let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query(&mut self.connect(server));
+        let role = match role {
+            Ok(role) => role,
+            Err(error) => return error.to_string(),
+        };
+        let text = |value| redis::from_redis_value_ref::<String>(value).unwrap();
+        match text(&role[0]).as_str() {
+            "slave" => format!("slave {}", text(&role[3])),
+            other => other.to_owned(),
+        }
+    }
+
+    pub fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "never: {what}");
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Three sentinels that watch a pair.
+pub struct Sentinels {
+    sentinels: Vec<Sentinel>,
+}
+
+struct Sentinel {
+    child: Child,
+    folder: PathBuf,
+    url: String,
+}
+
+impl Sentinels {
+    pub fn watch(pair: &Pair) -> Self {
+        let start = |_| Sentinel::start(pair.servers[0].port);
+        let sentinels = Self { sentinels: (0..SENTINELS).map(start).collect() };
+        pair.until("the sentinels know each other and the replica", || {
+            sentinels.sentinels.iter().all(|sentinel| {
+                let known: Vec<String> = sentinel.ask(&["MASTER", SERVICE]);
+                let field =
+                    |name| known[known.iter().position(|word| word == name).unwrap() + 1].clone();
+                field("num-other-sentinels") == "2" && field("num-slaves") == "1"
+            })
+        });
+        sentinels
+    }
+
+    pub fn client(&self) -> SentinelClient {
+        self.client_of(SERVICE)
+    }
+
+    pub fn client_of(&self, service: &str) -> SentinelClient {
+        let urls: Vec<&str> = self.sentinels.iter().map(|sentinel| &*sentinel.url).collect();
+        SentinelClient::build(urls, service.to_owned(), None, SentinelServerType::Master).unwrap()
+    }
+
+    /// Has the replica take over, with the primary in good health.
+    pub fn fail_over(&self) {
+        let answer: String = self.sentinels[0].ask(&["FAILOVER", SERVICE]);
+        assert_eq!(answer, "OK");
+    }
+}
+
+impl Sentinel {
+    fn start(primary: u16) -> Self {
+        // Another process may take the port between our look and the sentinel's: then another one.
+        for _ in 0..20 {
+            let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
+            fs::create_dir(&folder).unwrap();
+            let port = free_port();
+            let config = folder.join("config");
+            let lines = [
+                format!("port {port}\nbind 127.0.0.1\nlogfile log\ndir ."),
+                format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
+                format!("sentinel down-after-milliseconds {SERVICE} 1000"),
+                format!("sentinel failover-timeout {SERVICE} 5000\n"),
+            ];
+            fs::write(&config, lines.join("\n")).unwrap();
+            let mut command = Command::new(binary());
+            command.arg(&config).arg("--sentinel").current_dir(&folder);
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let url = format!("redis://127.0.0.1:{port}/");
+            let mut sentinel = Self { child, folder, url };
+            if sentinel.comes_up() {
+                return sentinel;
+            }
+        }
+        panic!("no sentinel could be started");
+    }
+
+    fn comes_up(&mut self) -> bool {
+        let deadline = Instant::now() + DEADLINE;
+        while self.child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+            let connection = redis::Client::open(&*self.url).unwrap().get_connection();
+            if connection.is_ok_and(|mut connection| {
+                redis::cmd("PING").query::<String>(&mut connection).is_ok()
+            }) {
+                return true;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        false
+    }
+
+    fn ask<T: redis::FromRedisValue>(&self, arguments: &[&str]) -> T {
+        redis::cmd("SENTINEL").arg(arguments).query(&mut connect(&self.url)).unwrap()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        // One that did not come up has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+}
