@@ -274,17 +274,10 @@ impl Unanswered {
             ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
         self.error.is_io_error()
             || self.error.is_unrecoverable_error()
-            || is_between_primaries(&self.error)
+            // Between two primaries the sentinels know of none.
+            || self.error.kind() == ErrorKind::MasterNameNotFoundBySentinel
             || CODES.iter().any(|code| says(&self.error, code))
     }
-}
-
-/// The sentinels know of no primary, or it does not take itself for one yet.
-fn is_between_primaries(error: &RedisError) -> bool {
-    #[cfg(feature = "sentinel")]
-    return error.kind() == ErrorKind::MasterNameNotFoundBySentinel;
-    #[cfg(not(feature = "sentinel"))]
-    return false;
 }
 
 async fn within<T>(

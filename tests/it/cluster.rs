@@ -52,7 +52,9 @@ impl Scene {
 
     /// The permit is still held, and handed on when it is released.
     async fn ends_well(self) {
-        assert!(in_time("a refresh", self.holder.refresh()).await.unwrap(), "{}", self.name);
+        let refresh = async || self.holder.refresh().await;
+        let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
+        assert!(refreshed.unwrap(), "{}", self.name);
         let token = self.holder.fencing_token();
         assert!(in_time("the release", self.holder.release()).await.unwrap(), "{}", self.name);
         let next = in_time("the waiter's turn", self.waiting).await.unwrap().unwrap();
