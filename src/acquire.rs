@@ -214,6 +214,9 @@ impl Gate {
         grant: Grant,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
+        if let Some(wanted) = self.settings.acknowledgement {
+            return Box::pin(self.acknowledge(wanted, claim, grant, patience)).await;
+        }
         let duration = self.settings.first_lease();
         let now = Instant::now();
         if (now - grant.since) * 2 < duration {

@@ -104,6 +104,22 @@ pub enum Error {
         /// What Redis said.
         source: RedisError,
     },
+    /// A permit was granted, but too few replicas had it in time, so it was given back: see
+    /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by). Replicas are missing, or lag.
+    #[error(
+        "semaphore {semaphore}: {replicas} of the {wanted} replicas wanted had the permit within \
+         {within:?}; it was given back"
+    )]
+    NotAcknowledged {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// How many had it.
+        replicas: u32,
+        /// How many were to have it.
+        wanted: u32,
+        /// How long they had.
+        within: Duration,
+    },
     /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
     #[error("the semaphores were shut down")]
     Shutdown,

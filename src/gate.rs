@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 
+use crate::acknowledge::{Acknowledge, Acknowledgement, Replicated};
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
 use crate::keys::Keys;
@@ -31,6 +32,8 @@ pub(crate) struct Gate {
     pub(crate) acquires: Lane<Acquire>,
     pub(crate) releases: Lane<Release>,
     pub(crate) refreshes: Lane<Refresh>,
+    pub(crate) acknowledges: Lane<Acknowledge>,
+    pub(crate) replicated: Replicated,
     /// The permits to renew, by number.
     renewed: Mutex<HashMap<u128, Weak<Claim>>>,
     renewing: AtomicBool,
@@ -46,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) auto_renew: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) acquire_timeout: Option<Duration>,
+    pub(crate) acknowledgement: Option<Acknowledgement>,
 }
 
 impl Settings {
@@ -76,7 +80,7 @@ impl Gate {
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
         let channel = wakeups.channel_for(prefix, &name, slot);
         let (declared, renewed, renewing, rush, wake_at) = Default::default();
-        let (acquires, releases, refreshes) = Default::default();
+        let (acquires, releases, refreshes, acknowledges, replicated) = Default::default();
         Self {
             name,
             keys,
@@ -88,6 +92,8 @@ impl Gate {
             acquires,
             releases,
             refreshes,
+            acknowledges,
+            replicated,
             renewed,
             renewing,
             rush,

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::Error;
 use crate::claim::Claim;
 use crate::gate::Gate;
-use crate::servers::Answer;
+use crate::servers::{Answer, Unanswered};
 use crate::serving::Serving;
 
 /// The most requests in one call.
@@ -54,6 +54,15 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd);
 
     fn write(&self, gate: &Gate, cmd: &mut Cmd);
+
+    /// Makes a call.
+    fn attempt(
+        gate: &Gate,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send {
+        gate.shared().servers.attempt(gate.slot, Self::SCRIPT, write, limit)
+    }
 
     /// Reads the reply to a batch of that many: one for each request.
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<Self::Reply>;

@@ -37,6 +37,7 @@
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
+mod acknowledge;
 mod acquire;
 mod calls;
 mod claim;

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::acknowledge::Acknowledgement;
 use crate::client::Client;
 use crate::gate::{Gate, Limit, Settings};
 use crate::keys::check_name;
@@ -40,6 +41,7 @@ pub struct SemaphoreBuilder {
     auto_renew: bool,
     max_hold: Option<Duration>,
     acquire_timeout: Option<Duration>,
+    acknowledgement: Option<Acknowledgement>,
 }
 
 impl SemaphoreBuilder {
@@ -53,6 +55,7 @@ impl SemaphoreBuilder {
             auto_renew: true,
             max_hold: None,
             acquire_timeout: None,
+            acknowledgement: None,
         }
     }
 
@@ -124,6 +127,41 @@ impl SemaphoreBuilder {
         self
     }
 
+    /// Hands a permit out only when so many replicas have it (at least 1), which may take so long (1
+    /// ms to half of the lease). Otherwise it is given back, and the acquire fails with
+    /// [`Error::NotAcknowledged`]. Off unless set.
+    ///
+    /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
+    /// and let in one too many. It is no full guarantee: a replica that did not have it may be
+    /// promoted all the same, and renewals are not waited for. It costs two more round trips, and a
+    /// connection for each such semaphore, on which others are not held up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphore = semaphores
+    ///     .semaphore("payments")
+    ///     .limit(1)
+    ///     .acknowledged_by(1, Duration::from_millis(100))
+    ///     .build()?;
+    /// match semaphore.acquire().await {
+    ///     Ok(permit) => assert!(permit.release().await?),
+    ///     // There may be no replica here.
+    ///     Err(error) => assert!(matches!(error, Error::NotAcknowledged { wanted: 1, .. })),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acknowledged_by(mut self, replicas: u32, within: Duration) -> Self {
+        self.acknowledgement = Some(Acknowledgement { replicas, within });
+        self
+    }
+
     /// Makes the semaphore. Nothing is sent yet.
     ///
     /// # Errors
@@ -158,12 +196,23 @@ impl SemaphoreBuilder {
                 format!("at least 10 ms, not {:?}", self.max_hold),
             ));
         }
+        if let Some(Acknowledgement { replicas, within }) = self.acknowledgement {
+            if replicas == 0 {
+                return Err(Error::invalid("acknowledged_by", "at least 1 replica"));
+            }
+            let longest = self.lease / 2;
+            if within < Duration::from_millis(1) || within > longest {
+                let reason = format!("1 ms to half of the lease ({longest:?}), not {within:?}");
+                return Err(Error::invalid("acknowledged_by", reason));
+            }
+        }
         let settings = Settings {
             limit,
             lease: self.lease,
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
             acquire_timeout: self.acquire_timeout,
+            acknowledgement: self.acknowledgement,
         };
         Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
     }

@@ -63,7 +63,7 @@ impl<R: Request> Serving<R> {
             }
         };
         R::sending(&self.gate, batch.iter().map(|waiting| &waiting.request));
-        self.gate.shared().servers.attempt(self.gate.slot, R::SCRIPT, write, limit).await
+        R::attempt(&self.gate, write, limit).await
     }
 
     fn deliver(&self, batch: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {

@@ -82,10 +82,7 @@ impl Cluster {
     ) -> Result<T, Unanswered> {
         let started = Instant::now();
         let limit = limit.min(self.response_timeout);
-        let Some(mut node) = self.node_of(slot) else {
-            self.refresh_soon();
-            return Err(unserved("no node of the cluster serves the slot"));
-        };
+        let mut node = self.node_or_none(slot)?;
         let mut is_asking = false;
         for _ in 0..MAX_REDIRECTS {
             let link = self.link(&node);
@@ -109,6 +106,24 @@ impl Cluster {
             node = to;
         }
         Err(unserved("the nodes of the cluster do not agree who serves the slot"))
+    }
+
+    fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, Unanswered> {
+        self.node_of(slot).ok_or_else(|| {
+            self.refresh_soon();
+            unserved("no node of the cluster serves the slot")
+        })
+    }
+
+    pub(super) fn link_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Link>, Unanswered> {
+        Ok(self.link(&self.node_or_none(slot)?))
+    }
+
+    pub(super) fn heed_call(self: &Arc<Self>, slot: u16, error: &RedisError) {
+        if let Some(node) = self.node_of(slot) {
+            self.redirected(error, slot, &node);
+        }
+        self.refresh_soon();
     }
 
     /// Where an error sends us.

@@ -236,14 +236,14 @@ impl Link {
 
     /// What an answer says of the connection.
     fn judge<T>(&self, number: u64, answer: Result<T, Error>) -> Result<T, Unanswered> {
-        let error = match answer {
+        let failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 return Ok(reply);
             }
-            Err(Error::Redis(error)) => error,
-            Err(other) => unreachable!("the embedded scripts are there: {other}"),
+            Err(error) => Unanswered::from(error),
         };
+        let error = &failure.error;
         let timed_out = error.is_timeout();
         let timeouts = match timed_out {
             true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
@@ -251,11 +251,10 @@ impl Link {
         };
         let is_broken = !timed_out && error.is_unrecoverable_error();
         // After a demotion the address may lead to the new primary by now.
-        if timeouts >= MAX_TIMEOUTS || is_broken || says(&error, "READONLY") {
+        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
             self.give_up(number);
         }
-        let may_be_served = error.kind() == ErrorKind::Io;
-        Err(Unanswered { error, may_be_served })
+        Err(failure)
     }
 }
 
@@ -266,6 +265,16 @@ pub(crate) struct Unanswered {
     pub(crate) may_be_served: bool,
 }
 
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        let Error::Redis(error) = error else {
+            unreachable!("the embedded scripts are there: {error}");
+        };
+        let may_be_served = error.kind() == ErrorKind::Io;
+        Self { error, may_be_served }
+    }
+}
+
 impl Unanswered {
     /// Whether the same call may succeed a moment later: the network, or a server that starts,
     /// fails over, or is busy.
@@ -274,13 +283,14 @@ impl Unanswered {
             ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
         self.error.is_io_error()
             || self.error.is_unrecoverable_error()
+            || self.error.redirect_node().is_some()
             // Between two primaries the sentinels know of none.
             || self.error.kind() == ErrorKind::MasterNameNotFoundBySentinel
             || CODES.iter().any(|code| says(&self.error, code))
     }
 }
 
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     run: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

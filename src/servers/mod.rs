@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, FromRedisValue, RedisError};
 
 pub(crate) use cluster::Cluster;
-pub(crate) use link::{Link, Unanswered};
+pub(crate) use link::{Link, Unanswered, within};
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
 
@@ -58,6 +58,21 @@ impl Servers {
         match self {
             Self::One(link) => link.attempt(script, write, limit).await,
             Self::Cluster(cluster) => Box::pin(cluster.attempt(slot, script, write, limit)).await,
+        }
+    }
+
+    /// The link to the server that has that slot.
+    pub(crate) fn link_of(&self, slot: u16) -> Result<Arc<Link>, Unanswered> {
+        match self {
+            Self::One(link) => Ok(link.clone()),
+            Self::Cluster(cluster) => cluster.link_of(slot),
+        }
+    }
+
+    /// What a call over another connection to that server has answered.
+    pub(crate) fn heed(&self, slot: u16, error: &RedisError) {
+        if let Self::Cluster(cluster) = self {
+            cluster.heed_call(slot, error);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Everything runs against real servers: `scripts/with-redis cargo test`.
 
+mod acknowledge;
 mod acquire;
 mod cancellation;
 mod cluster;

@@ -1,0 +1,187 @@
+//! Permits that replicas must have before they are handed out.
+//!
+//! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
+//! wants this has a connection of its own, where a permit just granted is refreshed first: a replica
+//! that has the refresh has the grant, since replicas get everything in order.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd};
+use tokio::sync::Mutex;
+
+use crate::claim::{Claim, Grant};
+use crate::gate::Gate;
+use crate::lane::{Lane, Request};
+use crate::requests::{Refresh, millis};
+use crate::servers::{Link, Unanswered};
+use crate::{Error, ScriptRegistry};
+
+/// How many replicas, and how long they may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledgement {
+    pub(crate) replicas: u32,
+    pub(crate) within: Duration,
+}
+
+/// Asks for a permit that was granted.
+#[derive(Debug)]
+pub(crate) struct Acknowledge {
+    claim: Arc<Claim>,
+    duration: Duration,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledged {
+    is_held: bool,
+    /// That have it.
+    replicas: u32,
+}
+
+impl Gate {
+    /// Answers the grant when enough replicas have it, `None` when it was lost meanwhile.
+    pub(crate) async fn acknowledge(
+        self: &Arc<Self>,
+        wanted: Acknowledgement,
+        claim: &Arc<Claim>,
+        grant: Grant,
+        patience: Duration,
+    ) -> Result<Option<Grant>, Error> {
+        let Acknowledgement { replicas, within } = wanted;
+        let duration = self.settings.first_lease();
+        let request = Acknowledge { claim: claim.clone(), duration };
+        let patience = patience.saturating_add(within);
+        let answer = self.ask(request, Instant::now(), patience).await?;
+        match answer.reply {
+            Acknowledged { is_held: false, .. } => Ok(None),
+            Acknowledged { replicas: too_few, .. } if too_few < replicas => {
+                Err(Error::NotAcknowledged {
+                    semaphore: self.name.clone(),
+                    replicas: too_few,
+                    wanted: replicas,
+                    within,
+                })
+            }
+            Acknowledged { .. } => Ok(Some(Grant { since: answer.sent, ..grant })),
+        }
+    }
+}
+
+impl Request for Acknowledge {
+    const SCRIPT: &'static str = Refresh::SCRIPT;
+    type Reply = Acknowledged;
+
+    fn lane(gate: &Gate) -> &Lane<Self> {
+        &gate.acknowledges
+    }
+
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn is_over(&self, _gate: &Gate) -> bool {
+        self.claim.is_over()
+    }
+
+    fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
+
+    fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
+        cmd.arg(&self.claim.id).arg(millis(self.duration));
+    }
+
+    /// The count of the replicas comes last.
+    fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<Acknowledged> {
+        let Some((replicas, refreshed)) = reply.split_last() else {
+            return Vec::new();
+        };
+        let replicas = u32::try_from(*replicas).unwrap_or_default();
+        let held = Refresh::read(gate, refreshed, count);
+        held.into_iter().map(|is_held| Acknowledged { is_held, replicas }).collect()
+    }
+
+    async fn attempt(
+        gate: &Gate,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> Result<Vec<i64>, Unanswered> {
+        let Some(wanted) = gate.settings.acknowledgement else {
+            unreachable!("only a semaphore that wants it asks for it");
+        };
+        let servers = &gate.shared().servers;
+        let link = servers.link_of(gate.slot)?;
+        let answer = gate.replicated.call(&link, wanted, write, limit).await;
+        answer.inspect_err(|failure| servers.heed(gate.slot, &failure.error))
+    }
+}
+
+/// The connection on which a semaphore waits for replicas.
+#[derive(Default)]
+pub(crate) struct Replicated(Mutex<Option<Connection>>);
+
+struct Connection {
+    /// To the same server as this one of that link.
+    link: Arc<Link>,
+    beside: u64,
+    connection: MultiplexedConnection,
+}
+
+impl Replicated {
+    async fn call(
+        &self,
+        link: &Arc<Link>,
+        wanted: Acknowledgement,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<Vec<i64>, Unanswered> {
+        let Acknowledgement { replicas, within } = wanted;
+        let mut kept = self.0.lock().await;
+        let call = async {
+            let mut connection = connection(&mut kept, link, within).await?;
+            let registry = ScriptRegistry::embedded();
+            let mut reply: Vec<i64> =
+                registry.run_with(&mut connection, Refresh::SCRIPT, write).await?;
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(replicas).arg(millis(within));
+            reply.push(wait.query_async(&mut connection).await?);
+            Ok(reply)
+        };
+        let limit = limit.min(link.response_timeout().saturating_add(within));
+        let answer = crate::servers::within(limit, call).await;
+        if answer.is_err() {
+            // What it answers from now on may be too late to know to whom.
+            *kept = None;
+        }
+        answer.map_err(Unanswered::from)
+    }
+}
+
+/// The one that is kept, as long as the link has the same server.
+async fn connection(
+    kept: &mut Option<Connection>,
+    link: &Arc<Link>,
+    within: Duration,
+) -> Result<MultiplexedConnection, Error> {
+    let main = link.connection().await?;
+    if let Some(kept) = kept.as_ref()
+        && Arc::ptr_eq(&kept.link, link)
+        && kept.beside == main.number
+    {
+        return Ok(kept.connection.clone());
+    }
+    let patience = link.response_timeout();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(patience))
+        .set_response_timeout(Some(patience.saturating_add(within)));
+    let connection = main.client.get_multiplexed_async_connection_with_config(&config).await?;
+    let (link, beside) = (link.clone(), main.number);
+    *kept = Some(Connection { link, beside, connection: connection.clone() });
+    Ok(connection)
+}
+
+impl fmt::Debug for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! Permits that are handed out only when replicas have them.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use nix::sys::signal::Signal;
+use redis_semaphore::{Error, Semaphore, Semaphores};
+
+use crate::support::cluster::Cluster;
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::replicated::Pair;
+use crate::support::server::{Server, shared_url, unique_name};
+
+const NAME: &str = "vault";
+/// Longer than any test may take.
+const LONG: Duration = Duration::from_secs(300);
+
+fn build(semaphores: &Semaphores, limit: u32, replicas: u32, within: Duration) -> Semaphore {
+    let builder = semaphores.semaphore(NAME).limit(limit).lease(LONG * 2);
+    builder.acknowledged_by(replicas, within).build().unwrap()
+}
+
+/// Whether that server knows a permit.
+fn knows(server: &Server, name: &str, id: &str) -> bool {
+    let mut score = redis::cmd("ZSCORE");
+    score.arg(format!("sem:{{{name}}}:permits")).arg(id);
+    let mut connection = server.connect();
+    // Replicas in a cluster want to be told; others know no such thing.
+    let _: Result<(), _> = redis::cmd("READONLY").exec(&mut connection);
+    score.query::<Option<f64>>(&mut connection).unwrap().is_some()
+}
+
+#[tokio::test]
+async fn a_replica_has_every_permit_that_is_handed_out() {
+    let pair = Pair::start();
+    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&semaphores, 1, 1, LONG);
+    for _ in 0..50 {
+        let permit = semaphore.try_acquire().await.unwrap().unwrap();
+        assert!(knows(&pair.servers[1], NAME, permit.id()));
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        let queued = async || semaphore.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
+        assert!(permit.release().await.unwrap());
+        let handed_off = in_time("its turn", waiting).await.unwrap().unwrap();
+        assert!(knows(&pair.servers[1], NAME, handed_off.id()));
+        assert!(handed_off.release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
+    let pair = Pair::start();
+    let url = &pair.urls()[0];
+    let semaphores = Semaphores::connect(url).await.unwrap();
+    let observer = Observer::new(url, NAME, 3).await;
+    let within = Duration::from_millis(50);
+    let too_few = |answer: Result<_, Error>, found| match answer {
+        Err(Error::NotAcknowledged { semaphore, replicas, .. }) => {
+            assert_eq!((semaphore.as_str(), replicas), (NAME, found));
+        }
+        other => panic!("{:?}", other.map(|_: ()| ())),
+    };
+    let two = build(&semaphores, 3, 2, within);
+    too_few(two.acquire().await.map(drop), 1);
+    observer.sees(0, 0).await;
+    too_few(two.try_acquire_many(3).await.map(drop), 1);
+    observer.sees(0, 0).await;
+
+    pair.servers[1].signal(Signal::SIGSTOP);
+    let one = build(&semaphores, 3, 1, within);
+    too_few(one.acquire().await.map(drop), 0);
+    observer.sees(0, 0).await;
+    pair.servers[1].signal(Signal::SIGCONT);
+    let acquire = async || one.acquire().await;
+    let permit = eventually("the replica is back", acquire, Result::is_ok).await.unwrap();
+    assert!(permit.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn waiting_for_a_replica_holds_up_nobody_else() {
+    let pair = Pair::start();
+    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let careful = build(&semaphores, 1, 1, LONG);
+    drop(careful.acquire().await.unwrap());
+    pair.servers[1].signal(Signal::SIGSTOP);
+    let held_up = tokio::spawn(async move { careful.acquire().await });
+    let other = semaphores.semaphore("other").limit(1).build().unwrap();
+    for _ in 0..100 {
+        let permit = in_time("a permit of another semaphore", other.acquire()).await.unwrap();
+        assert!(in_time("its release", permit.release()).await.unwrap());
+    }
+    // Those who want the same of another semaphore have a connection of their own.
+    let careful =
+        semaphores.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
+    let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
+    assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");
+    assert!(!held_up.is_finished());
+    pair.servers[1].signal(Signal::SIGCONT);
+    let permit = in_time("the permit", held_up).await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn many_permits_wait_for_replicas_together() {
+    const PERMITS: u32 = 200;
+    let pair = Pair::start();
+    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&semaphores, PERMITS, 1, LONG);
+    let permits = join_all((0..PERMITS).map(|_| semaphore.acquire())).await;
+    assert!(permits.iter().all(Result::is_ok));
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut pair.connect(0)).unwrap();
+    let waits = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls=")).unwrap();
+    let waits: u32 = waits.split(',').next().unwrap().parse().unwrap();
+    assert!(waits <= 4, "{waits}");
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_has_replicas_of_its_own() {
+    let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    let name = cluster.name_at(1);
+    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_secs(9));
+    let semaphore = semaphore.build().unwrap();
+    let first = semaphore.acquire().await.unwrap();
+    assert!(knows(&cluster.nodes[4], &name, first.id()));
+    // Nothing is lost, though nobody waited for the replica.
+    cluster.nodes[1].kill();
+    cluster.sees_promoted(4);
+    let refresh = async || first.refresh().await;
+    assert!(eventually("an answer", refresh, Result::is_ok).await.unwrap());
+    // The promoted node has no replica.
+    let hasty = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_millis(20));
+    let refused = hasty.build().unwrap().acquire().await;
+    assert!(matches!(refused, Err(Error::NotAcknowledged { replicas: 0, .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_secs(2);
+    for (replicas, within) in [
+        (0, Duration::from_millis(10)),
+        (1, Duration::ZERO),
+        (1, Duration::from_micros(999)),
+        (1, lease / 2 + Duration::from_millis(1)),
+        (1, Duration::MAX),
+    ] {
+        let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease);
+        let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
+        assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
+    }
+}
