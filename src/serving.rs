@@ -24,7 +24,7 @@ impl<R: Request> Serving<R> {
     }
 
     pub(crate) async fn run(mut self) {
-        let mut pauses = Pauses::default();
+        let mut pauses = Pauses::of_calls();
         loop {
             if self.gate.is_rush() {
                 // Those just answered may have requests of their own, which go out in the same
@@ -37,7 +37,7 @@ impl<R: Request> Serving<R> {
             let sent = Instant::now();
             match self.attempt(&batch).await {
                 Ok(reply) => {
-                    pauses = Pauses::default();
+                    pauses = Pauses::of_calls();
                     self.deliver(batch, sent, &reply);
                 }
                 Err(failure) if failure.is_passing() => {

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::asking::Asking;
+use super::pauses::Pauses;
 use super::source::Source;
 use crate::{Error, ScriptRegistry};
 
@@ -31,6 +32,7 @@ pub(crate) struct Link {
     config: AsyncConnectionConfig,
     response_timeout: Duration,
     state: Mutex<State>,
+    pauses: Mutex<Pauses>,
     timeouts: AtomicU32,
     /// How many connections there have been.
     connections: watch::Sender<u64>,
@@ -38,10 +40,14 @@ pub(crate) struct Link {
     runtime: Handle,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum State {
-    #[default]
     Away,
+    /// An attempt has failed. Until then others would, too: nobody makes one.
+    Refused {
+        until: Instant,
+        error: RedisError,
+    },
     /// By a task, for all who wait meanwhile: none of them may hold up the others.
     Connecting {
         since: Instant,
@@ -72,9 +78,10 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(response_timeout))
             .set_response_timeout(Some(response_timeout));
-        let (state, timeouts) = Default::default();
-        let connections = watch::Sender::new(0);
-        Self { source, config, response_timeout, state, timeouts, connections, runtime }
+        let (state, pauses) =
+            (Mutex::new(State::Away), Mutex::new(Pauses::of_connections(response_timeout)));
+        let (timeouts, connections) = (AtomicU32::new(0), watch::Sender::new(0));
+        Self { source, config, response_timeout, state, pauses, timeouts, connections, runtime }
     }
 
     /// Changes when a connection is replaced.
@@ -94,12 +101,19 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().expect("nothing panics while it is locked")
+    }
+
     /// The connection, made anew where there is none.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connected, RedisError> {
         let attempt = {
             let mut state = self.state();
             match &*state {
                 State::Connected(connected) => return Ok(connected.clone()),
+                State::Refused { until, error } if Instant::now() < *until => {
+                    return Err(error.clone());
+                }
                 // One that takes longer is left alone: its runtime is driven no more.
                 State::Connecting { since, attempt } if since.elapsed() < self.response_timeout => {
                     attempt.clone()
@@ -112,10 +126,13 @@ impl Link {
             }
         };
         let connected = attempt.clone().await;
-        if connected.is_err() {
+        if let Err(error) = &connected {
             let mut state = self.state();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
-                *state = State::Away;
+                *state = State::Refused {
+                    until: Instant::now() + self.pauses().next(),
+                    error: error.clone(),
+                };
             }
         }
         connected
@@ -154,6 +171,7 @@ impl Link {
         }
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
+        *self.pauses() = Pauses::of_connections(self.response_timeout);
         let connected = Connected { number, connection, client: Arc::new(client) };
         *self.state() = State::Connected(connected.clone());
         Ok(connected)

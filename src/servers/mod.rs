@@ -3,6 +3,7 @@
 mod asking;
 mod cluster;
 mod link;
+mod pauses;
 mod slots;
 mod source;
 
@@ -13,11 +14,9 @@ use redis::{Cmd, FromRedisValue, RedisError};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use link::{Link, Unanswered, within};
+pub(crate) use pauses::Pauses;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(crate) enum Servers {
@@ -86,7 +85,7 @@ impl Servers {
         patience: Duration,
     ) -> Result<Answer<T>, Failure> {
         let started = Instant::now();
-        let mut pauses = Pauses::default();
+        let mut pauses = Pauses::of_calls();
         let mut is_repeated = false;
         loop {
             let sent = Instant::now();
@@ -106,18 +105,5 @@ impl Servers {
             tracing::debug!(script, error = %last, "no answer, trying again");
             tokio::time::sleep(pause).await;
         }
-    }
-}
-
-/// The pauses between attempts: longer each time.
-#[derive(Debug, Default)]
-pub(crate) struct Pauses {
-    last: Duration,
-}
-
-impl Pauses {
-    pub(crate) fn next(&mut self) -> Duration {
-        self.last = (self.last * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.last
     }
 }

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
@@ -18,11 +17,8 @@ use tokio::task::JoinSet;
 use super::channel::{Channel, Channels, Heard};
 use super::{ask_now, deliver};
 use crate::client::Shared;
-use crate::servers::{Address, Cluster};
+use crate::servers::{Address, Cluster, Pauses};
 use crate::worker::Task;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The channels to listen to at one node, by name.
 type Wanted = BTreeMap<String, Weak<Channel>>;
@@ -102,11 +98,11 @@ struct Lost;
 impl Listener {
     /// Until it is aborted.
     async fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::of_connections(self.cluster.response_timeout());
         loop {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
-                    pause = FIRST_PAUSE;
+                    pauses = Pauses::of_connections(self.cluster.response_timeout());
                     let Lost = self.listen(&mut subscriptions).await;
                     tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
                 }
@@ -116,8 +112,7 @@ impl Listener {
             }
             // Its slots may have another node by now.
             self.cluster.refresh_soon();
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(pauses.next()).await;
         }
     }
 

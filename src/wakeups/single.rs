@@ -1,7 +1,6 @@
 //! One server: one subscription, at the server that the commands go to.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::{PubSubSink, PubSubStream};
@@ -11,11 +10,8 @@ use tokio::time::timeout;
 
 use super::{Channel, ask_now, deliver};
 use crate::client::Shared;
-use crate::servers::Link;
+use crate::servers::{Link, Pauses};
 use crate::worker::Task;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Subscription {
     sink: PubSubSink,
@@ -111,10 +107,9 @@ async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool
 }
 
 async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::of_connections(link.response_timeout());
     loop {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pauses.next()).await;
         match subscribe(link, channel).await {
             Ok(subscription) => return subscription,
             Err(error) => {

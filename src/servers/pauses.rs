@@ -1,0 +1,35 @@
+//! Pauses between attempts: longer each time, and never the same for two clients that lost Redis at
+//! the same moment.
+
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Pauses {
+    first: Duration,
+    longest: Duration,
+    last: Duration,
+}
+
+impl Pauses {
+    /// Between attempts of a call.
+    pub(crate) fn of_calls() -> Self {
+        Self::between(Duration::from_millis(5), Duration::from_millis(250))
+    }
+
+    /// Between attempts to connect: so that a call, which has patience for two timeouts, meets more
+    /// than one of them.
+    pub(crate) fn of_connections(response_timeout: Duration) -> Self {
+        let longest = Duration::from_secs(1).min(response_timeout / 2);
+        Self::between(longest.min(Duration::from_millis(20)), longest)
+    }
+
+    fn between(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, last: Duration::ZERO }
+    }
+
+    /// From half of what it could be on: somewhere in there, by chance.
+    pub(crate) fn next(&mut self) -> Duration {
+        self.last = (self.last * 2).clamp(self.first, self.longest);
+        self.last.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
