@@ -12,6 +12,7 @@ mod lanes;
 mod load;
 mod lost_replies;
 mod model;
+mod outages;
 mod permits;
 mod processes;
 mod registry;

@@ -4,21 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+use super::preload::build_library;
+
 /// The library that moves a server's clock, built once for all tests of this run.
-static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c");
-    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
-    let unfinished = library.with_extension(format!("{}", std::process::id()));
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&unfinished)
-        .args([source, "-ldl"])
-        .status()
-        .expect("cc is needed: it comes with whatever links Rust programs");
-    assert!(built.success(), "cc could not build {source}");
-    std::fs::rename(&unfinished, &library).unwrap();
-    library
-});
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build_library("tests/it/support/clock.c"));
 
 /// The wall clock of one server, moved by the test.
 pub struct Clock {

@@ -4,6 +4,7 @@
 mod clock;
 pub mod cluster;
 pub mod observer;
+pub mod preload;
 pub mod proxy;
 pub mod replicated;
 pub mod scripts;

@@ -60,6 +60,10 @@ impl Proxy {
         Self { port, control, listener }
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }

@@ -1,0 +1,185 @@
+//! Outages as users meet them: what each caller sees, and that all goes on afterwards.
+//! `docs/operations.md` tells the same.
+
+mod names;
+mod stampede;
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::Server;
+
+/// How Redis is away.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Away {
+    /// Connections are refused. It comes back with its data.
+    Down,
+    /// Connections are accepted, and nothing is ever answered.
+    Silent,
+}
+
+impl Away {
+    fn begin(self, server: &mut Server) {
+        match self {
+            Self::Down => server.kill(),
+            Self::Silent => server.signal(Signal::SIGSTOP),
+        }
+    }
+
+    fn end(self, server: &mut Server) {
+        match self {
+            Self::Down => server.start_again(),
+            Self::Silent => server.signal(Signal::SIGCONT),
+        }
+    }
+}
+
+/// What four callers have when Redis goes away.
+struct Scene {
+    observer: Observer,
+    semaphore: Semaphore,
+    holder: Permit,
+    to_release: Permit,
+    to_drop: Permit,
+    waiting: tokio::task::JoinHandle<Result<Permit, Error>>,
+}
+
+impl Scene {
+    async fn set(server: &Server, builder: SemaphoresBuilder, lease: Duration) -> Self {
+        let semaphores = builder.connect(&server.url()).await.unwrap();
+        let semaphore = semaphores.semaphore("dam").limit(3).lease(lease).build().unwrap();
+        let acquire = async || semaphore.acquire().await.unwrap();
+        let (holder, to_release, to_drop) = (acquire().await, acquire().await, acquire().await);
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire_many(3).await }
+        });
+        // Its own observer must not give up either.
+        let observer = Observer::new(&server.url(), "dam", 3).await;
+        observer.sees(3, 1).await;
+        Self { observer, semaphore, holder, to_release, to_drop, waiting }
+    }
+
+    /// Whoever calls meanwhile hears that Redis is away, at most that much later than its patience
+    /// ends.
+    async fn calls_fail(semaphore: &Semaphore, to_release: Permit) {
+        let (tried, released, inspected) = tokio::join!(
+            in_time("an answer to a try", semaphore.try_acquire()),
+            in_time("an answer to a release", to_release.release()),
+            in_time("an answer to an inspection", semaphore.inspect()),
+        );
+        for error in [tried.err(), released.err(), inspected.err()] {
+            let Some(Error::Unavailable { semaphore, elapsed, .. }) = error else {
+                panic!("{error:?}");
+            };
+            assert_eq!(semaphore, "dam");
+            assert!(elapsed > Duration::ZERO);
+        }
+    }
+}
+
+fn persistent() -> Server {
+    Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
+}
+
+/// Shorter than what waits and leases outlast, with the settings as they are unless set, but longer
+/// than calls have patience.
+async fn for_five_seconds(away: Away) {
+    let mut server = persistent();
+    let scene = Scene::set(&server, Semaphores::builder(), Duration::from_secs(30)).await;
+    let Scene { observer, semaphore, holder, to_release, to_drop, waiting } = scene;
+    let began = Instant::now();
+    away.begin(&mut server);
+    drop(to_drop);
+    Scene::calls_fail(&semaphore, to_release).await;
+    sleep(Duration::from_secs(5).saturating_sub(began.elapsed())).await;
+    assert!(!waiting.is_finished() && !holder.is_lost());
+    away.end(&mut server);
+    // What was released and dropped is given back in the background; what was held is held.
+    observer.sees(1, 1).await;
+    assert!(in_time("the release", holder.release()).await.unwrap());
+    let permit = in_time("its turn", waiting).await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn redis_is_down_for_five_seconds() {
+    for_five_seconds(Away::Down).await;
+}
+
+#[tokio::test]
+async fn redis_is_silent_for_five_seconds() {
+    for_five_seconds(Away::Silent).await;
+}
+
+/// Five minutes with the settings as they are unless set, forty times as fast.
+async fn for_five_minutes(away: Away) {
+    const FASTER: u32 = 40;
+    let normal = Duration::from_secs;
+    let mut server = persistent();
+    let builder = Semaphores::builder()
+        // A busy machine needs its time.
+        .response_timeout(normal(8) / FASTER)
+        .liveness(normal(15) / FASTER)
+        .outage_tolerance(normal(30) / FASTER);
+    let scene = Scene::set(&server, builder, normal(30) / FASTER).await;
+    let Scene { observer, semaphore, holder, to_release, to_drop, waiting } = scene;
+    let began = Instant::now();
+    away.begin(&mut server);
+    drop(to_drop);
+    Scene::calls_fail(&semaphore, to_release).await;
+    in_time("the loss", holder.lost()).await;
+    let gave_up = in_time("the end of the wait", waiting).await.unwrap().unwrap_err();
+    assert!(matches!(gave_up, Error::Unavailable { .. }), "{gave_up}");
+    let refused = in_time("the end of a new wait", semaphore.acquire()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+    sleep((normal(300) / FASTER).saturating_sub(began.elapsed())).await;
+    away.end(&mut server);
+    // Nobody holds any more, and a request that was left in the queue is passed over.
+    let acquire = async || semaphore.acquire_many(3).await;
+    let permit = eventually("a permit after the outage", acquire, Result::is_ok).await.unwrap();
+    assert!(permit.release().await.unwrap());
+    observer.sees(0, 0).await;
+    assert!(!holder.release().await.unwrap(), "what was lost stays lost");
+}
+
+#[tokio::test]
+async fn redis_is_down_for_five_minutes() {
+    for_five_minutes(Away::Down).await;
+}
+
+#[tokio::test]
+async fn redis_is_silent_for_five_minutes() {
+    for_five_minutes(Away::Silent).await;
+}
+
+#[tokio::test]
+async fn redis_is_down_or_silent_when_connecting() {
+    let timeout = Duration::from_millis(200);
+    let connect = async |url: &str| {
+        let connecting = Semaphores::builder().response_timeout(timeout).connect(url);
+        match in_time("an answer", connecting).await {
+            Err(Error::Connect { address, reason }) => (address, reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut server = Server::start();
+    server.signal(Signal::SIGSTOP);
+    let (address, silent) = connect(&server.url()).await;
+    assert_eq!(address, format!("127.0.0.1:{}", server.port));
+    assert!(silent.contains("took too long") || silent.contains("timed out"), "{silent}");
+    server.kill();
+    let (_, down) = connect(&server.url()).await;
+    assert!(down.to_lowercase().contains("connection refused"), "{down}");
+    // Something else than Redis, which accepts and says nothing.
+    let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", stranger.local_addr().unwrap());
+    let (_, silent) = connect(&url).await;
+    assert!(silent.contains("took too long") || silent.contains("timed out"), "{silent}");
+}

@@ -1,0 +1,156 @@
+//! A host name that stops resolving, for a process of its own.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphores};
+
+use crate::support::observer::Observer;
+use crate::support::preload::build_library;
+use crate::support::proxy::Proxy;
+use crate::support::server::Server;
+
+const URL: &str = "TEST_NAME_URL";
+
+#[tokio::test]
+async fn a_name_stops_resolving_and_is_known_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = direct.semaphore("named").limit(1).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let observer = Observer::new(&server.url(), "named", 1).await;
+
+    let name = Name::unknown();
+    let mut client = Client::start(&name, proxy.port());
+    let said = client.says().await;
+    assert!(said.contains("failed to lookup address"), "{said}");
+    name.make_known();
+    let mut client = Client::start(&name, proxy.port());
+    assert_eq!(client.says().await, "connected");
+    observer.sees(1, 1).await;
+
+    name.forget();
+    proxy.cut_all();
+    client.tell("look");
+    let said = client.says().await;
+    assert!(said.contains("failed to lookup address"), "{said}");
+    name.make_known();
+    assert!(holder.release().await.unwrap());
+    assert_eq!(client.says().await, "granted");
+    client.tell("look");
+    assert_eq!(client.says().await, "1 held");
+}
+
+/// Not a test of its own: what the other process runs. Without a URL there is nothing to do.
+#[tokio::test]
+async fn a_client_of_a_name() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let semaphores = match builder.connect(&url).await {
+        Ok(semaphores) => semaphores,
+        Err(error) => return say(&error.to_string()),
+    };
+    say("connected");
+    let semaphore = semaphores.semaphore("named").limit(1).build().unwrap();
+    let waiter = semaphore.clone();
+    let waiting = tokio::spawn(async move {
+        let permit = waiter.acquire().await;
+        say(permit.as_ref().map_or("refused", |_| "granted"));
+        permit
+    });
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            // The test may be over.
+            let _ = sender.send(line);
+        }
+    });
+    while lines.recv().await.is_some() {
+        match semaphore.inspect().await {
+            Ok(now) => say(&format!("{} held", now.held)),
+            Err(error @ Error::Unavailable { .. }) => say(&error.to_string()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    waiting.abort();
+}
+
+/// In one piece: the test harness writes, too.
+fn say(what: &str) {
+    println!("\n> {}", what.replace('\n', " "));
+}
+
+struct Client {
+    child: Child,
+    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
+}
+
+impl Client {
+    fn start(name: &Name, port: u16) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "outages::names::a_client_of_a_name", "--nocapture"])
+            .env("LD_PRELOAD", build_library("tests/it/outages/names.c"))
+            .env("TEST_NAME", &name.0)
+            .env(URL, format!("redis://redis.test:{port}/"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(said) = line.strip_prefix("> ") {
+                    // The test may be over.
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    async fn says(&mut self) -> String {
+        let said = crate::support::observer::in_time("a word of the client", self.lines.recv());
+        said.await.expect("the client ended")
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether the name is known: there is a file, or not.
+struct Name(PathBuf);
+
+impl Name {
+    fn unknown() -> Self {
+        Self(std::env::temp_dir().join(format!("redis-semaphore-{}", uuid::Uuid::new_v4())))
+    }
+
+    fn make_known(&self) {
+        File::create(&self.0).unwrap();
+    }
+
+    fn forget(&self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        // It may be unknown.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

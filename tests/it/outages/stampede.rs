@@ -1,0 +1,68 @@
+//! Many clients that lost Redis at the same moment do not come back at the same moment.
+
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use redis_semaphore::Semaphores;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use crate::support::observer::eventually;
+use crate::support::server::Server;
+
+const CLIENTS: usize = 1000;
+/// Each has one for commands and one for messages.
+const CONNECTIONS: usize = 2 * CLIENTS;
+
+#[tokio::test]
+async fn a_thousand_clients_come_back_one_by_one() {
+    let mut server = Server::start_with(&["--maxclients", "9000", "--tcp-backlog", "4096"]);
+    let url = server.url();
+    let connect = async |_| {
+        let builder = Semaphores::builder().response_timeout(Duration::from_secs(60));
+        builder.connect(&url).await.unwrap()
+    };
+    let connecting = stream::iter(0..CLIENTS).map(connect).buffer_unordered(20);
+    let clients: Vec<Semaphores> = connecting.collect().await;
+    server.kill();
+    let attempts = count_attempts(server.port, Duration::from_secs(6)).await;
+
+    // Once the pauses have grown, a client tries every 750 ms on average.
+    let (first, rest): (Vec<Duration>, Vec<Duration>) =
+        attempts.into_iter().partition(|at| *at < Duration::from_secs(3));
+    assert!(first.len() < CLIENTS * 12, "{} in the first half", first.len());
+    assert!(rest.len() < CLIENTS * 8, "{} in the second half", rest.len());
+    assert!(rest.len() > CLIENTS, "{} in the second half", rest.len());
+    let mut tenths = [0; 30];
+    for at in &rest {
+        tenths[(at.as_millis() as usize - 3000) / 100 % 30] += 1;
+    }
+    let busiest = tenths.iter().max().unwrap();
+    assert!(busiest * 5 < rest.len(), "{busiest} of {} in a tenth of a second", rest.len());
+
+    server.start_again();
+    let mut connection = server.connect();
+    let mut stat = |name: &str| -> usize {
+        let info: redis::InfoDict = redis::cmd("INFO").query(&mut connection).unwrap();
+        info.get(name).unwrap()
+    };
+    eventually("all are back", async || stat("connected_clients"), |n| *n > CONNECTIONS).await;
+    // None of them has connected more often than it must.
+    let connected = stat("total_connections_received");
+    assert!(connected < CONNECTIONS + CLIENTS / 2, "{connected}");
+    drop(clients);
+}
+
+/// Stands in the server's place, hangs up on everybody, and writes down when they came.
+async fn count_attempts(port: u16, time: Duration) -> Vec<Duration> {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let started = Instant::now();
+    let mut attempts = Vec::new();
+    while let Some(left) = time.checked_sub(started.elapsed()) {
+        if let Ok(accepted) = timeout(left, listener.accept()).await {
+            drop(accepted.unwrap());
+            attempts.push(started.elapsed());
+        }
+    }
+    attempts
+}
