@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ErrorKind, InfoDict, RedisError, ServerErrorKind};
 
 use crate::keys::Keys;
 use crate::link::Link;
-use crate::{Error, ScriptRegistry};
+use crate::{Error, ScriptRegistry, permission};
 
 /// Loads the scripts, and lets the server try every command that they use.
 pub(crate) async fn check_server(
@@ -15,16 +15,16 @@ pub(crate) async fn check_server(
     prefix: &str,
     channel: &str,
 ) -> Result<(), Error> {
-    let (_, mut connection) = link.connection().await.map_err(|error| explain(link, error))?;
+    let (_, mut connection) = link.connection().await.map_err(|error| explain(link, prefix, error))?;
     // Before anything large: a server that wants a password closes the connection on that.
     let ping = redis::cmd("PING").exec_async(&mut connection).await;
-    ping.map_err(|error| explain(link, error))?;
+    ping.map_err(|error| explain(link, prefix, error))?;
     // Only needed when the server has forgotten a script, which is no time to find it refused.
     let eval = redis::cmd("EVAL").arg("return 1").arg(0).exec_async(&mut connection).await;
-    eval.map_err(|error| explain(link, error))?;
+    eval.map_err(|error| explain(link, prefix, error))?;
     let registry = ScriptRegistry::embedded();
     let explain_registry = |error| match error {
-        Error::Redis(error) => explain(link, error),
+        Error::Redis(error) => explain(link, prefix, error),
         other => other,
     };
     registry.load(&mut connection).await.map_err(explain_registry)?;
@@ -53,21 +53,20 @@ pub(crate) async fn check_server(
             "its version is {version}, which has no {command}; Redis 6.2 or newer, or Valkey, is needed"
         )));
     }
-    let refusals = ["noperm", "no permissions", "the user executing the script can't"];
-    if refusals.iter().any(|refusal| words.contains(refusal)) {
-        return Err(Error::Permission { command, reason });
+    if permission::is_refusal(&reason) {
+        return Err(permission::lacking(prefix, command, reason));
     }
     Err(Error::Unsupported(format!("{command} failed: {reason}")))
 }
 
 /// Says what an error on the way to a working connection means.
-pub(crate) fn explain(link: &Link, error: RedisError) -> Error {
+pub(crate) fn explain(link: &Link, prefix: &str, error: RedisError) -> Error {
     let reason = error.to_string();
     if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
         // Redis names a command in quotes, unless it is the keys that are refused: all that is sent
         // with keys are scripts.
         let command = reason.split('\'').nth(1).unwrap_or("evalsha").to_owned();
-        return Error::Permission { command, reason };
+        return permission::lacking(prefix, command, reason);
     }
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
         return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));

@@ -49,6 +49,7 @@ mod keys;
 mod lane;
 mod lease;
 mod link;
+mod permission;
 mod permit;
 mod registry;
 mod requests;

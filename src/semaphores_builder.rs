@@ -156,7 +156,7 @@ impl SemaphoresBuilder {
         let subscription =
             wakeups::subscribe(link.client(), &channel, self.settings.response_timeout)
                 .await
-                .map_err(|error| connect::explain(&link, error))?;
+                .map_err(|error| connect::explain(&link, &self.prefix, error))?;
         let shared = Shared::new(link, self.prefix, owner, channel, self.settings);
         Ok(Semaphores::new(worker::start(Arc::new(shared), subscription)))
     }

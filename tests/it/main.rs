@@ -9,6 +9,7 @@ mod lanes;
 mod load;
 mod lost_replies;
 mod model;
+mod permissions;
 mod permits;
 mod processes;
 mod registry;

@@ -1,6 +1,7 @@
 //! What the tests share: servers of their own, their clocks, faults on the way to them, and ways to
 //! call the scripts.
 
+pub mod acl;
 mod clock;
 pub mod observer;
 pub mod proxy;

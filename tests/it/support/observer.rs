@@ -38,6 +38,10 @@ impl Observer {
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
         let semaphores = Semaphores::connect(url).await.unwrap();
         let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+        Self::of(semaphore)
+    }
+
+    pub fn of(semaphore: Semaphore) -> Self {
         Self { semaphore }
     }
 

@@ -2,15 +2,29 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection};
 use uuid::Uuid;
 
+use super::acl;
 use super::clock::Clock;
 
-/// The server that `scripts/with-redis` started: for tests that leave it as it is.
+/// The server that `scripts/with-redis` started, for tests that leave it as it is. For `Semaphores`:
+/// the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
+    static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(acl::documented_rules());
+        set.exec(&mut connect(&shared_admin_url())).unwrap();
+    });
+    LazyLock::force(&USER_IS_THERE);
+    acl::as_user(&shared_admin_url())
+}
+
+/// The same server, for what tests do besides.
+pub fn shared_admin_url() -> String {
     std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
 }
 
@@ -52,7 +66,13 @@ impl Server {
         panic!("no server could be started; its log is in {}", folder.display());
     }
 
+    /// For `Semaphores`: the user may do what they need, and nothing else.
     pub fn url(&self) -> String {
+        acl::as_user(&self.admin_url())
+    }
+
+    /// For what tests do besides.
+    pub fn admin_url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
@@ -61,7 +81,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> Connection {
-        connect(&self.url())
+        connect(&self.admin_url())
     }
 
     pub fn kill(&mut self) {
@@ -119,6 +139,8 @@ fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Opti
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--appendonly", "no", "--logfile", "log", "--unixsocket", "socket", "--dir"])
         .arg(folder)
+        .args(["--user", acl::USER])
+        .args(acl::documented_rules())
         .args(options)
         .current_dir(folder)
         .stdout(Stdio::null())
