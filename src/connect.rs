@@ -15,7 +15,18 @@ pub(crate) async fn check_server(
     prefix: &str,
     channel: &str,
 ) -> Result<(), Error> {
-    let (_, mut connection) = link.connection().await.map_err(|error| explain(link, prefix, error))?;
+    let refused = try_commands(link, prefix, channel).await?;
+    refused.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// As `check_server`, with an error for each command of the scripts that is refused.
+pub(crate) async fn try_commands(
+    link: &Arc<Link>,
+    prefix: &str,
+    channel: &str,
+) -> Result<Vec<Error>, Error> {
+    let (_, mut connection) =
+        link.connection().await.map_err(|error| explain(link, prefix, error))?;
     // Before anything large: a server that wants a password closes the connection on that.
     let ping = redis::cmd("PING").exec_async(&mut connection).await;
     ping.map_err(|error| explain(link, prefix, error))?;
@@ -35,28 +46,34 @@ pub(crate) async fn check_server(
         .run(&mut connection, "probe", &keys.0, &[channel, "publish"])
         .await
         .map_err(explain_registry)?;
-    let Some((command, reason)) = failed.into_iter().next() else {
-        return Ok(());
-    };
+    if failed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let info: Result<InfoDict, _> =
+        redis::cmd("INFO").arg("server").query_async(&mut connection).await;
+    let version = info.ok().and_then(|info| info.get::<String>("redis_version"));
+    let version = version.as_deref().unwrap_or("unknown");
+    let error = |(command, reason)| explain_refusal(prefix, version, command, reason);
+    Ok(failed.into_iter().map(error).collect())
+}
+
+/// Says what it means that a command of the scripts was refused.
+fn explain_refusal(prefix: &str, version: &str, command: String, reason: String) -> Error {
     let reason = reason.trim_end().to_owned();
     // Servers put it in different words.
     let words = reason.to_lowercase();
     if words.contains("readonly") || words.contains("read only replica") {
-        return Err(Error::Unsupported(format!("it is a replica, not a primary ({reason})")));
+        return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
     }
     if words.contains("unknown") && words.contains("command") {
-        let info: Result<InfoDict, _> =
-            redis::cmd("INFO").arg("server").query_async(&mut connection).await;
-        let version = info.ok().and_then(|info| info.get::<String>("redis_version"));
-        let version = version.as_deref().unwrap_or("unknown");
-        return Err(Error::Unsupported(format!(
+        return Error::Unsupported(format!(
             "its version is {version}, which has no {command}; Redis 6.2 or newer, or Valkey, is needed"
-        )));
+        ));
     }
     if permission::is_refusal(&reason) {
-        return Err(permission::lacking(prefix, command, reason));
+        return permission::lacking(prefix, command, reason);
     }
-    Err(Error::Unsupported(format!("{command} failed: {reason}")))
+    Error::Unsupported(format!("{command} failed: {reason}"))
 }
 
 /// Says what an error on the way to a working connection means.

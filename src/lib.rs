@@ -28,6 +28,7 @@
 //! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
 //!   [lost](Permit::lost): code that must not go on without it races with that.
 //! - [`Error`] says what went wrong, with which semaphore.
+//! - [`Semaphores::doctor`] says what endangers semaphores on the server.
 //! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
 //!
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
@@ -42,6 +43,7 @@ mod calls;
 mod claim;
 mod client;
 mod connect;
+mod doctor;
 mod error;
 mod gate;
 mod inspection;
@@ -61,6 +63,7 @@ mod serving;
 mod wakeups;
 mod worker;
 
+pub use doctor::{Finding, Severity};
 pub use error::Error;
 pub use inspection::{Holder, Inspection, Waiter};
 pub use permit::Permit;

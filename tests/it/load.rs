@@ -1,6 +1,5 @@
 //! The example `load`, as its users start it: arguments in, results and exit status out.
 
-use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -9,6 +8,7 @@ use redis_semaphore::{Inspection, Semaphores};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::support::example;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::keys_of;
 use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
@@ -16,16 +16,8 @@ use crate::support::server::{connect, shared_admin_url, shared_url, unique_name}
 #[path = "../../examples/load/sweep.rs"]
 mod sweep;
 
-/// `cargo test` builds the examples, too, next to the tests.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().with_file_name("examples").join("load");
-    assert!(program.exists(), "{} is missing: cargo build --example load", program.display());
-    program
-}
-
 fn start(url: &str, arguments: &str) -> Child {
-    Command::new(program())
+    Command::new(example::program("load"))
         .args(arguments.split_whitespace())
         .env("REDIS_URL", url)
         .stdout(Stdio::piped())

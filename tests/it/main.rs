@@ -3,6 +3,7 @@
 mod acquire;
 mod cancellation;
 mod connect;
+mod doctor;
 mod faults;
 mod found;
 mod lanes;

@@ -3,6 +3,7 @@
 
 pub mod acl;
 mod clock;
+pub mod example;
 pub mod observer;
 pub mod proxy;
 pub mod scripts;

@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -74,6 +74,11 @@ impl Server {
     /// For what tests do besides.
     pub fn admin_url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Where it runs and saves.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn socket(&self) -> PathBuf {
