@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ErrorKind, InfoDict, RedisError, ServerErrorKind};
 
 use crate::keys::Keys;
 use crate::link::Link;
-use crate::{Error, ScriptRegistry, permission};
+use crate::{Error, ScriptRegistry, permission, tls};
 
 /// Loads the scripts, and lets the server try every command that they use.
 pub(crate) async fn check_server(
@@ -88,6 +88,7 @@ pub(crate) fn explain(link: &Link, prefix: &str, error: RedisError) -> Error {
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
         return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
     }
+    let reason = tls::explain(link.client().get_connection_info().addr(), &error);
     Error::Connect { address: address(link), reason }
 }
 

@@ -34,6 +34,9 @@
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
 //! is guaranteed and what is not, in the folder `docs` of the repository.
 //!
+//! The feature `tls`, off unless asked for, is for [connections over
+//! TLS](SemaphoresBuilder::connect_client).
+//!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
@@ -60,6 +63,7 @@ mod semaphore_builder;
 mod semaphores;
 mod semaphores_builder;
 mod serving;
+mod tls;
 mod wakeups;
 mod worker;
 

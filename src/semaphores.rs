@@ -37,7 +37,9 @@ impl Semaphores {
     }
 
     /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
-    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`.
+    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`. With the feature
+    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an authority
+    /// that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
     ///
     /// # Errors
     ///

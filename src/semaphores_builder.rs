@@ -1,12 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::IntoConnectionInfo;
-
 use crate::client::{ClientSettings, Shared};
 use crate::keys::{check_name, check_word};
 use crate::link::Link;
-use crate::{Error, Semaphores, connect, wakeups, worker};
+use crate::{Error, Semaphores, connect, tls, wakeups, worker};
 
 const MAX_OWNER: usize = 128;
 
@@ -119,14 +117,12 @@ impl SemaphoresBuilder {
     ///
     /// See [`SemaphoresBuilder`].
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
-        let info =
-            url.into_connection_info().map_err(|error| Error::invalid("url", error.to_string()))?;
-        let client =
-            redis::Client::open(info).map_err(|error| Error::invalid("url", error.to_string()))?;
+        let invalid = |error| Error::invalid("url", tls::explain_url(url, &error));
+        let client = redis::Client::open(url).map_err(invalid)?;
         self.connect_client(client).await
     }
 
-    /// As [`connect`](Self::connect), with a client of your own (certificates, say).
+    /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.
     ///
     /// # Errors
     ///
@@ -147,8 +143,36 @@ impl SemaphoresBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// Over TLS (the feature `tls`), to a server whose certificate an authority of your own has
+    /// signed, and which wants one from its clients. The files are in PEM format, and are read once:
+    /// connect anew for new ones.
+    ///
+    #[cfg_attr(feature = "tls", doc = "```no_run")]
+    #[cfg_attr(not(feature = "tls"), doc = "```text")]
+    /// # use redis_semaphore::Semaphores;
+    /// use redis_semaphore::redis::{Client, ClientTlsConfig, TlsCertificates};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let certificates = TlsCertificates {
+    ///     // None where the server wants no certificate of its clients.
+    ///     client_tls: Some(ClientTlsConfig {
+    ///         client_cert: std::fs::read("client.crt")?,
+    ///         client_key: std::fs::read("client.key")?,
+    ///     }),
+    ///     // None for the authorities that the system trusts.
+    ///     root_cert: Some(std::fs::read("ca.crt")?),
+    /// };
+    /// let client = Client::build_with_tls("rediss://redis.example:6380/", certificates)?;
+    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
         self.check()?;
+        #[cfg(feature = "tls")]
+        tls::choose_cryptography();
         let owner = self.owner.unwrap_or_else(default_owner);
         let channel = format!("{}:wake:{}", self.prefix, uuid::Uuid::new_v4().simple());
         let link = Arc::new(Link::new(client, self.settings.response_timeout));

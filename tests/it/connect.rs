@@ -155,3 +155,14 @@ async fn semaphores_that_can_never_work_are_refused() {
     let refused = semaphore.acquire_many(u32::MAX).await.unwrap_err();
     assert!(matches!(refused, Error::TooHeavy { weight: u32::MAX, limit: 1, .. }), "{refused}");
 }
+
+#[cfg(not(feature = "tls"))]
+#[tokio::test]
+async fn a_url_for_tls_names_the_feature_that_is_missing() {
+    match Semaphores::connect("rediss://127.0.0.1/").await {
+        Err(Error::Invalid { what: "url", reason }) => {
+            assert!(reason.contains("feature \"tls\" of redis-semaphore"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

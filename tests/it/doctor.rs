@@ -226,12 +226,21 @@ async fn what_the_user_may_not_look_at() {
     let semaphores = patient.as_user("+info").await;
     let findings = semaphores.doctor().await.unwrap();
     assert_only(&findings, Unchecked, "CONFIG GET", "lacks the right +config|get: grant it");
-    // Dangers come first, though they are found last.
     let semaphores = patient.as_user("").await;
+    let findings = semaphores.doctor().await.unwrap();
+    let found = findings.iter().map(|finding| (finding.severity, finding.what));
+    assert!(found.eq([(Unchecked, "INFO"), (Unchecked, "CONFIG GET")]), "{findings:?}");
+}
+
+#[tokio::test]
+async fn the_worst_comes_first() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
+    let semaphores = patient.as_user("+info").await;
     patient.run("ACL SETUSER jobs -publish");
     let findings = semaphores.doctor().await.unwrap();
     let found = findings.iter().map(|finding| (finding.severity, finding.what));
-    let expected = [(Danger, "rights"), (Unchecked, "INFO"), (Unchecked, "CONFIG GET")];
+    let expected = [(Danger, "rights"), (Hint, "eviction"), (Unchecked, "CONFIG GET")];
     assert!(found.eq(expected), "{findings:?}");
 }
 

@@ -17,3 +17,5 @@ mod registry;
 mod scripts;
 mod soak;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;

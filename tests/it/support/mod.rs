@@ -8,3 +8,5 @@ pub mod observer;
 pub mod proxy;
 pub mod scripts;
 pub mod server;
+#[cfg(feature = "tls")]
+pub mod tls;

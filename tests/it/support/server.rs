@@ -52,6 +52,12 @@ impl Server {
     }
 
     pub fn start_with(options: &[&str]) -> Self {
+        Self::try_start_with(options)
+            .unwrap_or_else(|log| panic!("no server could be started: {log}"))
+    }
+
+    /// Or what the server says about why it ends at once.
+    pub fn try_start_with(options: &[&str]) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
         std::fs::create_dir(&folder).unwrap();
         let clock = Clock::create(&folder);
@@ -60,10 +66,13 @@ impl Server {
         for _ in 0..20 {
             let port = free_port();
             if let Some(child) = spawn(port, &folder, &options, &clock) {
-                return Self { child, folder, options, port, clock };
+                return Ok(Self { child, folder, options, port, clock });
             }
         }
-        panic!("no server could be started; its log is in {}", folder.display());
+        // It says on its error output what it says before it has a log.
+        let log = ["log", "stderr"].map(|name| std::fs::read_to_string(folder.join(name)));
+        std::fs::remove_dir_all(&folder).unwrap();
+        Err(log.into_iter().flatten().collect())
     }
 
     /// For `Semaphores`: the user may do what they need, and nothing else.
@@ -123,11 +132,11 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn binary() -> String {
+pub fn binary() -> String {
     if let Ok(binary) = std::env::var("REDIS_SERVER_BIN") {
         return binary;
     }
