@@ -1,4 +1,4 @@
-//! Over TLS, with certificates made for the test: `cargo test --features tls tls::`. Servers that
+//! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that
 //! were built without TLS say so, see `TlsServer::start`.
 
 use std::process::Command;
