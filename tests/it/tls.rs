@@ -1,5 +1,5 @@
-//! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that
-//! were built without TLS say so, see `TlsServer::start`.
+//! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that were built
+//! without TLS say so, see `TlsServer::start`.
 
 use std::process::Command;
 use std::time::Duration;
