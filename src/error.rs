@@ -41,13 +41,13 @@ pub enum Error {
     #[error("the Redis server cannot be used: {0}")]
     Unsupported(String),
     /// The user of the connection may not run a command that the scripts need, or not on the keys
-    /// and channels that begin with the prefix.
-    #[error(
-        "the Redis user lacks a permission: the command {command} was refused ({reason}); \
-         the user needs all commands of the scripts on the keys and channels of the prefix"
-    )]
+    /// and channels that begin with the prefix. The page `docs/protocol.md` has all rights that a
+    /// user needs, under "Permissions".
+    #[error("the Redis user lacks the right {right}: {command} was refused ({reason})")]
     Permission {
-        /// The command.
+        /// As `ACL SETUSER` takes it: `+zadd`, `~sem:{*`, `&sem:wake:*`.
+        right: String,
+        /// The command that was refused.
         command: String,
         /// What Redis said.
         reason: String,

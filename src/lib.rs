@@ -28,10 +28,14 @@
 //! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
 //!   [lost](Permit::lost): code that must not go on without it races with that.
 //! - [`Error`] says what went wrong, with which semaphore.
+//! - [`Semaphores::doctor`] says what endangers semaphores on the server.
 //! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
 //!
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
 //! is guaranteed and what is not, in the folder `docs` of the repository.
+//!
+//! The feature `tls`, off unless asked for, is for [connections over
+//! TLS](SemaphoresBuilder::connect_client).
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
@@ -43,13 +47,16 @@ mod calls;
 mod claim;
 mod client;
 mod connect;
+mod doctor;
 mod error;
 mod gate;
 mod inspection;
 mod keys;
 mod lane;
 mod lease;
+mod permission;
 mod permit;
+mod probe;
 mod registry;
 mod requests;
 mod semaphore;
@@ -58,9 +65,11 @@ mod semaphores;
 mod semaphores_builder;
 mod servers;
 mod serving;
+mod tls;
 mod wakeups;
 mod worker;
 
+pub use doctor::{Finding, Severity};
 pub use error::Error;
 pub use inspection::{Holder, Inspection, Waiter};
 pub use permit::Permit;

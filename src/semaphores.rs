@@ -2,7 +2,7 @@ use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::worker::Task;
-use crate::{Error, SemaphoreBuilder, SemaphoresBuilder};
+use crate::{Error, Finding, SemaphoreBuilder, SemaphoresBuilder, doctor};
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
@@ -37,7 +37,9 @@ impl Semaphores {
     }
 
     /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
-    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`.
+    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`. With the feature
+    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an authority
+    /// that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
     ///
     /// # Errors
     ///
@@ -71,6 +73,31 @@ impl Semaphores {
     /// See [`SemaphoreBuilder`].
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
         SemaphoreBuilder::new(self.client.clone(), name.into())
+    }
+
+    /// Looks at the server for what endangers the semaphores on it: a setting by which it may forget
+    /// who holds, a right that the user lacks (since), memory or connections that run out. The worst
+    /// comes first; an empty answer says that nothing was found.
+    ///
+    /// A user with no more rights than semaphores need may not ask for most of that: it takes
+    /// `+info` and `+config|get`. What could not be looked at is a finding as well. It runs a
+    /// handful of commands, writes to keys that nobody has, and leaves nothing behind.
+    ///
+    /// The setting `timeout` needs no look: it ends idle connections, but not those that listen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] when the server cannot be reached within the response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`Finding`](crate::Finding), and the example `doctor`, a check to run at a deployment.
+    pub async fn doctor(&self) -> Result<Vec<Finding>, Error> {
+        doctor::examine(&self.client.shared).await
     }
 
     /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their queues,

@@ -8,7 +8,7 @@ use crate::client::{ClientSettings, Shared};
 use crate::keys::{check_name, check_word};
 use crate::servers::{Cluster, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Error, Semaphores, connect, worker};
+use crate::{Error, Semaphores, connect, tls, worker};
 
 const MAX_OWNER: usize = 128;
 
@@ -121,12 +121,12 @@ impl SemaphoresBuilder {
     ///
     /// See [`SemaphoresBuilder`].
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
-        let info =
-            url.into_connection_info().map_err(|error| Error::invalid("url", error.to_string()))?;
-        self.connect_client(client(info)?).await
+        let client = redis::Client::open(url);
+        let invalid = |error| Error::invalid("url", tls::explain_url(&error));
+        self.connect_client(client.map_err(invalid)?).await
     }
 
-    /// As [`connect`](Self::connect), with a client of your own (certificates, say).
+    /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.
     ///
     /// # Errors
     ///
@@ -147,8 +147,34 @@ impl SemaphoresBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// Over TLS (the feature `tls`), to a server whose certificate an authority of your own has
+    /// signed, and which wants one from its clients. The files are in PEM format, and are read once:
+    /// connect anew for new ones.
+    ///
+    #[cfg_attr(feature = "tls", doc = "```no_run")]
+    #[cfg_attr(not(feature = "tls"), doc = "```text")]
+    /// # use redis_semaphore::Semaphores;
+    /// use redis_semaphore::redis::{Client, ClientTlsConfig, TlsCertificates};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let certificates = TlsCertificates {
+    ///     // None where the server wants no certificate of its clients.
+    ///     client_tls: Some(ClientTlsConfig {
+    ///         client_cert: std::fs::read("client.crt")?,
+    ///         client_key: std::fs::read("client.key")?,
+    ///     }),
+    ///     // None for the authorities that the system trusts.
+    ///     root_cert: Some(std::fs::read("ca.crt")?),
+    /// };
+    /// let client = Client::build_with_tls("rediss://redis.example:6380/", certificates)?;
+    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
-        self.connect_one(Source::Client(client)).await
+        self.connect_one(Source::Client(Box::new(client))).await
     }
 
     /// Connects to whichever of these servers is the primary, and follows it: after a failover they
@@ -179,8 +205,11 @@ impl SemaphoresBuilder {
         self,
         servers: impl IntoIterator<Item = T>,
     ) -> Result<Semaphores, Error> {
-        let clients: Vec<redis::Client> =
-            infos("servers", servers)?.into_iter().map(client).collect::<Result<_, _>>()?;
+        let clients: Vec<redis::Client> = infos("servers", servers)?
+            .into_iter()
+            .map(redis::Client::open)
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::invalid("servers", tls::explain_url(&error)))?;
         if clients.is_empty() {
             return Err(Error::invalid("servers", "at least one server is needed"));
         }
@@ -254,6 +283,7 @@ impl SemaphoresBuilder {
         nodes: impl IntoIterator<Item = T>,
     ) -> Result<Semaphores, Error> {
         self.check()?;
+        tls::choose_cryptography();
         let patience = self.settings.response_timeout;
         let cluster = Cluster::new(infos("nodes", nodes)?, patience, Handle::current())?;
         let cluster = Arc::new(cluster);
@@ -265,6 +295,7 @@ impl SemaphoresBuilder {
 
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
+        tls::choose_cryptography();
         let patience = self.settings.response_timeout;
         let link = Arc::new(Link::new(source, patience, Handle::current()));
         let channel = Arc::new(Channel::of_process(&self.prefix));
@@ -304,11 +335,7 @@ fn infos<T: IntoConnectionInfo>(
     servers: impl IntoIterator<Item = T>,
 ) -> Result<Vec<ConnectionInfo>, Error> {
     let infos = servers.into_iter().map(|server| server.into_connection_info());
-    infos.collect::<Result<_, _>>().map_err(|error| Error::invalid(what, error.to_string()))
-}
-
-fn client(info: ConnectionInfo) -> Result<redis::Client, Error> {
-    redis::Client::open(info).map_err(|error| Error::invalid("url", error.to_string()))
+    infos.collect::<Result<_, _>>().map_err(|error| Error::invalid(what, tls::explain_url(&error)))
 }
 
 /// Host and process, with nothing in it that an id may not have.

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::link::{Link, Unanswered};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
-use crate::Error;
+use crate::{Error, tls};
 
 /// A slot that moves needs two; more only while the nodes do not agree.
 const MAX_REDIRECTS: u32 = 5;
@@ -57,7 +57,8 @@ impl Cluster {
             return Err(Error::invalid("nodes", "a cluster has no databases but 0"));
         }
         // What cannot be opened at all is found here.
-        Client::open(first.clone()).map_err(|error| Error::invalid("nodes", error.to_string()))?;
+        let unusable = |error| Error::invalid("nodes", tls::explain_url(&error));
+        Client::open(first.clone()).map_err(unusable)?;
         let (slots, links, is_refreshing, refreshes) = Default::default();
         let changes = watch::Sender::new(());
         Ok(Self {
@@ -177,7 +178,7 @@ impl Cluster {
 
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
-            let source = Source::Client(self.client(node));
+            let source = Source::Client(Box::new(self.client(node)));
             Arc::new(Link::new(source, self.response_timeout, self.runtime.clone()))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()

@@ -5,10 +5,10 @@ use std::fmt;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, ServerErrorKind, Value};
 
 pub(crate) enum Source {
-    Client(Client),
+    Client(Box<Client>),
     /// Whichever of these is the primary.
     PrimaryOf(Vec<Client>),
     /// Whichever the sentinels call the primary, and does so itself.
@@ -22,13 +22,21 @@ impl Source {
         config: &AsyncConnectionConfig,
     ) -> Result<(Client, MultiplexedConnection), RedisError> {
         let client = match self {
-            Self::Client(client) => client.clone(),
+            Self::Client(client) => Client::clone(client),
             Self::PrimaryOf(clients) => return primary_of(clients, config).await,
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => sentinels.lock().await.async_get_client().await?,
         };
         let connection = client.get_multiplexed_async_connection_with_config(config).await?;
         Ok((client, connection))
+    }
+
+    /// The one server, where it is always the same.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        match self {
+            Self::Client(client) => Some(client),
+            _ => None,
+        }
     }
 
     /// Whether the primary may become another server than the one that is connected.
@@ -59,6 +67,9 @@ async fn primary_of(
     while let Some(found) = asked.next().await {
         match found {
             Ok(connection) => return Ok(connection),
+            Err((_, error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                return Err(error);
+            }
             Err((client, error)) => reasons.push(format!("{}: {error}", address(client))),
         }
     }

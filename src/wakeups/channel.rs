@@ -22,7 +22,10 @@ impl Channel {
     /// The one of a process, which is subscribed to before there are semaphores. In an outage
     /// requests are queued all the same, and asked for again after it.
     pub(crate) fn of_process(prefix: &str) -> Self {
-        let name = format!("{prefix}:wake:{}", Uuid::new_v4().simple());
+        Self::named(format!("{prefix}:wake:{}", Uuid::new_v4().simple()))
+    }
+
+    pub(crate) fn named(name: String) -> Self {
         Self { name, slot: 0, listeners: watch::Sender::new(1), changes: watch::Sender::new(()) }
     }
 

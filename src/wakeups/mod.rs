@@ -29,11 +29,14 @@ pub(crate) enum Wakeups {
 }
 
 impl Wakeups {
+    pub(crate) const PUBLISH: &str = "publish";
+    pub(crate) const SHARDED_PUBLISH: &str = "spublish";
+
     /// How the scripts are to send them.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Self::Process(_) => "publish",
-            Self::Sharded(_) => "spublish",
+            Self::Process(_) => Self::PUBLISH,
+            Self::Sharded(_) => Self::SHARDED_PUBLISH,
         }
     }
 

@@ -212,7 +212,9 @@ pub(crate) async fn try_sharded(
     node: &Address,
     channel: &str,
 ) -> Result<(), RedisError> {
-    send(&connect(cluster, node).await?.connection, "SSUBSCRIBE", channel).await
+    let connection = connect(cluster, node).await?.connection;
+    send(&connection, "SSUBSCRIBE", channel).await?;
+    send(&connection, "SUNSUBSCRIBE", channel).await
 }
 
 async fn send(

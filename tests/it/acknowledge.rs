@@ -33,6 +33,7 @@ fn knows(server: &Server, name: &str, id: &str) -> bool {
 #[tokio::test]
 async fn a_replica_has_every_permit_that_is_handed_out() {
     let pair = Pair::start();
+    pair.servers[0].grant("+wait");
     let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&semaphores, 1, 1, LONG);
     for _ in 0..50 {
@@ -54,6 +55,7 @@ async fn a_replica_has_every_permit_that_is_handed_out() {
 #[tokio::test]
 async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
     let pair = Pair::start();
+    pair.servers[0].grant("+wait");
     let url = &pair.urls()[0];
     let semaphores = Semaphores::connect(url).await.unwrap();
     let observer = Observer::new(url, NAME, 3).await;
@@ -83,6 +85,7 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
 #[tokio::test]
 async fn waiting_for_a_replica_holds_up_nobody_else() {
     let pair = Pair::start();
+    pair.servers[0].grant("+wait");
     let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
     let careful = build(&semaphores, 1, 1, LONG);
     drop(careful.acquire().await.unwrap());
@@ -108,6 +111,7 @@ async fn waiting_for_a_replica_holds_up_nobody_else() {
 async fn many_permits_wait_for_replicas_together() {
     const PERMITS: u32 = 200;
     let pair = Pair::start();
+    pair.servers[0].grant("+wait");
     let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&semaphores, PERMITS, 1, LONG);
     let permits = join_all((0..PERMITS).map(|_| semaphore.acquire())).await;
@@ -121,6 +125,7 @@ async fn many_permits_wait_for_replicas_together() {
 #[tokio::test]
 async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    cluster.nodes.iter().for_each(|node| node.grant("+wait"));
     let name = cluster.name_at(1);
     let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_secs(9));

@@ -45,7 +45,7 @@ impl Scene {
         let holder = build(&connect(cluster).await, name).acquire().await.unwrap();
         let waiter = build(&connect_with(cluster, liveness).await, name);
         let waiting = tokio::spawn(async move { waiter.acquire().await });
-        let observer = Observer::of(&connect(cluster).await, name, 1);
+        let observer = Observer::of(build(&connect(cluster).await, name));
         observer.sees(1, 1).await;
         Self { name: name.to_owned(), holder, waiting, observer }
     }
@@ -204,6 +204,22 @@ async fn channels_end_with_their_semaphores() {
 }
 
 #[tokio::test]
+async fn the_doctor_looks_at_every_node() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    cluster.nodes[1].grant("+info");
+    cluster.nodes[1].grant("+config|get");
+    let findings = connect(&cluster).await.doctor().await.unwrap();
+    let about = |node: usize| -> Vec<&str> {
+        let address = format!("127.0.0.1:{}: ", cluster.nodes[node].port);
+        let there = findings.iter().filter(|finding| finding.text.starts_with(&address));
+        there.map(|finding| finding.what).collect()
+    };
+    assert_eq!(about(0), ["INFO", "CONFIG GET"], "what its user may not look at: {findings:?}");
+    assert_eq!(about(1), ["persistence"], "{findings:?}");
+    assert_eq!(findings.len(), 3);
+}
+
+#[tokio::test]
 async fn connecting_says_what_is_wrong() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let refused = Semaphores::connect(&cluster.urls()[0]).await.unwrap_err();
@@ -211,7 +227,7 @@ async fn connecting_says_what_is_wrong() {
     assert!(reason.contains("connect_cluster()"), "{reason}");
 
     let single = Server::start();
-    let refused = Semaphores::builder().connect_cluster([single.url()]).await.unwrap_err();
+    let refused = Semaphores::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
     let Error::Unsupported(reason) = &refused else { panic!("{refused}") };
     assert!(reason.contains("it is no node of a cluster"), "{reason}");
 

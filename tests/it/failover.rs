@@ -45,7 +45,7 @@ impl Scene {
         let holder = build(&holder).acquire().await.unwrap();
         let waiter = build(&waiter);
         let waiting = tokio::spawn(async move { waiter.acquire().await });
-        let observer = Observer::of(&observer, "printer", 1);
+        let observer = Observer::of(build(&observer));
         observer.sees(1, 1).await;
         Self { holder, waiting, observer }
     }

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use crate::support::server::{Server, shared_admin_url, shared_url, unique_name};
 
 fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
     let semaphore = semaphore.clone();
@@ -207,7 +207,7 @@ async fn many_semaphores_that_wait_end_together() {
 async fn ids_of_other_clients_may_be_any_bytes() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
-    let mut connection = crate::support::server::connect(&url);
+    let mut connection = crate::support::server::connect(&shared_admin_url());
     let permits = format!("sem:{{{name}}}:permits");
     let far = 9_000_000_000_000_i64;
     redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();

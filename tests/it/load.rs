@@ -1,6 +1,5 @@
 //! The example `load`, as its users start it: arguments in, results and exit status out.
 
-use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -9,23 +8,16 @@ use redis_semaphore::{Inspection, Semaphores};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::support::example;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::keys_of;
-use crate::support::server::{Server, connect, shared_url, unique_name};
+use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 #[path = "../../examples/load/sweep.rs"]
 mod sweep;
 
-/// `cargo test` builds the examples, too, next to the tests.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().with_file_name("examples").join("load");
-    assert!(program.exists(), "{} is missing: cargo build --example load", program.display());
-    program
-}
-
 fn start(url: &str, arguments: &str) -> Child {
-    Command::new(program())
+    Command::new(example::program("load"))
         .args(arguments.split_whitespace())
         .env("REDIS_URL", url)
         .stdout(Stdio::piped())
@@ -75,7 +67,8 @@ async fn two_processes_with_weights_are_measured() {
     let name = unique_name();
     let arguments =
         "--json --seconds 1 --processes 2 --tasks 7 --limit 4 --weight 2 --hold-us 2000";
-    let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
+    // Only who may ask for INFO gets numbers from the server.
+    let output = run(&shared_admin_url(), &format!("{arguments} --name {name}")).await;
     let results = results(&output, 0);
     let number = |path| number(&results, path);
 
@@ -114,7 +107,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
 
 #[tokio::test]
 async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
-    let output = run(&shared_url(), "--seconds 2 --tasks 4").await;
+    let output = run(&shared_admin_url(), "--seconds 2 --tasks 4").await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.starts_with("acquires "), "{table}");
@@ -154,12 +147,7 @@ async fn an_unreachable_server_is_exit_status_3() {
 
 #[tokio::test]
 async fn what_the_server_refuses_to_tell_is_null() {
-    let server = Server::start();
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("quiet").arg(&["on", ">word", "~*", "&*", "+@all", "-info"]);
-    acl.exec(&mut server.connect()).unwrap();
-    let url = format!("redis://quiet:word@127.0.0.1:{}/", server.port);
-    let output = run(&url, "--json --seconds 1").await;
+    let output = run(&shared_url(), "--json --seconds 1").await;
     let results = results(&output, 0);
     assert!(number(&results, "/acquires") > 0.0, "{results}");
     assert!(results["calls_per_acquire"].is_null(), "{results}");
@@ -217,7 +205,7 @@ async fn a_lost_permit_is_counted_and_held_no_longer() {
     let load = start(&shared_url(), &format!("{arguments} --name {name}"));
     let first = observer.sees(1, 0).await.holders[0].id.clone();
     // The next renewal finds nothing.
-    redis::cmd("DEL").arg(&keys_of(&name)[0]).exec(&mut connect(&shared_url())).unwrap();
+    redis::cmd("DEL").arg(&keys_of(&name)[0]).exec(&mut connect(&shared_admin_url())).unwrap();
     let is_another = |now: &Inspection| now.holders.first().is_some_and(|next| next.id != first);
     eventually("another permit", || observer.look(), is_another).await;
     signal(load.id().unwrap(), Signal::SIGTERM);

@@ -4,7 +4,7 @@
 use include_dir::{Dir, include_dir};
 use redis_semaphore::{Error, ScriptRegistry};
 
-use crate::support::server::{Server, shared_url, unique_name};
+use crate::support::server::{Server, shared_admin_url, unique_name};
 
 static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/good");
 static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/broken");
@@ -51,7 +51,7 @@ fn the_embedded_scripts_can_be_read() {
 #[tokio::test]
 async fn runs_scripts_of_a_user_and_says_what_fails() {
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
-    let client = redis::Client::open(shared_url()).unwrap();
+    let client = redis::Client::open(shared_admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     // Not loaded: the first call brings the source along.
     let sum: i64 =
@@ -69,7 +69,7 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
 async fn a_server_that_forgot_a_script_gets_it_in_one_more_trip() {
     let server = Server::start();
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
-    let client = redis::Client::open(server.url()).unwrap();
+    let client = redis::Client::open(server.admin_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     registry.load(&mut connection).await.unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.unwrap();

@@ -30,7 +30,7 @@ use redis_semaphore::ScriptRegistry;
 use listener::Listener;
 
 use crate::support::scripts::{Scripts, words};
-use crate::support::server::{Server, connect, shared_url, unique_name};
+use crate::support::server::{Server, connect, shared_admin_url, unique_name};
 
 /// Where the clocks that tests move begin, in µs: the first token is this number.
 const START_US: i64 = 1_800_000_000_000_000;
@@ -46,7 +46,7 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 
 /// A semaphore that nobody has used, on the server that all tests share.
 fn fresh() -> Scripts {
-    Scripts::new(connect(&shared_url()), &unique_name())
+    Scripts::new(connect(&shared_admin_url()), &unique_name())
 }
 
 /// A semaphore in use, so that a call which should change nothing has much to spoil: of the limit 5

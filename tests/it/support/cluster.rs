@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, FromRedisValue, Value};
 use redis_semaphore::{Error, Semaphores};
 
+use super::acl;
 use super::server::{Server, unique_name};
 
 const SLOTS: usize = 16_384;
@@ -23,8 +24,10 @@ impl Cluster {
     /// Servers before 7.0 have no sharded channels: then it is made sure that connecting says so.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
         let cluster = Self::form(primaries, with_replicas);
-        if cluster.is_older_than_7() {
-            let refused = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap_err();
+        // Its users cannot have the rights that take sharded channels.
+        if cluster.nodes[0].is_older_than_7() {
+            let refused =
+                Semaphores::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
             let Error::Unsupported(reason) = refused else { panic!("{refused}") };
             assert!(reason.contains("for a cluster Redis 7.0 or newer"), "{reason}");
             return None;
@@ -82,6 +85,10 @@ impl Cluster {
         self.nodes.iter().map(Server::url).collect()
     }
 
+    fn admin_urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::admin_url).collect()
+    }
+
     pub fn connect(&self, node: usize) -> Connection {
         self.nodes[node].connect()
     }
@@ -98,11 +105,6 @@ impl Cluster {
         let info: String =
             redis::cmd("INFO").arg("replication").query(&mut self.connect(node)).unwrap();
         info.contains("master_link_status:up")
-    }
-
-    fn is_older_than_7(&self) -> bool {
-        let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect(0)).unwrap();
-        info.contains("redis_version:6.")
     }
 
     /// Waits until all nodes that answer say so.
@@ -191,7 +193,11 @@ impl Cluster {
 
 fn start_node() -> Server {
     let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
-    Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat())
+    let node = Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat());
+    if !node.is_older_than_7() {
+        node.set_user(acl::cluster_rules());
+    }
+    node
 }
 
 fn slot_of(cluster: &Cluster, name: &str) -> u16 {

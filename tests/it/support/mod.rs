@@ -1,11 +1,15 @@
 //! What the tests share: servers of their own, their clocks, faults on the way to them, and ways to
 //! call the scripts.
 
+pub mod acl;
 mod clock;
 pub mod cluster;
+pub mod example;
 pub mod observer;
 pub mod preload;
 pub mod proxy;
 pub mod replicated;
 pub mod scripts;
 pub mod server;
+#[cfg(feature = "tls")]
+pub mod tls;

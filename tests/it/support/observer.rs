@@ -36,11 +36,11 @@ pub struct Observer {
 impl Observer {
     /// The limit is that of the client under test: the newest declaration counts.
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
-        Self::of(&Semaphores::connect(url).await.unwrap(), name, limit)
+        let semaphores = Semaphores::connect(url).await.unwrap();
+        Self::of(semaphores.semaphore(name).limit(limit).build().unwrap())
     }
 
-    pub fn of(semaphores: &Semaphores, name: &str, limit: u32) -> Self {
-        let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+    pub fn of(semaphore: Semaphore) -> Self {
         Self { semaphore }
     }
 

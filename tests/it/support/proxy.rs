@@ -9,6 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::acl;
+
 /// What the proxy does with bytes on their way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Flow {
@@ -65,7 +67,7 @@ impl Proxy {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        acl::as_user(&format!("redis://127.0.0.1:{}/", self.port))
     }
 
     /// Of all connections, on the way to the server.

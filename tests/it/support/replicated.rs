@@ -23,6 +23,7 @@ impl Pair {
     pub fn start() -> Self {
         let options = ["--repl-diskless-sync-delay", "0"];
         let pair = Self { servers: [0; 2].map(|_| Server::start_with(&options)) };
+        pair.servers.iter().for_each(|server| server.grant("+role"));
         pair.demote(1, 0);
         pair
     }
@@ -110,7 +111,9 @@ impl Sentinels {
 
     pub fn client_of(&self, service: &str) -> SentinelClient {
         let urls: Vec<&str> = self.sentinels.iter().map(|sentinel| &*sentinel.url).collect();
-        SentinelClient::build(urls, service.to_owned(), None, SentinelServerType::Master).unwrap()
+        // Its type depends on a feature of redis-rs.
+        let service = String::from(service);
+        SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
     }
 
     /// Has the replica take over, with the primary in good health.

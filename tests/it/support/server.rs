@@ -1,7 +1,8 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -9,10 +10,23 @@ use nix::unistd::Pid;
 use redis::{Client, Connection};
 use uuid::Uuid;
 
+use super::acl;
 use super::clock::Clock;
 
-/// The server that `scripts/with-redis` started: for tests that leave it as it is.
+/// The server that `scripts/with-redis` started, for tests that leave it as it is. For `Semaphores`:
+/// the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
+    static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(acl::documented_rules());
+        set.exec(&mut connect(&shared_admin_url())).unwrap();
+    });
+    LazyLock::force(&USER_IS_THERE);
+    acl::as_user(&shared_admin_url())
+}
+
+/// The same server, for what tests do besides.
+pub fn shared_admin_url() -> String {
     std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
 }
 
@@ -41,6 +55,12 @@ impl Server {
     }
 
     pub fn start_with(options: &[&str]) -> Self {
+        Self::try_start_with(options)
+            .unwrap_or_else(|log| panic!("no server could be started: {log}"))
+    }
+
+    /// Or what the server says about why it ends at once.
+    pub fn try_start_with(options: &[&str]) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
         std::fs::create_dir(&folder).unwrap();
         let clock = Clock::create(&folder);
@@ -49,14 +69,41 @@ impl Server {
         for _ in 0..20 {
             let port = free_port();
             if let Some(child) = spawn(port, &folder, &options, &clock) {
-                return Self { child, folder, options, is_running: true, port, clock };
+                return Ok(Self { child, folder, options, is_running: true, port, clock });
             }
         }
-        panic!("no server could be started; its log is in {}", folder.display());
+        // It says on its error output what it says before it has a log.
+        let log = ["log", "stderr"].map(|name| std::fs::read_to_string(folder.join(name)));
+        std::fs::remove_dir_all(&folder).unwrap();
+        Err(log.into_iter().flatten().collect())
     }
 
+    /// For `Semaphores`: the user may do what they need, and nothing else.
     pub fn url(&self) -> String {
+        acl::as_user(&self.admin_url())
+    }
+
+    /// Makes the user of `url` anew.
+    pub fn set_user(&self, rules: &[String]) {
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(rules);
+        set.exec(&mut self.connect()).unwrap();
+    }
+
+    /// Gives that user one more right.
+    pub fn grant(&self, right: &str) {
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg(acl::USER).arg(right).exec(&mut self.connect()).unwrap();
+    }
+
+    /// For what tests do besides.
+    pub fn admin_url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Where it runs and saves.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -64,7 +111,12 @@ impl Server {
     }
 
     pub fn connect(&self) -> Connection {
-        connect(&self.url())
+        connect(&self.admin_url())
+    }
+
+    pub fn is_older_than_7(&self) -> bool {
+        let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect()).unwrap();
+        info.contains("redis_version:6.")
     }
 
     /// Whether that replica has all that was written here.
@@ -148,6 +200,8 @@ fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Opti
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--appendonly", "no", "--logfile", "log", "--unixsocket", "socket", "--dir"])
         .arg(folder)
+        .args(["--user", acl::USER])
+        .args(acl::documented_rules())
         .args(options)
         .current_dir(folder)
         .stdout(Stdio::null())

@@ -1,0 +1,61 @@
+use std::str::FromStr;
+
+use redis::InfoDict;
+
+/// What `INFO` tells about a server.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Where the primary is; none where this is one.
+    pub(super) primary: Option<String>,
+    pub(super) replicas: u64,
+    /// Whether writes are refused when too few replicas follow.
+    pub(super) waits_for_replicas: bool,
+    pub(super) policy: String,
+    /// In bytes, 0 for no limit.
+    pub(super) maxmemory: u64,
+    /// In bytes, of what counts for the limit.
+    pub(super) used_memory: u64,
+    pub(super) evicted_keys: u64,
+    pub(super) has_append_only_file: bool,
+    pub(super) last_save_failed: bool,
+    pub(super) clients: u64,
+    pub(super) maxclients: u64,
+}
+
+/// The settings that only `CONFIG GET` tells.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    /// Save points: after how many seconds with how many changes. Empty for none.
+    pub(super) save: String,
+    pub(super) appendfsync: String,
+}
+
+impl Facts {
+    /// Or the name of a field that is not there.
+    pub(super) fn read(info: &InfoDict) -> Result<Self, &'static str> {
+        let text = |name| info.get::<String>(name).ok_or(name);
+        let primary = match text("role")?.as_str() {
+            "master" => None,
+            _ => Some(format!("{}:{}", text("master_host")?, text("master_port")?)),
+        };
+        let used: u64 = number(info, "used_memory")?;
+        Ok(Self {
+            primary,
+            replicas: number(info, "connected_slaves")?,
+            // It is only told where min-replicas-to-write is set.
+            waits_for_replicas: info.contains_key(&"min_slaves_good_slaves"),
+            policy: text("maxmemory_policy")?,
+            maxmemory: number(info, "maxmemory")?,
+            used_memory: used.saturating_sub(number(info, "mem_not_counted_for_evict")?),
+            evicted_keys: number(info, "evicted_keys")?,
+            has_append_only_file: text("aof_enabled")? != "0",
+            last_save_failed: text("rdb_last_bgsave_status")? != "ok",
+            clients: number(info, "connected_clients")?,
+            maxclients: number(info, "maxclients")?,
+        })
+    }
+}
+
+fn number<T: FromStr>(info: &InfoDict, name: &'static str) -> Result<T, &'static str> {
+    info.get::<String>(name).and_then(|text| text.parse().ok()).ok_or(name)
+}

@@ -1,0 +1,160 @@
+//! Trying a server out: all that a client does there, on keys and a channel that nobody has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use uuid::Uuid;
+
+use crate::keys::Keys;
+use crate::servers::{Address, Cluster, Link, slot_of};
+use crate::wakeups::{self, Channel, Wakeups, sharded_name};
+use crate::{Error, ScriptRegistry, permission, tls};
+
+pub(crate) struct Probe {
+    pub(crate) link: Arc<Link>,
+    /// Where it is one of a cluster.
+    pub(crate) node: Option<(Arc<Cluster>, Address)>,
+    prefix: String,
+    /// Of a semaphore that nobody has.
+    name: String,
+}
+
+impl Probe {
+    pub(crate) fn single(link: &Arc<Link>, prefix: &str) -> Self {
+        let (link, prefix) = (link.clone(), prefix.to_owned());
+        Self { link, node: None, prefix, name: probe_name() }
+    }
+
+    /// None where the node has lost its slots meanwhile.
+    pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
+        const MOST_NAMES: usize = 1_000_000;
+        let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
+        let name = (0..MOST_NAMES).map(|_| probe_name()).find(is_there)?;
+        let (link, prefix) = (cluster.link(node), prefix.to_owned());
+        Some(Self { link, node: Some((cluster.clone(), node.clone())), prefix, name })
+    }
+
+    /// Loads the scripts, and has the server try every command that they use. Answers an error for
+    /// each that it refuses.
+    pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
+        let explain = |error| self.explain(error);
+        let mut connection = self.link.connection().await.map_err(explain)?.connection;
+        // Before anything large: a server that wants a password closes the connection on that.
+        redis::cmd("PING").exec_async(&mut connection).await.map_err(explain)?;
+        let server = hello(&mut connection).await;
+        if self.node.is_some() {
+            redis::cmd("ASKING").exec_async(&mut connection).await.map_err(explain)?;
+        } else if server.get("mode").is_some_and(|mode| mode == "cluster") {
+            let advice = "it is a node of a cluster, where semaphores need connect_cluster()";
+            return Err(Error::Unsupported(advice.to_owned()));
+        }
+        // Only needed when the server has forgotten a script, which is no time to find it refused.
+        let keys = Keys::new(&self.prefix, &self.name);
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return 1").arg(1).arg(&keys.0[0]);
+        eval.exec_async(&mut connection).await.map_err(explain)?;
+        let registry = ScriptRegistry::embedded();
+        let explain = |error| match error {
+            Error::Redis(error) => explain(error),
+            other => other,
+        };
+        registry.load(&mut connection).await.map_err(explain)?;
+        let (channel, kind) = self.channel();
+        let refused: Vec<(String, String)> = registry
+            .run(&mut connection, "probe", &keys.0, &[&*channel.name, kind])
+            .await
+            .map_err(explain)?;
+        let explain = |(command, reason)| self.explain_command(command, reason, &server);
+        Ok(refused.into_iter().map(explain).collect())
+    }
+
+    /// Fails where the user may not listen for wake-ups.
+    pub(crate) async fn listen(&self) -> Result<(), Error> {
+        let (channel, _) = self.channel();
+        let listened = match &self.node {
+            None => wakeups::subscribe(&self.link, &channel).await.map(drop),
+            Some((cluster, node)) => wakeups::try_sharded(cluster, node, &channel.name).await,
+        };
+        listened.map_err(|error| self.explain(error))
+    }
+
+    /// A channel that nobody has, and how messages are sent there.
+    fn channel(&self) -> (Channel, &'static str) {
+        match self.node {
+            None => (Channel::of_process(&self.prefix), Wakeups::PUBLISH),
+            Some(_) => {
+                let name = sharded_name(&self.prefix, &self.name);
+                (Channel::named(name), Wakeups::SHARDED_PUBLISH)
+            }
+        }
+    }
+
+    /// Says what it means that a command fails in a script.
+    fn explain_command(
+        &self,
+        command: String,
+        reason: String,
+        server: &HashMap<String, String>,
+    ) -> Error {
+        let reason = reason.trim_end().to_owned();
+        // Servers put it in different words.
+        let words = reason.to_lowercase();
+        if words.contains("readonly") || words.contains("read only replica") {
+            return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
+        }
+        if words.contains("unknown") && words.contains("command") {
+            let version = server.get("version").map_or("unknown", String::as_str);
+            let needed = match self.node {
+                Some(_) => "for a cluster Redis 7.0 or newer, or Valkey, is needed",
+                None => "Redis 6.2 or newer, or Valkey, is needed",
+            };
+            return Error::Unsupported(format!(
+                "its version is {version}, which does not know {command} as it is needed \
+                 ({reason}); {needed}"
+            ));
+        }
+        if permission::is_refusal(&reason) {
+            return self.lacking(command, reason);
+        }
+        Error::Unsupported(format!("{command} failed: {reason}"))
+    }
+
+    /// Says what an error on the way to a working connection means.
+    pub(crate) fn explain(&self, error: RedisError) -> Error {
+        let reason = error.to_string();
+        if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+            // Redis names a command in quotes, unless it is the keys that are refused: all that is
+            // sent with keys are scripts.
+            let command = reason.split('\'').nth(1).unwrap_or("evalsha").to_owned();
+            return self.lacking(command, reason);
+        }
+        if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
+            return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
+        }
+        let reason = match self.link.source().client() {
+            Some(client) => tls::explain(client.get_connection_info().addr(), &error),
+            None => reason,
+        };
+        Error::Connect { address: self.link.source().to_string(), reason }
+    }
+
+    fn lacking(&self, command: String, reason: String) -> Error {
+        permission::lacking(&self.prefix, self.node.is_some(), command, reason)
+    }
+}
+
+/// No semaphore has it.
+fn probe_name() -> String {
+    format!("probe-{}", Uuid::new_v4().simple())
+}
+
+/// What the server says of itself. Every user may ask that, but what stands in front of a server
+/// may not know it.
+async fn hello(connection: &mut MultiplexedConnection) -> HashMap<String, String> {
+    let answer: Result<HashMap<String, Value>, _> =
+        redis::cmd("HELLO").query_async(connection).await;
+    let texts = answer.unwrap_or_default().into_iter();
+    texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
+}

@@ -1,0 +1,343 @@
+//! Each finding of `doctor`, from a real server that is as it says; and none from a healthy one.
+
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::Connection;
+use redis_semaphore::{Error, Finding, Semaphores, Severity};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::scripts::words;
+use crate::support::server::{Server, shared_admin_url};
+use crate::support::{acl, example};
+
+use Severity::{Danger, Hint, Unchecked};
+
+/// A server to find nothing about, the semaphores of somebody who may look at all, and a connection
+/// to change that.
+struct Patient {
+    server: Server,
+    semaphores: Semaphores,
+    admin: Connection,
+}
+
+impl Patient {
+    async fn healthy() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(options: &[&str]) -> Self {
+        let server = Server::start_with(&[&["--appendonly", "yes"], options].concat());
+        let semaphores = Semaphores::connect(&server.admin_url()).await.unwrap();
+        let admin = server.connect();
+        Self { server, semaphores, admin }
+    }
+
+    fn run(&mut self, command: &str) {
+        self.run_words(&words(command));
+    }
+
+    fn run_words(&mut self, words: &[String]) {
+        redis::cmd(&words[0]).arg(&words[1..]).exec(&mut self.admin).unwrap();
+    }
+
+    fn info(&mut self, field: &str) -> String {
+        let info: redis::InfoDict = redis::cmd("INFO").query(&mut self.admin).unwrap();
+        info.get(field).unwrap_or_else(|| panic!("INFO has no {field}"))
+    }
+
+    /// The user of the documentation, with these rights besides.
+    async fn as_user(&mut self, rules: &str) -> Semaphores {
+        let mut set = words("ACL SETUSER jobs reset");
+        set.extend_from_slice(acl::documented_rules());
+        set.extend(words(rules));
+        self.run_words(&set);
+        Semaphores::connect(&self.server.url()).await.unwrap()
+    }
+
+    async fn findings(&self) -> Vec<Finding> {
+        self.semaphores.doctor().await.unwrap()
+    }
+
+    async fn finds(&self, severity: Severity, what: &str, saying: &str) {
+        assert_only(&self.findings().await, severity, what, saying);
+    }
+
+    async fn finds_nothing(&self) {
+        assert_eq!(self.findings().await, []);
+    }
+}
+
+/// One finding and no other, that tells what it is about and what to do.
+fn assert_only(findings: &[Finding], severity: Severity, what: &str, saying: &str) {
+    let [finding] = findings else { panic!("{what}: {findings:?}") };
+    assert_eq!((finding.severity, finding.what), (severity, what), "{finding}");
+    assert!(finding.text.contains(saying), "{saying:?} is not in: {finding}");
+    assert!(finding.text.contains(": "), "it does not say what to do: {finding}");
+    let shown = finding.to_string();
+    assert!(shown.starts_with(&format!("{severity}: ")) && !shown.contains('\n'), "{shown}");
+}
+
+#[tokio::test]
+async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
+    let mut patient = Patient::healthy().await;
+    patient.finds_nothing().await;
+    assert_eq!(redis::cmd("DBSIZE").query(&mut patient.admin), Ok(0));
+    patient.run_words(&["CONFIG", "SET", "save", "3600 1 300 100"].map(str::to_owned));
+    patient.finds_nothing().await;
+    // A limit with room below it is as it should be.
+    patient.run("CONFIG SET maxmemory 1gb");
+    patient.finds_nothing().await;
+}
+
+#[tokio::test]
+async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+info +config|get").await;
+    assert_eq!(semaphores.doctor().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn eviction() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
+    patient.finds(Hint, "eviction", "if there were a maxmemory").await;
+    patient.run("CONFIG SET maxmemory 1gb");
+    patient.finds(Danger, "eviction", "set maxmemory-policy to noeviction").await;
+    patient.run("CONFIG SET maxmemory-policy volatile-ttl");
+    patient.finds(Danger, "eviction", "keys of semaphores (they have an expiry)").await;
+    // It says how many it was.
+    patient.run("SET some-key value PX 100000");
+    patient.run("CONFIG SET maxmemory 1");
+    eventually("evicted", async || patient.info("evicted_keys"), |keys| keys == "1").await;
+    patient.run("CONFIG SET maxmemory 1gb");
+    patient.finds(Danger, "eviction", "it has dropped 1 keys").await;
+}
+
+#[tokio::test]
+async fn memory_that_runs_out() {
+    let mut patient = Patient::healthy().await;
+    let used: u64 = patient.info("used_memory").parse().unwrap();
+    // A connection more or less makes some difference.
+    patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 80));
+    patient.finds_nothing().await;
+    patient.run(&format!("CONFIG SET maxmemory {}", used * 100 / 95));
+    patient.finds(Danger, "memory", " % of maxmemory is used").await;
+}
+
+#[tokio::test]
+async fn persistence() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET appendfsync no");
+    patient.finds(Hint, "persistence", "set appendfsync to everysec").await;
+    patient.run("CONFIG SET appendonly no");
+    patient.finds(Danger, "persistence", "nothing is written to disk").await;
+    patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
+    patient.finds(Hint, "persistence", "save points only (3600 1)").await;
+}
+
+#[tokio::test]
+async fn a_save_that_failed() {
+    let mut patient = Patient::healthy().await;
+    // A save is moved to this name in the end.
+    std::fs::create_dir(patient.server.folder().join("dump.rdb")).unwrap();
+    patient.run("BGSAVE");
+    let status = async || patient.info("rdb_last_bgsave_status");
+    eventually("failed", status, |status| status == "err").await;
+    // As nobody wants it to save, nothing is refused.
+    patient.finds_nothing().await;
+    patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
+    let acquired = patient.semaphores.semaphore("a").limit(1).build().unwrap().acquire().await;
+    assert!(acquired.unwrap_err().to_string().contains("MISCONF"));
+    let findings = patient.findings().await;
+    assert!(findings.iter().all(|finding| finding.severity == Danger), "{findings:?}");
+    let [save, others @ ..] = &findings[..] else { panic!("nothing is found") };
+    assert_only(std::slice::from_ref(save), Danger, "persistence", "the last save to disk failed");
+    // All that writes is refused meanwhile.
+    assert!(others.iter().all(|finding| finding.text.contains("MISCONF")), "{others:?}");
+}
+
+#[tokio::test]
+async fn replicas_that_are_not_waited_for() {
+    let mut patient = Patient::healthy().await;
+    let _replica =
+        Server::start_with(&["--replicaof", "127.0.0.1", &patient.server.port.to_string()]);
+    eventually("followed", async || patient.info("connected_slaves"), |number| number == "1").await;
+    patient.finds(Hint, "replicas", "min-replicas-to-write: set it to 1").await;
+    let good = async |patient: &mut Patient| patient.info("min_slaves_good_slaves");
+    patient.run("CONFIG SET min-replicas-to-write 1");
+    eventually("good", async || good(&mut patient).await, |number| number == "1").await;
+    patient.finds_nothing().await;
+}
+
+#[tokio::test]
+async fn a_primary_that_became_a_replica() {
+    let mut patient = Patient::healthy().await;
+    let restricted = patient.as_user("").await;
+    patient.run("REPLICAOF 127.0.0.1 1");
+    patient.finds(Danger, "role", "a replica of 127.0.0.1:1").await;
+    // Who may not look sees it by what is refused.
+    let findings = restricted.doctor().await.unwrap();
+    let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
+    assert_only(std::slice::from_ref(server), Danger, "server", "a replica");
+    assert!(unchecked.iter().all(|finding| finding.severity == Unchecked), "{findings:?}");
+}
+
+#[tokio::test]
+async fn connections_that_run_out() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET maxclients 20");
+    // One each for admin, commands and wake-ups.
+    let mut crowd: Vec<_> = (0..14).map(|_| patient.server.connect()).collect();
+    patient.finds_nothing().await;
+    crowd.push(patient.server.connect());
+    patient.finds(Danger, "clients", "90 % of maxclients are connected (18 of 20)").await;
+    crowd.extend([patient.server.connect(), patient.server.connect()]);
+    let findings = patient.findings().await;
+    assert_only(&findings[..1], Danger, "clients", "100 % of maxclients");
+    assert_only(&findings[1..], Danger, "server", "wake-ups cannot be listened for");
+}
+
+#[tokio::test]
+async fn rights_that_were_taken_away() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+info +config|get").await;
+    patient.run("ACL SETUSER jobs -zrank -zrem");
+    let findings = semaphores.doctor().await.unwrap();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_only(&findings[..1], Danger, "rights", "lacks the right +zrank (");
+    assert_only(&findings[1..], Danger, "rights", "lacks the right +zrem (");
+    for right in ["+ping", "+eval", "+script|load", "+evalsha", "+time", "+subscribe", "+publish"] {
+        let semaphores = patient.as_user("+info +config|get").await;
+        // Redis 6.2 takes no single subcommand away.
+        let command = right[1..].split('|').next().unwrap();
+        patient.run(&format!("ACL SETUSER jobs -{command}"));
+        let findings = semaphores.doctor().await.unwrap();
+        assert_only(&findings, Danger, "rights", &format!("lacks the right {right} ("));
+    }
+}
+
+#[tokio::test]
+async fn what_the_user_may_not_look_at() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+config|get").await;
+    let findings = semaphores.doctor().await.unwrap();
+    assert_only(&findings, Unchecked, "INFO", "lacks the right +info: grant it");
+    let semaphores = patient.as_user("+info").await;
+    let findings = semaphores.doctor().await.unwrap();
+    assert_only(&findings, Unchecked, "CONFIG GET", "lacks the right +config|get: grant it");
+    let semaphores = patient.as_user("").await;
+    let findings = semaphores.doctor().await.unwrap();
+    let found = findings.iter().map(|finding| (finding.severity, finding.what));
+    assert!(found.eq([(Unchecked, "INFO"), (Unchecked, "CONFIG GET")]), "{findings:?}");
+}
+
+#[tokio::test]
+async fn the_worst_comes_first() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
+    let semaphores = patient.as_user("+info").await;
+    patient.run("ACL SETUSER jobs -publish");
+    let findings = semaphores.doctor().await.unwrap();
+    let found = findings.iter().map(|finding| (finding.severity, finding.what));
+    let expected = [(Danger, "rights"), (Hint, "eviction"), (Unchecked, "CONFIG GET")];
+    assert!(found.eq(expected), "{findings:?}");
+}
+
+#[tokio::test]
+async fn what_the_server_does_not_tell() {
+    let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
+    patient.finds(Unchecked, "CONFIG GET", "the server refuses CONFIG GET (").await;
+    // Some other text under that name, in which nothing is found.
+    let renamed = ["--rename-command", "INFO", "", "--rename-command", "LOLWUT", "INFO"];
+    let patient = Patient::with(&renamed).await;
+    patient.finds(Unchecked, "INFO", "INFO does not tell role").await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_far_off() {
+    let patient = Patient::healthy().await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for (server, how) in [
+        (now + Duration::from_secs(1000), " s ahead of the one here"),
+        (now - Duration::from_secs(1000), " s behind the one here"),
+    ] {
+        patient.server.clock.freeze_at(server.as_micros() as i64);
+        patient.finds(Hint, "clock", how).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_is_an_error() {
+    let mut patient = Patient::healthy().await;
+    patient.server.kill();
+    let gone = patient.semaphores.doctor().await.unwrap_err();
+    assert!(matches!(gone, Error::Connect { .. }), "{gone}");
+    assert!(gone.to_string().contains(&patient.server.port.to_string()), "{gone}");
+}
+
+/// Why there is no finding about the setting `timeout`.
+#[tokio::test]
+async fn a_timeout_of_the_server_does_not_cut_who_listens() {
+    let mut patient = Patient::healthy().await;
+    let semaphore = patient.semaphores.semaphore("idle").limit(1).build().unwrap();
+    let observer = Observer::new(&patient.server.url(), "idle", 1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    let clients = |patient: &mut Patient| -> String {
+        redis::cmd("CLIENT").arg("LIST").query(&mut patient.admin).unwrap()
+    };
+    let listening = |clients: &str| -> Vec<String> {
+        let listens = |line: &&str| line.contains(" sub=1 ");
+        let id = |line: &str| line.split(' ').next().unwrap().to_owned();
+        let mut ids: Vec<_> = clients.lines().filter(listens).map(id).collect();
+        ids.sort();
+        ids
+    };
+    let before = listening(&clients(&mut patient));
+    assert_eq!(before.len(), 2, "the process that waits, and the observer");
+    let mut idle = patient.server.connect();
+    redis::cmd("CLIENT").arg("SETNAME").arg("idle").exec(&mut idle).unwrap();
+    patient.run("CONFIG SET timeout 1");
+    let cut = |clients: &String| !clients.contains(" name=idle ");
+    let after = eventually("cut", async || clients(&mut patient), cut).await;
+    assert_eq!(listening(&after), before);
+    assert!(holder.release().await.unwrap());
+    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+}
+
+fn run_example(url: &str) -> (Option<i32>, String, String) {
+    let doctor = Command::new(example::program("doctor")).env("REDIS_URL", url).output();
+    let Output { status, stdout, stderr } = doctor.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[tokio::test]
+async fn the_example_prints_what_the_readme_shows() {
+    let (status, output, errors) = run_example(&shared_admin_url());
+    assert_eq!((status, errors.as_str()), (Some(1), ""), "{output}");
+    let readme = include_str!("../../README.md");
+    let block = format!("$ scripts/with-redis cargo run --quiet --example doctor\n{output}```");
+    assert!(readme.contains(&block), "README.md has no such block:\n{block}");
+}
+
+#[tokio::test]
+async fn the_exit_status_of_the_example_tells_whether_there_is_a_danger() {
+    let mut patient = Patient::healthy().await;
+    let url = patient.server.admin_url();
+    let nothing = "nothing was found that endangers a semaphore\n";
+    assert_eq!(run_example(&url), (Some(0), nothing.to_owned(), String::new()));
+    patient.run("CONFIG SET appendfsync no");
+    let (status, output, _) = run_example(&url);
+    assert_eq!(status, Some(0));
+    assert!(output.starts_with("hint: "), "{output}");
+    patient.server.kill();
+    let (status, output, errors) = run_example(&url);
+    assert_eq!((status, output.as_str()), (Some(2), ""));
+    assert!(errors.starts_with("doctor: cannot connect to Redis at "), "{errors}");
+}

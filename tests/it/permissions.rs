@@ -1,0 +1,277 @@
+//! The user that `docs/protocol.md` tells how to make has all rights that are needed, and none
+//! besides. (All other tests connect as that user.)
+
+use std::time::Duration;
+
+use redis::{Connection, FromRedisValue, RedisError};
+use redis_semaphore::{Error, Semaphore, Semaphores};
+
+use crate::support::acl;
+use crate::support::cluster::Cluster;
+use crate::support::observer::{Observer, in_time};
+use crate::support::scripts::{Scripts, words};
+use crate::support::server::{Server, connect};
+
+/// For a tenant.
+fn make_user(server: &Server, user: &str, rules: &[String]) {
+    let mut set = redis::cmd("ACL");
+    set.arg("SETUSER").arg(user).arg("reset").arg(rules);
+    set.exec(&mut server.connect()).unwrap();
+}
+
+/// Each rule that gives something: a command, keys, or channels.
+fn rights(rules: &[String]) -> Vec<&str> {
+    let is_right = |rule: &&str| rule.starts_with(['+', '~', '&']);
+    let rights: Vec<&str> = rules.iter().map(String::as_str).filter(is_right).collect();
+    for kind in ['+', '~', '&'] {
+        assert!(rights.iter().any(|right| right.starts_with(kind)), "no {kind}: {rights:?}");
+    }
+    rights
+}
+
+fn without(rules: &[String], lacking: &str) -> Vec<String> {
+    rules.iter().filter(|rule| *rule != lacking).cloned().collect()
+}
+
+#[tokio::test]
+async fn without_any_one_of_the_rights_connecting_names_the_right() {
+    let server = Server::start();
+    let rules = acl::documented_rules();
+    for lacking in rights(rules) {
+        server.set_user(&without(rules, lacking));
+        match Semaphores::connect(&server.url()).await {
+            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            other => panic!("without {lacking}: {other:?}"),
+        }
+    }
+    server.set_user(rules);
+    Semaphores::connect(&server.url()).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let node = &cluster.nodes[0];
+    let rules = acl::cluster_rules();
+    for lacking in rights(rules) {
+        node.set_user(&without(rules, lacking));
+        match Semaphores::builder().connect_cluster([node.url()]).await {
+            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            other => panic!("without {lacking}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
+    let server = Server::start();
+    let connect = async || Semaphores::builder().connect_primary_of([server.url()]).await;
+    match connect().await {
+        Err(Error::Permission { right, .. }) => assert_eq!(right, "+role"),
+        other => panic!("{other:?}"),
+    }
+    server.grant("+role");
+    let semaphores = connect().await.unwrap();
+    let within = Duration::from_millis(1);
+    let semaphore = semaphores.semaphore(NAME).limit(1).acknowledged_by(1, within).build().unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(refused.to_string().contains("wait"), "{refused}");
+    server.grant("+wait");
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { replicas: 0, .. }), "{refused}");
+}
+
+/// Two applications that share a server, each with a prefix and a user of its own.
+struct Tenants {
+    server: Server,
+    /// What "theirs" has: limit 1, a holder and a waiter.
+    semaphore: Semaphore,
+    holder: redis_semaphore::Permit,
+    waiter: tokio::task::JoinHandle<Result<redis_semaphore::Permit, Error>>,
+    observer: Observer,
+    /// The other one, as somebody who means harm.
+    intruder: Connection,
+}
+
+const NAME: &str = "printer";
+
+fn rules_for(prefix: &str) -> Vec<String> {
+    let rules = acl::documented_rules().iter();
+    rules
+        .map(|rule| {
+            rule.replace("~sem:", &format!("~{prefix}:")).replace("&sem:", &format!("&{prefix}:"))
+        })
+        .collect()
+}
+
+fn url_of(server: &Server, user: &str) -> String {
+    format!("redis://{user}:{}@127.0.0.1:{}/", acl::PASSWORD, server.port)
+}
+
+async fn semaphore_of(server: &Server, user: &str, prefix: &str) -> Result<Semaphore, Error> {
+    let semaphores = Semaphores::builder().prefix(prefix).connect(&url_of(server, user)).await?;
+    semaphores.semaphore(NAME).limit(1).build()
+}
+
+impl Tenants {
+    async fn start() -> Self {
+        let server = Server::start();
+        for tenant in ["theirs", "ours"] {
+            make_user(&server, tenant, &rules_for(tenant));
+        }
+        let semaphore = semaphore_of(&server, "theirs", "theirs").await.unwrap();
+        let holder = semaphore.acquire().await.unwrap();
+        let waiter = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        let observer = Observer::of(semaphore_of(&server, "theirs", "theirs").await.unwrap());
+        observer.sees(1, 1).await;
+        let intruder = connect(&url_of(&server, "ours"));
+        Self { server, semaphore, holder, waiter, observer, intruder }
+    }
+
+    /// The channels at which the waiting process and the observer listen.
+    fn channels(&self) -> Vec<String> {
+        let mut list = redis::cmd("PUBSUB");
+        list.arg("CHANNELS").arg("theirs:wake:*").query(&mut self.server.connect()).unwrap()
+    }
+
+    fn try_command<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, RedisError> {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.intruder)
+    }
+
+    /// Nothing was taken, given back, or told: the hand-off works as if nobody else were there.
+    async fn are_unharmed(self) {
+        let now = self.observer.look().await;
+        assert_eq!((now.held, now.queued, now.limit), (1, 1, 1));
+        assert_eq!(now.holders[0].id, self.holder.id());
+        assert!(!self.waiter.is_finished());
+        assert!(self.holder.release().await.unwrap());
+        let next = in_time("its turn", self.waiter).await.unwrap().unwrap();
+        assert!(next.release().await.unwrap());
+        assert_eq!(self.semaphore.inspect().await.unwrap().held, 0);
+    }
+}
+
+fn assert_refused<T: std::fmt::Debug>(what: &str, answer: Result<T, RedisError>) {
+    let refused = answer.expect_err(what).to_string();
+    let reasons =
+        ["permissions", "can't run this command", "can't access", "can't publish", "ACL failure"];
+    assert!(reasons.iter().any(|reason| refused.contains(reason)), "{what}: {refused}");
+}
+
+#[tokio::test]
+async fn tenants_with_the_same_names_do_not_meet() {
+    let tenants = Tenants::start().await;
+    let ours = semaphore_of(&tenants.server, "ours", "ours").await.unwrap();
+    let permit = ours.try_acquire().await.unwrap().expect("there is room in ours");
+    let now = ours.inspect().await.unwrap();
+    assert_eq!((now.held, now.queued), (1, 0));
+    assert!(permit.release().await.unwrap());
+    tenants.are_unharmed().await;
+}
+
+#[tokio::test]
+async fn connecting_with_the_prefix_of_another_tenant_names_the_keys() {
+    let tenants = Tenants::start().await;
+    match semaphore_of(&tenants.server, "ours", "theirs").await {
+        Err(Error::Permission { right, .. }) => assert_eq!(right, "~theirs:{*"),
+        other => panic!("{other:?}"),
+    }
+    tenants.are_unharmed().await;
+}
+
+#[tokio::test]
+async fn no_script_runs_on_the_keys_of_another_tenant() {
+    let mut tenants = Tenants::start().await;
+    let held = tenants.holder.id().to_owned();
+    let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
+    let keys: Vec<_> = scripts.keys.iter().map(|key| key.replacen("sem", "theirs", 1)).collect();
+    for (script, arguments) in [
+        ("acquire", "declared 9 x poll 1000 new 1 1000 try".to_owned()),
+        ("release", format!("return {held}")),
+        ("refresh", format!("{held} 1")),
+        ("wake", String::new()),
+        ("limit", "set 9".to_owned()),
+        ("inspect", "0 10 0 10".to_owned()),
+        ("probe", "x poll".to_owned()),
+    ] {
+        assert_refused(script, scripts.call_with(script, &keys, &words(&arguments)));
+    }
+    // Keys that a script does not declare are looked at when it calls.
+    for call in ["'ZREM', K, 'x'", "'HSET', K, 'runtime', '9'", "'ZRANGE', K, 0, 9", "'UNLINK', K"]
+    {
+        let script = format!("local K = 'theirs:{{{NAME}}}:permits' return redis.call({call})");
+        assert_refused(call, tenants.try_command::<redis::Value>(&["EVAL", &script, "0"]));
+    }
+    tenants.are_unharmed().await;
+}
+
+#[tokio::test]
+async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
+    let mut tenants = Tenants::start().await;
+    let channels = tenants.channels();
+    assert_eq!(channels.len(), 2, "{channels:?}");
+    let mut connections = channels.iter().map(|_| tenants.server.connect()).collect::<Vec<_>>();
+    let mut listeners: Vec<_> = connections.iter_mut().map(Connection::as_pubsub).collect();
+    for (channel, listener) in channels.iter().zip(&mut listeners) {
+        listener.subscribe(channel).unwrap();
+        listener.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    }
+    let waiter = tenants.observer.look().await.waiters[0].id.clone();
+    let grant = format!("{NAME}\n{waiter} 9000000000000000 9000000000000");
+    for channel in &channels {
+        assert_refused("PUBLISH", tenants.try_command::<i64>(&["PUBLISH", channel, &grant]));
+        assert_refused("SUBSCRIBE", tenants.try_command::<()>(&["SUBSCRIBE", channel]));
+        let script = "return redis.call('PUBLISH', ARGV[1], ARGV[2])";
+        let eval = tenants.try_command::<i64>(&["EVAL", script, "0", channel, &grant]);
+        assert_refused("PUBLISH in a script", eval);
+    }
+    assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
+    assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
+    // In a request to a semaphore of its own, the channel of another tenant as the address.
+    let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
+    scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
+    scripts.ok("acquire", "declared 1 x poll 1000 first 1 60000 try");
+    let queue = format!("declared 1 {} publish 1000 {waiter} 1 60000 wait", channels[0]);
+    scripts.ok("acquire", &queue);
+    // It is granted, in the semaphore of the intruder, and the message is refused.
+    scripts.ok("release", "return first");
+    let mut admin = tenants.server.connect();
+    for (channel, listener) in channels.iter().zip(&mut listeners) {
+        redis::cmd("PUBLISH").arg(channel).arg("the first message").exec(&mut admin).unwrap();
+        let message: String = listener.get_message().unwrap().get_payload().unwrap();
+        assert_eq!(message, "the first message");
+    }
+    tenants.are_unharmed().await;
+}
+
+/// What the user may do at most: neither look at other data nor change how the server runs.
+#[tokio::test]
+async fn the_user_has_no_rights_besides() {
+    let mut tenants = Tenants::start().await;
+    for command in [
+        "GET theirs",
+        "SET ours:{x} y",
+        "KEYS *",
+        "SCAN 0",
+        "FLUSHALL",
+        "CONFIG GET save",
+        "INFO",
+        "CLIENT LIST",
+        "SCRIPT FLUSH",
+        "SCRIPT KILL",
+        "ACL LIST",
+        "SHUTDOWN",
+        "MONITOR",
+        "DBSIZE",
+    ] {
+        assert_refused(
+            command,
+            tenants.try_command::<redis::Value>(&command.split(' ').collect::<Vec<_>>()),
+        );
+    }
+    tenants.are_unharmed().await;
+}

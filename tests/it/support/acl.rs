@@ -1,0 +1,38 @@
+//! The user with no more rights than needed, as `docs/protocol.md` tells how to make it. All
+//! `Semaphores` under test connect as that user.
+
+use std::sync::LazyLock;
+
+/// Name and password of the user in the documentation.
+pub const USER: &str = "jobs";
+pub const PASSWORD: &str = "secret";
+
+static DOCUMENTED: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| {
+    let page = include_str!("../../../docs/protocol.md");
+    let lines: Vec<_> = page.split("ACL SETUSER jobs ").skip(1).map(rules_of).collect();
+    lines.try_into().expect("the page has two such lines")
+});
+
+fn rules_of(line: &str) -> Vec<String> {
+    let (line, _) = line.split_once("```").expect("the line is in a block");
+    let rules: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(rules[..2], ["on", ">secret"], "who the user is comes first");
+    rules
+}
+
+/// What follows `ACL SETUSER jobs` in the documentation.
+pub fn documented_rules() -> &'static [String] {
+    &DOCUMENTED[0]
+}
+
+/// The same for a cluster.
+pub fn cluster_rules() -> &'static [String] {
+    &DOCUMENTED[1]
+}
+
+/// The same URL for that user.
+pub fn as_user(url: &str) -> String {
+    let place = url.strip_prefix("redis://").expect("a URL that begins with redis://");
+    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+    format!("redis://{USER}:{PASSWORD}@{place}")
+}

@@ -1,0 +1,9 @@
+use std::path::PathBuf;
+
+/// `cargo test` builds the examples, too, next to the tests.
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().with_file_name("examples").join(name);
+    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
+    program
+}

@@ -1,0 +1,110 @@
+//! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that were built
+//! without TLS say so, see `TlsServer::start`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use redis_semaphore::redis::{Client, TlsCertificates};
+use redis_semaphore::{Error, Semaphores};
+
+use crate::support::example;
+use crate::support::observer::{Observer, in_time};
+use crate::support::tls::{Authority, TlsServer};
+
+/// The client that trusts `root`, and shows a certificate of `own` if there is one.
+fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
+    let client_tls = own.map(|authority| authority.certificate("a client"));
+    let certificates = TlsCertificates { client_tls, root_cert: Some(root.root_cert()) };
+    Client::build_with_tls(url, certificates).unwrap()
+}
+
+async fn connect(client: Client) -> Result<Semaphores, Error> {
+    in_time("an answer", Semaphores::builder().connect_client(client)).await
+}
+
+/// Why it cannot connect.
+async fn refusal(client: Client) -> String {
+    match connect(client).await {
+        Err(Error::Connect { address, reason }) => {
+            assert!(address.starts_with("127.0.0.1:"), "{address}");
+            reason
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let client = client(&server.url(), &server.authority, Some(&server.authority));
+    let semaphores = connect(client).await.unwrap();
+    let semaphore = semaphores.semaphore("over-tls").limit(1).build().unwrap();
+    let observer = Observer::new(&server.server.url(), "over-tls", 1).await;
+    let mut permit = semaphore.acquire().await.unwrap();
+    for _ in 0..2 {
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        observer.sees(1, 1).await;
+        assert!(permit.release().await.unwrap());
+        permit = in_time("its turn", waiting).await.unwrap().unwrap();
+        // The second time on new connections.
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("USER").arg("jobs").exec(&mut server.server.connect()).unwrap();
+    }
+    assert!(permit.release().await.unwrap());
+    semaphores.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_url_is_enough_where_the_system_trusts_the_authority() {
+    let options = ["--tls-auth-clients", "no", "--appendonly", "yes"];
+    let Some(server) = TlsServer::start("127.0.0.1", &options) else { return };
+    let refused = in_time("an answer", Semaphores::connect(&server.url())).await.unwrap_err();
+    assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
+
+    // What a process trusts it reads from this file; another process, as it is set for all of it.
+    let root = server.server.folder().join("trusted.pem");
+    std::fs::write(&root, server.authority.root_cert()).unwrap();
+    let url = format!("rediss://127.0.0.1:{}/", server.port);
+    let doctor = Command::new(example::program("doctor"))
+        .env("REDIS_URL", url)
+        .env("SSL_CERT_FILE", root)
+        .output()
+        .unwrap();
+    assert_eq!(doctor.status.code(), Some(0), "{doctor:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_certificate_is_said() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let (url, ours, others) = (server.url(), &server.authority, &Authority::new());
+    let reason = refusal(client(&url, others, Some(ours))).await;
+    assert!(reason.contains("UnknownIssuer"), "{reason}");
+    let reason = refusal(client(&url, ours, None)).await;
+    assert!(reason.contains("CertificateRequired"), "{reason}");
+    let reason = refusal(client(&url, ours, Some(others))).await;
+    assert!(reason.contains("UnknownCA") || reason.contains("DecryptError"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused() {
+    let Some(server) = TlsServer::start("redis.example", &[]) else { return };
+    let reason = refusal(client(&server.url(), &server.authority, Some(&server.authority))).await;
+    assert!(reason.contains("not valid for name"), "{reason}");
+}
+
+#[tokio::test]
+async fn one_side_that_speaks_tls_and_one_that_does_not() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let plain = format!("redis://127.0.0.1:{}/", server.port);
+    let reason = refusal(Client::open(plain).unwrap()).await;
+    assert!(reason.contains("; a server that wants TLS"), "{reason}");
+
+    let tls = format!("rediss://127.0.0.1:{}/", server.server.port);
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    assert!(refused.to_string().contains("; a server without TLS"), "{refused}");
+}
