@@ -5,6 +5,7 @@ mod cancellation;
 mod connect;
 mod faults;
 mod found;
+mod fuzz;
 mod lanes;
 mod load;
 mod lost_replies;

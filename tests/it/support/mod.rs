@@ -1,7 +1,8 @@
 //! What the tests share: servers of their own, their clocks, faults on the way to them, and ways to
 //! call the scripts.
 
-mod clock;
+pub mod clock;
+pub mod contents;
 pub mod observer;
 pub mod proxy;
 pub mod scripts;
