@@ -49,6 +49,7 @@ mod keys;
 mod lane;
 mod lease;
 mod link;
+mod message;
 mod permit;
 mod registry;
 mod requests;

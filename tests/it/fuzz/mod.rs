@@ -5,6 +5,8 @@
 
 mod arguments;
 mod calls;
+mod forgeries;
+mod messages;
 mod replies;
 mod rules;
 mod scripts;

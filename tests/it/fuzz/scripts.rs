@@ -72,18 +72,23 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What a key holds, byte for byte. A large hash is told in another order while it grows.
+/// What a key holds. Of hashes and sorted sets the dump also tells how they are kept, which a member
+/// that comes and goes may change.
 #[derive(PartialEq)]
 enum Holds {
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Nothing,
+    Pairs(BTreeMap<Vec<u8>, Vec<u8>>),
     Other(Value),
 }
 
 fn holds(answers: &[Result<Value, RedisError>]) -> (Holds, bool) {
-    let [hash, dump, ttl] = answers else { panic!("{answers:?}") };
-    let held = match hash {
-        Ok(hash) => Holds::Hash(redis::from_redis_value(hash.clone()).unwrap()),
-        Err(_) => Holds::Other(dump.clone().unwrap()),
+    let [hash, sorted, dump, ttl] = answers else { panic!("{answers:?}") };
+    let held = match (dump, hash, sorted) {
+        (Ok(Value::Nil), ..) => Holds::Nothing,
+        (_, Ok(pairs), _) | (_, _, Ok(pairs)) => {
+            Holds::Pairs(redis::from_redis_value(pairs.clone()).unwrap())
+        }
+        (dump, ..) => Holds::Other(dump.clone().unwrap()),
     };
     (held, matches!(ttl, Ok(Value::Int(0..))))
 }
@@ -140,7 +145,7 @@ impl Field {
 
     fn call(&mut self, call: &Call) -> Result<(), String> {
         self.tally.calls += 1;
-        let mut keys = [keys_of(NAME), keys_of("probed"), call.keys.clone()].concat();
+        let mut keys = [keys_of(NAME), call.keys.clone()].concat();
         keys.sort();
         keys.dedup();
         let before = self.dump(&keys);
@@ -163,8 +168,7 @@ impl Field {
         }
         if call.script == "probe" {
             let left = self.dump(&call.keys);
-            let nothing = (Holds::Hash(BTreeMap::new()), false);
-            return ensure(left.iter().all(|left| *left == nothing), || {
+            return ensure(left.iter().all(|(left, _)| *left == Holds::Nothing), || {
                 "probe leaves something behind".to_owned()
             });
         }
@@ -190,11 +194,11 @@ impl Field {
         let mut pipeline = redis::pipe();
         pipeline.ignore_errors();
         for key in keys {
-            pipeline.hgetall(key).cmd("DUMP").arg(key).pttl(key);
+            pipeline.hgetall(key).zrange_withscores(key, 0, -1).cmd("DUMP").arg(key).pttl(key);
         }
         let answers: Vec<Result<Value, RedisError>> =
             pipeline.query(&mut self.scripts.connection).unwrap();
-        answers.chunks(3).map(holds).collect()
+        answers.chunks(4).map(holds).collect()
     }
 
     fn set_clock(&mut self, us: i64) {
