@@ -9,6 +9,7 @@ mod fuzz;
 mod lanes;
 mod load;
 mod lost_replies;
+mod memory;
 mod model;
 mod permits;
 mod processes;

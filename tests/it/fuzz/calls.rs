@@ -62,8 +62,9 @@ impl Call {
             5 if count > 0 => arguments.swap(random.usize(..count), random.usize(..count)),
             6 if count > 0 && random.u8(..20) == 0 => {
                 // More than any call may have.
-                let more = arguments.iter().cycle().take(6_000).cloned().collect::<Vec<_>>();
-                arguments.extend(more);
+                let short = |argument: &Vec<u8>| argument.iter().take(100).copied().collect();
+                let more: Vec<Vec<u8>> = arguments.iter().map(short).collect();
+                arguments.extend(more.into_iter().cycle().take(6_000));
             }
             _ if count > 0 => arguments[random.usize(..count)] = hostile(random),
             _ => arguments.push(hostile(random)),

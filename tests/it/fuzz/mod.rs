@@ -5,6 +5,7 @@
 
 mod arguments;
 mod calls;
+mod flood;
 mod forgeries;
 mod messages;
 mod replies;
