@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Connection;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::Scripts;
@@ -125,26 +125,22 @@ async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
 async fn what_is_given_back_is_handed_on() {
     let mut scene = Scene::usual(1).await;
     let first = scene.semaphore.acquire().await.unwrap();
-    let (second, third) = (scene.start_waiting(), scene.start_waiting());
+    let mut waiting = JoinSet::new();
+    for _ in 0..2 {
+        let semaphore = scene.semaphore.clone();
+        waiting.spawn(async move { semaphore.acquire().await });
+    }
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
     // Also by a server that has to be told the script again.
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.admin).unwrap();
     assert!(first.release().await.unwrap());
-    let mut waiting = vec![second, third];
-    let next = in_time("the next turn", async {
-        loop {
-            if let Some(done) = waiting.iter().position(JoinHandle::is_finished) {
-                return waiting.remove(done);
-            }
-            tokio::task::yield_now().await;
-        }
-    });
-    let permit = next.await.await.unwrap().unwrap();
+    let next = in_time("the next turn", waiting.join_next()).await;
+    let permit = next.unwrap().unwrap().unwrap();
     let now = scene.observer.sees(1, 1).await;
     assert_eq!(now.holders[0].id, permit.id());
     // A wait that is given up leaves the queue, and a permit that is dropped is given back.
-    waiting.remove(0).abort();
+    waiting.abort_all();
     scene.observer.sees(1, 0).await;
     drop(permit);
     scene.observer.sees(0, 0).await;

@@ -20,7 +20,9 @@ pub fn read(call: &Call, reply: &Value) -> Result<Answer, String> {
     if call.script == "probe" {
         let failed: Vec<String> =
             redis::from_redis_value(reply.clone()).map_err(|e| e.to_string())?;
-        ensure(failed.len() % 2 == 0, || "probe answers names and errors in pairs".to_owned())?;
+        ensure(failed.len().is_multiple_of(2), || {
+            "probe answers names and errors in pairs".to_owned()
+        })?;
         return Ok(Answer { wake_in: -1, ..Answer::default() });
     }
     if call.script == "inspect" {
