@@ -2,14 +2,13 @@
 //!
 //! The client is this test program again, so that its memory is its own.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::Connection;
 use redis_semaphore::Semaphores;
 
-use crate::support::observer::Observer;
+use crate::support::observer::{Observer, in_time};
 use crate::support::scripts::keys_of;
 use crate::support::server::Server;
 
@@ -77,11 +76,11 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     let flood = tokio::task::spawn_blocking(move || flood(&mut stranger));
     flood.await.unwrap();
     assert!(holder.release().await.unwrap());
-    let grown = tokio::task::spawn_blocking(move || {
-        let mut lines = BufReader::new(output).lines().map(Result::unwrap);
-        lines.find_map(|line| line.strip_prefix("grown by ").map(str::to_owned))
-    });
-    let grown = grown.await.unwrap().expect("the client was granted its permit");
+    // To its end, or the client could not write it.
+    let output = tokio::task::spawn_blocking(|| std::io::read_to_string(output).unwrap());
+    let output = in_time("the client's end", output).await.unwrap();
+    let grown = output.lines().find_map(|line| line.strip_prefix("grown by "));
+    let grown = grown.expect("the client was granted its permit");
     println!(
         "{MESSAGES_OF_A_MEGABYTE} MB of messages, and {SMALL_MESSAGES} small ones: {grown} kB"
     );
