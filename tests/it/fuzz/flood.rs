@@ -16,12 +16,11 @@ const ROLE: &str = "REDIS_SEMAPHORE_FLOODED_CLIENT";
 const NAME: &str = "flooded";
 /// Its turn comes by message, or not during the test.
 const LIVENESS: Duration = Duration::from_secs(3600);
-const MEGABYTE: usize = 1 << 20;
-const MESSAGES_OF_A_MEGABYTE: usize = 600;
-const SMALL_MESSAGES: usize = 50_000;
-/// What a client may take for all that, in kB. It reads some 128 pieces before it looks at them, so
-/// it may have a hundred of these messages at once, however many there are.
-const MOST: u64 = 256 * 1024;
+const LARGE: usize = 1 << 16;
+const LARGE_MESSAGES: usize = 1_000;
+const SMALL_MESSAGES: usize = 10_000;
+/// What a client may take for these 64 MB, in kB. It reads some 128 pieces before it looks at them.
+const MOST: u64 = 32 * 1024;
 
 /// Not a test of its own: what the process of the test runs. Without a role there is nothing to do.
 #[tokio::test]
@@ -81,9 +80,7 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     let output = in_time("the client's end", output).await.unwrap();
     let grown = output.lines().find_map(|line| line.strip_prefix("grown by "));
     let grown = grown.expect("the client was granted its permit");
-    println!(
-        "{MESSAGES_OF_A_MEGABYTE} MB of messages, and {SMALL_MESSAGES} small ones: {grown} kB"
-    );
+    println!("{LARGE_MESSAGES} large messages, and {SMALL_MESSAGES} small ones: {grown} kB");
     assert!(grown.parse::<u64>().unwrap() < MOST, "the client has grown by {grown} kB");
     assert!(process.0.wait().unwrap().success());
 }
@@ -95,12 +92,12 @@ fn flood(stranger: &mut Connection) {
         redis::cmd("PUBLISH").arg(channel).arg(message).exec(stranger).unwrap();
     };
     let line = format!("\nnobody:{:032x} 1 1", 7);
-    let readable = [NAME, &line.repeat(MEGABYTE / line.len() - 1)].concat();
-    for number in 0..MESSAGES_OF_A_MEGABYTE {
+    let readable = [NAME, &line.repeat(LARGE / line.len() - 1)].concat();
+    for number in 0..LARGE_MESSAGES {
         match number % 10 {
             0 => publish(readable.as_bytes()),
-            1 => publish(&vec![0xff; MEGABYTE]),
-            _ => publish(&vec![b'x'; MEGABYTE + number]),
+            1 => publish(&vec![0xff; LARGE]),
+            _ => publish(&vec![b'x'; LARGE + number]),
         }
     }
     for _ in 0..SMALL_MESSAGES {
