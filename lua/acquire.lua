@@ -48,7 +48,8 @@ local function read_requests()
   local arguments = ARGV
   local kind, limit, client, wake, liveness = unpack(arguments, 1, FIXED)
   local count = (#arguments - FIXED) / SIZE
-  if #KEYS ~= 4 or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
+  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
+    or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
     or client == '' or #client > MAX_ID

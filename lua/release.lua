@@ -136,7 +136,8 @@ local function pass_on(ids)
 end
 
 local function release_at_once()
-  if #KEYS ~= 4 or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
+  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
+    or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
     return
   end
   local ids = {unpack(ARGV, 2)}

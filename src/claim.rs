@@ -133,7 +133,7 @@ impl Claim {
     /// "queued" after it began, the message is about a permit that has been lost since. (Where only
     /// the server's clock was set back, asking again tells.)
     pub(crate) fn granted_by_message(&self, token: u64, ends: i64) {
-        let granted_at = ends - self.gate.settings.first_lease().as_millis() as i64;
+        let granted_at = ends.saturating_sub(self.gate.settings.first_lease().as_millis() as i64);
         let queued = self.wait().queued;
         if queued.is_none_or(|queued| granted_at >= queued.at) {
             let since = queued.map_or(self.created, |queued| queued.asked);

@@ -1,6 +1,7 @@
 //! What all semaphores of a process share: the servers, the table of waits, and the worker's inbox.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,11 +24,14 @@ pub(crate) struct Shared {
     pub(crate) owner: String,
     pub(crate) wakeups: Wakeups,
     pub(crate) settings: ClientSettings,
-    /// The number of the first claim, from a random UUID: nobody else has it, or those that follow.
-    first: u128,
+    /// Claims are counted from a random number on.
     claims: AtomicU64,
+    /// With a random key.
+    hasher: RandomState,
     /// Callers that drive calls themselves.
     drivers: AtomicUsize,
+    /// How many messages came that no script has sent.
+    pub(crate) strange_messages: AtomicU64,
     waits: Mutex<HashMap<u128, Arc<Claim>>>,
 }
 
@@ -58,9 +62,20 @@ impl Shared {
         wakeups: Wakeups,
         settings: ClientSettings,
     ) -> Self {
-        let first = uuid::Uuid::new_v4().as_u128();
-        let (claims, drivers, waits) = Default::default();
-        Self { servers, prefix, owner, wakeups, settings, first, claims, drivers, waits }
+        let claims = AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1);
+        let (hasher, drivers, strange_messages, waits) = Default::default();
+        Self {
+            servers,
+            prefix,
+            owner,
+            wakeups,
+            settings,
+            claims,
+            hasher,
+            drivers,
+            strange_messages,
+            waits,
+        }
     }
 
     /// Whether one more caller may drive its calls itself. Each that is left alone in the middle may
@@ -77,9 +92,13 @@ impl Shared {
         self.drivers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A number that no claim has had, in any process.
+    /// A number that no claim has had, in any process. Nobody can guess it from those before: who
+    /// knows the id of a claim that waits can forge the message of its grant. A keyed hash costs a
+    /// fraction of what the system takes for random bytes.
     pub(crate) fn next_number(&self) -> u128 {
-        self.first.wrapping_add(self.claims.fetch_add(1, Ordering::Relaxed).into())
+        let count = self.claims.fetch_add(1, Ordering::Relaxed);
+        // In the order in which they are made, which lanes like best.
+        u128::from(count) << 64 | u128::from(self.hasher.hash_one(count))
     }
 
     /// The claims that wait in a queue, by number.

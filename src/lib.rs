@@ -54,6 +54,7 @@ mod inspection;
 mod keys;
 mod lane;
 mod lease;
+mod message;
 mod permission;
 mod permit;
 mod probe;

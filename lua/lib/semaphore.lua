@@ -37,6 +37,13 @@ local function open(refusal)
   if refusal then
     return nil, refusal
   end
+  -- The types of the keys tell too little: what does not exist has none.
+  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
+    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
+    return nil, redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
+    )
+  end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
     'marks', 'extra', 'keep')

@@ -7,6 +7,7 @@ mod facts;
 mod finding;
 mod judge;
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
@@ -94,8 +95,8 @@ async fn look_at_disk(probe: &Probe) -> Result<Result<Disk, Finding>, Error> {
     for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);
-        match ask::<Vec<String>>(probe, &get).await? {
-            Ok(answer) => *value = answer.into_iter().nth(1).unwrap_or_default(),
+        match ask::<HashMap<String, String>>(probe, &get).await? {
+            Ok(mut answer) => *value = answer.remove(name).unwrap_or_default(),
             Err(refusal) => {
                 let about = "the settings save and appendfsync";
                 return Ok(Err(untold("CONFIG GET", about, "+config|get", &refusal)));

@@ -321,7 +321,7 @@ fn took_too_long() -> RedisError {
 
 /// Whether the server answered with this error. Where a command in a script meets it, Redis 6.2
 /// wraps it in one of its own: "ERR Error running script (...): -READONLY ...".
-fn says(error: &RedisError, code: &str) -> bool {
+pub(crate) fn says(error: &RedisError, code: &str) -> bool {
     let wrapped = format!("-{code} ");
     error.code() == Some(code) || error.detail().is_some_and(|detail| detail.contains(&wrapped))
 }

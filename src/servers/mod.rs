@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, FromRedisValue, RedisError};
 
 pub(crate) use cluster::Cluster;
-pub(crate) use link::{Link, Unanswered, within};
+pub(crate) use link::{Link, Unanswered, says, within};
 pub(crate) use pauses::Pauses;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;

@@ -8,6 +8,7 @@ mod sharded;
 mod single;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc::WeakUnboundedSender;
 
@@ -16,6 +17,7 @@ pub(crate) use sharded::try_sharded;
 pub(crate) use single::{Subscription, subscribe};
 
 use crate::client::Shared;
+use crate::message::{self, HandOff};
 use crate::servers::{Cluster, Link};
 use crate::worker::{AskWhen, Task};
 
@@ -76,28 +78,26 @@ fn ask_now(tasks: &WeakUnboundedSender<Task>) -> bool {
     tasks.upgrade().is_some_and(|tasks| tasks.send(Task::Ask(AskWhen::Now)).is_ok())
 }
 
-/// A message names the semaphore in its first line; each further line is a grant: id, fencing
-/// token, end of lease. Token 0 says that the request left the queue without a permit: asking
-/// again tells why.
-fn deliver(shared: &Shared, message: &[u8], tasks: &WeakUnboundedSender<Task>) {
-    let Ok(text) = std::str::from_utf8(message) else {
-        tracing::warn!("a wake-up message is not UTF-8");
-        return;
+/// Tells the claims that a message is about. What no script can have sent is somebody else's: it is
+/// left alone, and told of once for each power of two, for there may be a flood of it.
+fn deliver(shared: &Shared, channel: &str, payload: &[u8], tasks: &WeakUnboundedSender<Task>) {
+    let (name, hand_offs) = match message::read(payload) {
+        Ok(read) => read,
+        Err(reason) => {
+            let count = shared.strange_messages.fetch_add(1, Ordering::Relaxed) + 1;
+            if count.is_power_of_two() {
+                tracing::warn!(channel, count, reason, "not a wake-up message: who may publish?");
+            }
+            return;
+        }
     };
     let mut ask = false;
-    for line in text.lines().skip(1) {
-        let mut words = line.split(' ');
-        let id = words.next().unwrap_or_default();
-        let mut number = || words.next().and_then(|word| word.parse::<i64>().ok());
-        let (Some(token), Some(ends)) = (number(), number()) else {
-            tracing::warn!(line, "a wake-up message cannot be read");
-            continue;
-        };
-        match shared.wait_of(id) {
+    for HandOff { id, token, ends } in hand_offs {
+        match shared.wait_of(id).filter(|claim| claim.gate.name == name) {
             // Granted by a reply meanwhile, or given up: the worker gives that back.
             None => {}
             Some(_) if token == 0 => ask = true,
-            Some(claim) => claim.granted_by_message(token as u64, ends),
+            Some(claim) => claim.granted_by_message(token, ends),
         }
     }
     if ask {

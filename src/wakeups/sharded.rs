@@ -144,7 +144,10 @@ impl Listener {
             _ => &[],
         };
         match kind {
-            PushKind::SMessage => deliver(&self.shared, text(1), &self.tasks),
+            PushKind::SMessage => {
+                let channel = String::from_utf8_lossy(text(0));
+                deliver(&self.shared, &channel, text(1), &self.tasks);
+            }
             // Not asked for: the slot has left the node. What came after it may be answers to other
             // questions than it seems.
             PushKind::SUnsubscribe => {

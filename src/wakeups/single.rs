@@ -54,7 +54,7 @@ pub(super) async fn listen(
         let next = subscribe_again(link, channel).await;
         // Where only the server has changed the old one went on: there is no moment without.
         while let Some(Some(message)) = subscription.messages.next().now_or_never() {
-            deliver(shared, message.get_payload_bytes(), tasks);
+            deliver(shared, message.get_channel_name(), message.get_payload_bytes(), tasks);
         }
         subscription = next;
         tracing::info!("listening for wake-ups again");
@@ -84,7 +84,7 @@ async fn receive(
     loop {
         tokio::select! {
             message = subscription.messages.next() => match message {
-                Some(message) => deliver(shared, message.get_payload_bytes(), tasks),
+                Some(message) => deliver(shared, message.get_channel_name(), message.get_payload_bytes(), tasks),
                 None => return End::Lost,
             },
             true = other_than(connections, subscription.beside) => return End::Moved,

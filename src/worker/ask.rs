@@ -15,7 +15,7 @@ use crate::client::Shared;
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
-use crate::servers::Answer;
+use crate::servers::{Answer, says};
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 /// Calls under way at the same time.
@@ -60,9 +60,9 @@ async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
     let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Stay };
     match gate.ask_along(request, gate.shared().settings.response_timeout).await {
         Ok(answer) => heed(gate, claim, &answer),
-        Err(error @ Error::Unavailable { .. }) => {
+        Err(error) if is_outage(&error) => {
             tracing::debug!(semaphore = gate.name, %error, "asking again failed");
-            give_up_after_outage(gate, claim, &error);
+            give_up_after_outage(gate, claim, error);
             return false;
         }
         // It waits no longer, or the worker has ended, which tells all that wait.
@@ -88,19 +88,26 @@ fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     }
 }
 
+/// Whether a wait may outlast it. A server whose memory is full refuses even what it knows already.
+fn is_outage(error: &Error) -> bool {
+    match error {
+        Error::Unavailable { .. } => true,
+        Error::Refused { source, .. } => says(source, "OOM"),
+        _ => false,
+    }
+}
+
 /// A wait survives an outage that is shorter than the tolerance, counted from the last answer.
-fn give_up_after_outage(gate: &Gate, claim: &Claim, error: &Error) {
+fn give_up_after_outage(gate: &Gate, claim: &Claim, error: Error) {
     let settings = &gate.shared().settings;
     let elapsed = claim.asked().elapsed();
-    let Error::Unavailable { source, .. } = error else {
+    if elapsed <= settings.outage_tolerance.saturating_add(settings.ask_interval()) {
         return;
-    };
-    if elapsed > settings.outage_tolerance.saturating_add(settings.ask_interval()) {
-        claim.settle(Err(Error::Unavailable {
-            semaphore: gate.name.clone(),
-            operation: "waiting in the queue",
-            elapsed,
-            source: source.clone(),
-        }));
     }
+    claim.settle(Err(match error {
+        Error::Unavailable { semaphore, source, .. } => {
+            Error::Unavailable { semaphore, operation: "waiting in the queue", elapsed, source }
+        }
+        refused => refused,
+    }));
 }

@@ -1,19 +1,18 @@
 //! The real scripts on a real server, beside the model.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Connection;
 
 use super::Step;
 use super::invariants::Watch;
 use super::semaphore::{Model, Place, Request};
+use crate::support::clock::CLOCK_LAG;
 use crate::support::scripts::{Scripts, acquire_head, integers};
 use crate::support::server::Server;
 
 const START_US: i64 = 1_800_000_000_000_000;
-/// How far a server's clock may be from where it was put, in µs.
-pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
 
 pub struct System {
     server: Server,
@@ -209,16 +208,7 @@ impl System {
     fn freeze_at(&mut self, us: i64) {
         self.frozen_us = us;
         self.now = us / 1000;
-        self.server.clock.freeze_at(us);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
-            let time = redis::cmd("TIME").query(&mut self.scripts.connection);
-            let (seconds, micros): (i64, i64) = time.unwrap();
-            if CLOCK_LAG.contains(&(seconds * 1_000_000 + micros - us)) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "the server does not look at its clock");
-        }
+        self.server.clock.freeze_seen_at(us, &mut self.scripts.connection);
     }
 
     /// Time may take keys away, but only those in which nothing lives.

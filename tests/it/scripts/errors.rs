@@ -20,6 +20,25 @@ fn exactly_four_keys_are_needed() {
     }
 }
 
+/// Otherwise a script would find out half-way through, after it has written to that key.
+#[test]
+fn one_key_cannot_be_two() {
+    let mut is_new = true;
+    for semaphore in [fresh(), in_use()].iter_mut() {
+        for script in semaphore_scripts() {
+            for (one, other) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] {
+                let mut keys = semaphore.keys.clone();
+                keys[other] = keys[one].clone();
+                let refusal = semaphore.refusal(script, &keys, &sound(script));
+                // Where the key exists its type is wrong for one of them.
+                let expected = if is_new { "SEM_KEYS" } else { "SEM_" };
+                assert!(refusal.code.starts_with(expected), "{script} {keys:?}: {refusal:?}");
+            }
+        }
+        is_new = false;
+    }
+}
+
 #[test]
 fn a_key_of_another_type_is_named() {
     let types = ["SET KEY text", "RPUSH KEY item", "SADD KEY item", "ZADD KEY 1 a", "HSET KEY a b"];

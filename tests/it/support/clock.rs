@@ -3,6 +3,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+
+/// How far a server's clock may be from where it was put, in µs.
+pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
 
 use super::preload::build_library;
 
@@ -30,5 +36,18 @@ impl Clock {
     /// Stands still at this time.
     pub fn freeze_at(&self, us: i64) {
         self.file.write_all_at(&us.to_ne_bytes(), 0).unwrap();
+    }
+
+    /// Stands still at this time, as the server has seen.
+    pub fn freeze_seen_at(&self, us: i64, connection: &mut Connection) {
+        self.freeze_at(us);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(connection).unwrap();
+            if CLOCK_LAG.contains(&(seconds * 1_000_000 + micros - us)) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the server does not look at its clock");
+        }
     }
 }

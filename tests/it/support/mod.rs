@@ -2,8 +2,9 @@
 //! call the scripts.
 
 pub mod acl;
-mod clock;
+pub mod clock;
 pub mod cluster;
+pub mod contents;
 pub mod example;
 pub mod observer;
 pub mod preload;

@@ -27,8 +27,8 @@ impl Clients {
         let number = self.case.requests.len();
         let request = Request { number, client, weight: weight.into() };
         self.case.requests.push(request);
-        let id = format!("{}:{:032x}", owner(client), self.next_numbers[client]);
-        self.next_numbers[client] += 1;
+        let id = format!("{}:{:016x}", owner(client), self.next_numbers[client]);
+        self.next_numbers[client] = self.next_numbers[client].wrapping_add(1);
         self.case.ids.push(id);
         request
     }
@@ -165,7 +165,7 @@ impl Clients {
 
     pub fn lose(&mut self, client: usize, picks: &[usize]) -> Batches {
         let numbers = self.pick(client, picks.iter().copied());
-        let ids = numbers.iter().map(|number| self.case.ids[*number].clone());
+        let ids = numbers.iter().map(|number| self.case.permits[number].id().to_owned());
         let arguments: Vec<_> = std::iter::once("return".to_owned()).chain(ids).collect();
         if !numbers.is_empty() {
             let reply = self.scripts.integers("release", &arguments);

@@ -26,7 +26,7 @@ pub struct Clients {
     processes: Vec<Semaphores>,
     pub semaphores: Vec<Semaphore>,
     /// The number in the next id of each client: they count on.
-    pub next_numbers: Vec<u128>,
+    pub next_numbers: Vec<u64>,
     pub case: Case,
     /// Script calls that are not the clients'.
     pub own_calls: u64,
@@ -56,6 +56,7 @@ pub struct Case {
     pub others: Vec<Other>,
     pub permits: BTreeMap<usize, Arc<Permit>>,
     /// By the number of the request.
+    /// As far as they are [`counted`].
     pub ids: Vec<String>,
     pub last_token: u64,
     /// The clients that have declared the limit.
@@ -68,6 +69,12 @@ pub async fn poll_once<T>(future: &mut Future<T>) -> Poll<T> {
 
 pub fn owner(client: usize) -> String {
     format!("client{client}")
+}
+
+/// What can be foretold of an id: its owner, and the half that is counted. The other one is random.
+pub fn counted(id: &str) -> String {
+    let (owner, number) = id.split_once(':').unwrap();
+    format!("{owner}:{}", &number[..16])
 }
 
 impl Clients {
@@ -86,8 +93,9 @@ impl Clients {
             let process = builder.connect(&server.url()).await.unwrap();
             let semaphore = process.semaphore(unique_name()).limit(1).build().unwrap();
             let first = semaphore.acquire().await.unwrap();
-            let (_, number) = first.id().split_once(':').unwrap();
-            next_numbers.push(u128::from_str_radix(number, 16).unwrap() + 1);
+            let counted = counted(first.id());
+            let (_, number) = counted.split_once(':').unwrap();
+            next_numbers.push(u64::from_str_radix(number, 16).unwrap().wrapping_add(1));
             first.release().await.unwrap();
             processes.push(process);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Inspection, Permit};
 
-use super::clients::{Clients, owner, poll_once};
+use super::clients::{Clients, counted, owner, poll_once};
 use super::reference::{Outcome, Request};
 
 /// A case that passes never waits for it, and one that fails must not take long to shrink.
@@ -91,7 +91,7 @@ impl Clients {
         case.model.outcomes.insert(number, outcome);
         if let Ok(Some(permit)) = answer {
             let id = &case.ids[number];
-            ensure(id == permit.id(), || format!("{id} holds as {}", permit.id()))?;
+            ensure(*id == counted(permit.id()), || format!("{id} holds as {}", permit.id()))?;
             ensure(u64::from(permit.num_permits()) == request.weight, || {
                 format!("{number} weighs {}", permit.num_permits())
             })?;
@@ -128,10 +128,10 @@ impl Clients {
             format!("the limit is {}, must be {}", seen.limit, model.limit())
         })?;
         let mut holders: Vec<_> =
-            seen.holders.iter().map(|holder| (&holder.id, u64::from(holder.num_permits))).collect();
+            seen.holders.iter().map(|h| (counted(&h.id), u64::from(h.num_permits))).collect();
         let held = model.held.iter();
         let mut held: Vec<_> =
-            held.map(|held| (&self.case.ids[held.number], held.weight)).collect();
+            held.map(|held| (self.case.ids[held.number].clone(), held.weight)).collect();
         holders.sort();
         held.sort();
         ensure(holders == held, || format!("{holders:?} hold, must be {held:?}"))?;
@@ -148,7 +148,7 @@ impl Clients {
         })?;
         for (waiter, seen) in queue.iter().zip(&seen.waiters) {
             let id = &self.case.ids[waiter.number];
-            ensure(*id == seen.id, || format!("{} is in the place of {id}", seen.id))?;
+            ensure(*id == counted(&seen.id), || format!("{} is in the place of {id}", seen.id))?;
         }
         Ok(())
     }

@@ -1,0 +1,40 @@
+//! A wake-up message: what it says, and whether a script can have sent it at all.
+//!
+//! Anybody who may publish on the channel can send anything. Whatever no script sends is left
+//! alone, and costs neither much time nor memory.
+
+/// Scripts look at some 2,000 waiters at most, and a line has less than 300 bytes.
+const LONGEST: usize = 1 << 20;
+/// The largest number that scripts give.
+const LAST_NUMBER: u64 = (1 << 53) - 1;
+
+/// A request that left the queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct HandOff<'a> {
+    pub(crate) id: &'a str,
+    /// 0 says that it left without a permit: asking again tells why.
+    pub(crate) token: u64,
+    /// The end of its lease, on the server's clock.
+    pub(crate) ends: i64,
+}
+
+/// The name of the semaphore, then what was handed off.
+pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static str> {
+    if payload.len() > LONGEST {
+        return Err("it is too long");
+    }
+    let text = std::str::from_utf8(payload).map_err(|_| "it is not UTF-8")?;
+    let mut lines = text.split('\n');
+    // An empty message says nothing.
+    let name = lines.next().unwrap_or_default();
+    let hand_offs: Option<Vec<_>> = lines.map(hand_off).collect();
+    Ok((name, hand_offs.ok_or("a line is not an id, a token and an end of lease")?))
+}
+
+fn hand_off(line: &str) -> Option<HandOff<'_>> {
+    let mut words = line.split(' ');
+    let id = words.next()?;
+    let mut number = || words.next()?.parse().ok().filter(|number| *number <= LAST_NUMBER);
+    let (token, ends) = (number()?, number()?);
+    Some(HandOff { id, token, ends: ends as i64 })
+}

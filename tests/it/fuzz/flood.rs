@@ -1,0 +1,106 @@
+//! What a stranger sends in bulk must not stay in the client's memory, nor hold up its waiters.
+//!
+//! The client is this test program again, so that its memory is its own.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::Connection;
+use redis_semaphore::Semaphores;
+
+use crate::support::observer::{Observer, in_time};
+use crate::support::scripts::keys_of;
+use crate::support::server::Server;
+
+const ROLE: &str = "REDIS_SEMAPHORE_FLOODED_CLIENT";
+const NAME: &str = "flooded";
+/// Its turn comes by message, or not during the test.
+const LIVENESS: Duration = Duration::from_secs(3600);
+const LARGE: usize = 1 << 16;
+const LARGE_MESSAGES: usize = 1_000;
+const SMALL_MESSAGES: usize = 10_000;
+/// What a client may take for these 64 MB, in kB. It reads some 128 pieces before it looks at them.
+const MOST: u64 = 32 * 1024;
+
+/// Not a test of its own: what the process of the test runs. Without a role there is nothing to do.
+#[tokio::test]
+async fn a_client_in_a_flood() {
+    let Ok(url) = std::env::var(ROLE) else {
+        return;
+    };
+    let semaphores = Semaphores::builder().liveness(LIVENESS).connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    let before = peak();
+    let permit = semaphore.acquire().await.unwrap();
+    println!("\ngrown by {}", peak() - before);
+    assert!(permit.release().await.unwrap());
+    semaphores.shutdown().await;
+}
+
+/// The most memory that this process ever had, in kB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
+    // The server is not to cut a client that reads more slowly than others publish.
+    let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let holder = semaphores.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
+    let observer = Observer::new(&server.url(), NAME, 1).await;
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "fuzz::flood::a_client_in_a_flood", "--nocapture"])
+        .env(ROLE, server.url())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut process = Process(child.unwrap());
+    observer.sees(1, 1).await;
+
+    let output = process.0.stdout.take().unwrap();
+    let mut stranger = server.connect();
+    // A thread of its own: the holder's lease is renewed meanwhile.
+    let flood = tokio::task::spawn_blocking(move || flood(&mut stranger));
+    flood.await.unwrap();
+    assert!(holder.release().await.unwrap());
+    // To its end, or the client could not write it.
+    let output = tokio::task::spawn_blocking(|| std::io::read_to_string(output).unwrap());
+    let output = in_time("the client's end", output).await.unwrap();
+    let grown = output.lines().find_map(|line| line.strip_prefix("grown by "));
+    let grown = grown.expect("the client was granted its permit");
+    println!("{LARGE_MESSAGES} large messages, and {SMALL_MESSAGES} small ones: {grown} kB");
+    assert!(grown.parse::<u64>().unwrap() < MOST, "the client has grown by {grown} kB");
+    assert!(process.0.wait().unwrap().success());
+}
+
+fn flood(stranger: &mut Connection) {
+    let records: Vec<String> = redis::cmd("HVALS").arg(&keys_of(NAME)[2]).query(stranger).unwrap();
+    let channel = records[0].rsplit(' ').next().unwrap();
+    let mut publish = |message: &[u8]| {
+        redis::cmd("PUBLISH").arg(channel).arg(message).exec(stranger).unwrap();
+    };
+    let line = format!("\nnobody:{:032x} 1 1", 7);
+    let readable = [NAME, &line.repeat(LARGE / line.len() - 1)].concat();
+    for number in 0..LARGE_MESSAGES {
+        match number % 10 {
+            0 => publish(readable.as_bytes()),
+            1 => publish(&vec![0xff; LARGE]),
+            _ => publish(&vec![b'x'; LARGE + number]),
+        }
+    }
+    for _ in 0..SMALL_MESSAGES {
+        publish(line.as_bytes());
+    }
+}

@@ -1,0 +1,132 @@
+//! Messages that no script publishes, made of what a stranger may know.
+
+use fastrand::Rng;
+
+use super::arguments::{bytes, hostile, pick};
+
+/// What one can learn by listening to the channels, and the ids of those who wait.
+#[derive(Default)]
+pub struct Known {
+    pub names: Vec<String>,
+    /// Ids of those who wait. No message has told them yet; with them a message can be forged that
+    /// cannot be told from a true one. So they are used only where something else is wrong.
+    pub waiting: Vec<String>,
+    /// Ids of those who were granted a permit.
+    pub granted: Vec<String>,
+    /// True messages of the past.
+    pub messages: Vec<Vec<u8>>,
+    /// What a true message would tell now.
+    pub token: u64,
+    pub ends: i64,
+}
+
+pub fn message(random: &mut Rng, known: &Known) -> Vec<u8> {
+    match random.u16(..1_000) {
+        0 => vec![pick(random, b"a\n \0\xff"); 1 << 20],
+        1 => long(random, known),
+        2..100 => bytes(random, 100),
+        100..200 => pick_some(random, &known.messages),
+        200..300 => cut(random, known),
+        300..600 => guessed(random, known),
+        600..700 => of_another_semaphore(random, known),
+        _ => with_odd_numbers(random, known),
+    }
+}
+
+fn pick_some<T: Clone + Default>(random: &mut Rng, choices: &[T]) -> T {
+    if choices.is_empty() {
+        return T::default();
+    }
+    choices[random.usize(..choices.len())].clone()
+}
+
+fn name(random: &mut Rng, known: &Known) -> String {
+    pick_some(random, &known.names)
+}
+
+/// Right in all but the id, which is near those that were seen.
+fn guessed(random: &mut Rng, known: &Known) -> Vec<u8> {
+    let name = name(random, known);
+    let lines: Vec<_> = (0..random.u8(1..5)).map(|_| guess(random, known)).collect();
+    let line = |id: &String| format!("\n{id} {} {}", known.token, known.ends);
+    format!("{name}{}", lines.iter().map(line).collect::<String>()).into_bytes()
+}
+
+fn guess(random: &mut Rng, known: &Known) -> String {
+    let seen = pick_some(random, &known.granted);
+    let Some((owner, number)) = seen.rsplit_once(':') else {
+        return seen;
+    };
+    let number = u128::from_str_radix(number, 16).unwrap();
+    let number = match random.u8(..6) {
+        0 => number ^ 1 << random.u8(..128),
+        1 => number.wrapping_add(1 << 64),
+        2 => random.u128(..),
+        _ => number.wrapping_add(random.u128(1..20)),
+    };
+    format!("{owner}:{number:032x}")
+}
+
+/// Of somebody who waits, but not for this.
+fn of_another_semaphore(random: &mut Rng, known: &Known) -> Vec<u8> {
+    let id = pick_some(random, &known.waiting);
+    let name = if random.bool() { hostile_text(random) } else { "nowhere".to_owned() };
+    format!("{name}\n{id} {} {}", known.token, known.ends).into_bytes()
+}
+
+/// Of somebody who waits, with numbers that cannot be.
+fn with_odd_numbers(random: &mut Rng, known: &Known) -> Vec<u8> {
+    const ODD: [&str; 14] = [
+        "",
+        "-1",
+        "-9223372036854775808",
+        "9223372036854775807",
+        "9007199254740992",
+        "18446744073709551615",
+        "99999999999999999999999999999999999999",
+        "nan",
+        "inf",
+        "1.5",
+        "0x7fffffff",
+        "\u{0661}\u{0662}",
+        "1\r",
+        "\0",
+    ];
+    const PAST: [&str; 3] = ["0", "1", "1700000000000"];
+    let (name, id) = (name(random, known), pick_some(random, &known.waiting));
+    let (token, ends) = (known.token, known.ends);
+    let odd = match random.u8(..10) {
+        0 => hostile_text(random).replace(|c: char| c.is_ascii_digit(), "x"),
+        _ => pick(random, &ODD).to_owned(),
+    };
+    let line = match random.u8(..8) {
+        0 => format!("{id} {odd} {ends}"),
+        1 => format!("{id} {token} {odd}"),
+        2 => format!("{id} {odd} {odd}"),
+        3 => format!("{id} {token} {}", pick(random, &PAST)),
+        4 => format!("{id} 0 0"),
+        5 => format!("{id} {token}"),
+        6 => format!("{id}  {token} {ends}"),
+        _ => format!(" {id} {token} {ends}"),
+    };
+    format!("{name}\n{line}").into_bytes()
+}
+
+fn hostile_text(random: &mut Rng) -> String {
+    String::from_utf8_lossy(&hostile(random)).into_owned()
+}
+
+fn cut(random: &mut Rng, known: &Known) -> Vec<u8> {
+    let mut message = pick_some(random, &known.messages);
+    message.truncate(random.usize(..=message.len()));
+    message
+}
+
+/// As many lines as a megabyte has.
+fn long(random: &mut Rng, known: &Known) -> Vec<u8> {
+    let mut message = name(random, known);
+    while message.len() < 1 << 20 {
+        message.push_str(&format!("\n{} {} {}", guess(random, known), known.token, known.ends));
+    }
+    message.into_bytes()
+}

@@ -1,0 +1,181 @@
+//! A client with real waiters, whose channel a stranger has found.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Connection;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use super::Plan;
+use super::forgeries::{Known, message};
+use super::shown;
+use crate::support::observer::{Observer, in_time};
+use crate::support::scripts::keys_of;
+use crate::support::server::Server;
+
+const NAMES: [&str; 2] = ["first", "second"];
+const WAITERS: u64 = 5;
+/// Messages between two true ones.
+const ROUND: u64 = 100;
+/// No sign of life comes during the test: who is granted a permit hears it from a message only.
+const LIVENESS: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn messages_of_strangers_grant_nothing_and_hold_nobody_up() {
+    let plan = Plan::read(4_000);
+    let mut random = Rng::with_seed(plan.seed);
+    let mut scene = Scene::set().await;
+    let mut published = 0;
+    for round in 0_usize.. {
+        if published >= plan.cases {
+            break;
+        }
+        let last = scene.forge(&mut random);
+        published += ROUND;
+        if let Err(problem) = scene.hand_off(round % 2).await {
+            let last: Vec<_> = last.iter().map(|message| shown(message)).collect();
+            panic!(
+                "{problem}\nafter {published} messages, the last of them:\n{}\nAgain: FUZZ_SEED={}",
+                last.join("\n"),
+                plan.seed
+            );
+        }
+    }
+    println!("{published} forged messages, {} true ones", scene.known.messages.len());
+}
+
+struct Scene {
+    _server: Server,
+    stranger: Connection,
+    /// Hears what the client hears.
+    tap: Connection,
+    channel: String,
+    known: Known,
+    places: Vec<Place>,
+}
+
+/// A semaphore of which one permit is held, and others wait for it.
+struct Place {
+    semaphore: Semaphore,
+    observer: Observer,
+    /// None for a moment only.
+    holder: Option<Permit>,
+    waiting: FuturesUnordered<JoinHandle<Result<Permit, Error>>>,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let semaphores =
+            Semaphores::builder().liveness(LIVENESS).connect(&server.url()).await.unwrap();
+        let mut places = Vec::new();
+        for name in NAMES {
+            let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+            let observer = Observer::new(&server.url(), name, 1).await;
+            let holder = Some(semaphore.acquire().await.unwrap());
+            let mut place = Place { semaphore, observer, holder, waiting: FuturesUnordered::new() };
+            for _ in 0..WAITERS {
+                place.wait().await;
+            }
+            places.push(place);
+        }
+        let mut stranger = server.connect();
+        let records: Vec<String> =
+            redis::cmd("HVALS").arg(&keys_of(NAMES[0])[2]).query(&mut stranger).unwrap();
+        let channel = records[0].rsplit(' ').next().unwrap().to_owned();
+        let mut tap = server.connect();
+        let subscribe = redis::cmd("SUBSCRIBE").arg(&channel).get_packed_command();
+        tap.send_packed_command(&subscribe).unwrap();
+        tap.recv_response().unwrap();
+        let known = Known { names: NAMES.map(str::to_owned).to_vec(), ..Known::default() };
+        Self { _server: server, stranger, tap, channel, known, places }
+    }
+
+    /// Publishes what no script would.
+    fn forge(&mut self, random: &mut Rng) -> Vec<Vec<u8>> {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.stranger).unwrap();
+        self.known.token = seconds * 1_000_000 + micros;
+        self.known.ends = (seconds * 1_000) as i64 + 60_000;
+        let messages: Vec<_> = (0..ROUND).map(|_| message(random, &self.known)).collect();
+        let mut pipeline = redis::pipe();
+        for message in &messages {
+            pipeline.cmd("PUBLISH").arg(&self.channel).arg(message).ignore();
+        }
+        pipeline.exec(&mut self.stranger).unwrap();
+        self.heard();
+        messages
+    }
+
+    /// A true message comes after those of the stranger: whoever is next has its turn, and nobody
+    /// else.
+    async fn hand_off(&mut self, place: usize) -> Result<(), String> {
+        let granted = self.places[place].hand_off().await?;
+        let message = self.heard();
+        self.known.granted.push(granted);
+        self.known.messages.extend(message);
+        self.known.waiting.clear();
+        for place in &mut self.places {
+            place.expect_nobody_else()?;
+            let waiters = place.observer.look().await.waiters;
+            self.known.waiting.extend(waiters.into_iter().map(|waiter| waiter.id));
+        }
+        Ok(())
+    }
+
+    /// What was published since it was looked last.
+    fn heard(&mut self) -> Vec<Vec<u8>> {
+        const END: &[u8] = b"that is all";
+        redis::cmd("PUBLISH").arg(&self.channel).arg(END).exec(&mut self.stranger).unwrap();
+        let mut heard = Vec::new();
+        loop {
+            let message = self.tap.recv_response().unwrap();
+            let (_, _, text): (String, String, Vec<u8>) = redis::from_redis_value(message).unwrap();
+            if text == END {
+                return heard;
+            }
+            heard.push(text);
+        }
+    }
+}
+
+impl Place {
+    /// One more in the queue.
+    async fn wait(&mut self) {
+        let queued = self.observer.look().await.queued;
+        let semaphore = self.semaphore.clone();
+        self.waiting.push(tokio::spawn(async move { semaphore.acquire().await }));
+        self.observer.sees(1, queued + 1).await;
+    }
+
+    /// Gives the permit to the next one. Answers its id.
+    async fn hand_off(&mut self) -> Result<String, String> {
+        let before = self.observer.look().await;
+        let next = before.waiters[0].id.clone();
+        let holder = self.holder.take().unwrap();
+        if !holder.release().await.map_err(|e| e.to_string())? {
+            return Err("the holder did not hold".to_owned());
+        }
+        let permit = in_time("the next turn", self.waiting.next()).await.unwrap();
+        let permit = permit.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+        let now = self.observer.look().await;
+        // Whoever is told to ask again may get a newer number.
+        let numbers = before.last_token + 1..=now.last_token;
+        let (id, token) = (permit.id(), permit.fencing_token());
+        if id != next || now.holders[0].id != next || !numbers.contains(&token) {
+            return Err(format!("{id} has {token}, the server knows of {next} and {now:?}"));
+        }
+        self.holder = Some(permit);
+        self.wait().await;
+        Ok(next)
+    }
+
+    fn expect_nobody_else(&mut self) -> Result<(), String> {
+        match self.waiting.next().now_or_never() {
+            None => Ok(()),
+            Some(outcome) => Err(format!("one that was not granted anything has {outcome:?}")),
+        }
+    }
+}

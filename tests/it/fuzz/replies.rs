@@ -1,0 +1,112 @@
+//! Whether a reply has the layout that the head of its script promises.
+
+use redis::Value;
+
+use super::calls::Call;
+use super::rules::ensure;
+
+/// What the rules need of a reply that is as it should be.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The server's time.
+    pub now: i64,
+    /// -1 also where the reply has none.
+    pub wake_in: i64,
+    pub tokens: Vec<i64>,
+    pub tickets: Vec<i64>,
+}
+
+pub fn read(call: &Call, reply: &Value) -> Result<Answer, String> {
+    if call.script == "probe" {
+        let failed: Vec<String> =
+            redis::from_redis_value(reply.clone()).map_err(|e| e.to_string())?;
+        ensure(failed.len().is_multiple_of(2), || {
+            "probe answers names and errors in pairs".to_owned()
+        })?;
+        return Ok(Answer { wake_in: -1, ..Answer::default() });
+    }
+    if call.script == "inspect" {
+        return inspection(call, reply);
+    }
+    let integers = integers(reply)?;
+    let [now, wake_in, answers @ ..] = &*integers else {
+        return Err("less than two integers".to_owned());
+    };
+    ensure(*wake_in >= -1, || format!("wake_in is {wake_in}"))?;
+    let mut answer = Answer { now: *now, wake_in: *wake_in, ..Answer::default() };
+    match call.script {
+        "acquire" => acquired(call, answers, &mut answer)?,
+        "release" => {
+            let (count, all) = (call.arguments.len() - 1, answers == [3]);
+            let each = answers.len() == count && answers.iter().all(|n| (0..=2).contains(n));
+            ensure(if all { count > 1 } else { each }, || format!("for {count}: {answers:?}"))?;
+        }
+        "refresh" => {
+            let count = call.arguments.len() / 2;
+            let fits = answers.len() == count && answers.iter().all(|end| *end == 0 || end > now);
+            ensure(fits, || format!("for {count}: {answers:?}"))?;
+        }
+        "wake" => {
+            ensure(answers.len() == 1 && answers[0] >= 0, || format!("{answers:?}"))?;
+        }
+        "limit" => {
+            let is_limit = |n: &i64| (-1..=4_294_967_295).contains(n);
+            ensure(answers.len() == 4 && answers.iter().all(is_limit), || format!("{answers:?}"))?;
+        }
+        other => panic!("{other} is not known here"),
+    }
+    Ok(answer)
+}
+
+fn integers(reply: &Value) -> Result<Vec<i64>, String> {
+    let Value::Array(items) = reply else {
+        return Err("not an array".to_owned());
+    };
+    let integer = |item: &Value| match item {
+        Value::Int(integer) => Ok(*integer),
+        other => Err(format!("{other:?} is not an integer")),
+    };
+    items.iter().map(integer).collect()
+}
+
+fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), String> {
+    let requests: Vec<_> = call.arguments[5..].chunks(4).collect();
+    if let [3, token, end] = *answers
+        && requests.len() > 1
+    {
+        ensure(token > 0 && end > answer.now, || format!("all: {token} {end}"))?;
+        answer.tokens = (token..).take(requests.len()).collect();
+        return Ok(());
+    }
+    ensure(answers.len() == 3 * requests.len(), || format!("{} integers", answers.len()))?;
+    for (request, three) in requests.iter().zip(answers.chunks(3)) {
+        match *three {
+            [1, token, end] if token > 0 && end > answer.now => answer.tokens.push(token),
+            [2, ticket, position] if ticket > 0 && position > 0 => answer.tickets.push(ticket),
+            [0, 0, 0] if request[3] == b"try" => {}
+            _ => return Err(format!("{three:?} is no answer to {request:?}")),
+        }
+    }
+    Ok(())
+}
+
+fn inspection(call: &Call, reply: &Value) -> Result<Answer, String> {
+    type Entries = Vec<(Vec<u8>, i64, i64)>;
+    let Value::Array(items) = reply else {
+        return Err("not an array".to_owned());
+    };
+    ensure(items.len() == 10, || format!("{} items", items.len()))?;
+    let numbers = integers(&Value::Array(items[..8].to_vec()))?;
+    ensure(numbers[4..].iter().all(|n| *n >= 0), || format!("{numbers:?}"))?;
+    for (list, count) in [(8, 1), (9, 3)] {
+        let entries: Entries =
+            redis::from_redis_value(items[list].clone()).map_err(|e| e.to_string())?;
+        let most: usize = String::from_utf8_lossy(&call.arguments[count]).parse().unwrap();
+        ensure(entries.len() <= most, || format!("{} instead of {most}", entries.len()))?;
+        // A waiter whose record was lost has no weight that anybody knows.
+        let least = if list == 8 { 1 } else { 0 };
+        let fits = entries.iter().all(|(id, weight, _)| !id.is_empty() && *weight >= least);
+        ensure(fits, || format!("{entries:?}"))?;
+    }
+    Ok(Answer { now: numbers[0], wake_in: -1, ..Answer::default() })
+}

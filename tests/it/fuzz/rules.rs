@@ -1,0 +1,132 @@
+//! The invariants of the protocol, read off the keys before and after a call that was answered.
+
+use std::collections::BTreeMap;
+
+use super::calls::{Call, LISTENED};
+use super::replies::Answer;
+use crate::support::contents::Contents;
+pub use crate::support::contents::ensure;
+
+/// What earlier calls left to compare with.
+#[derive(Default)]
+pub struct Rules {
+    pub before: Contents,
+    /// For each permit the largest limit in force since it was granted.
+    largest_limit: BTreeMap<String, i64>,
+}
+
+impl Rules {
+    pub fn check(
+        &mut self,
+        call: &Call,
+        answer: &Answer,
+        after: &Contents,
+        keys: &[String],
+    ) -> Result<(), String> {
+        self.check_weight(answer.now, after)?;
+        self.check_removals(call, answer.now, after)?;
+        self.check_order(call, after)?;
+        self.check_numbers(answer, after)?;
+        if !["inspect", "probe"].contains(&call.script) && answer.wake_in != 0 {
+            check_head(answer.now, after)?;
+        }
+        after.check_bookkeeping()?;
+        after.check_expiry(answer.now, keys)
+    }
+
+    /// S1
+    fn check_weight(&mut self, now: i64, after: &Contents) -> Result<(), String> {
+        let (limit, largest) = (after.limit(), &mut self.largest_limit);
+        largest.retain(|id, _| after.permits.contains_key(id));
+        for id in after.permits.keys() {
+            let known = largest.entry(id.clone()).or_insert(limit);
+            *known = limit.max(*known);
+        }
+        let held: i64 = after.live(now).map(|id| after.weight(id)).sum();
+        let allowed = after.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
+        // What was consumed since still held when the limit was as it was before.
+        let allowed = allowed.max(self.before.limit());
+        ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))
+    }
+
+    /// S2
+    fn check_removals(&self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
+        let named = |id: &str| call.script == "release" && call.arguments.contains(&bytes(id));
+        let lives_on = |id: &str| after.permits.contains_key(id);
+        let gone = self.before.live(now).find(|id| !lives_on(id) && !named(id));
+        ensure(gone.is_none(), || format!("S2: {gone:?} was removed"))
+    }
+
+    /// S3: whoever was granted a permit had nobody in front who waits on.
+    fn check_order(&self, call: &Call, after: &Contents) -> Result<(), String> {
+        let stays = |(id, _): &(&String, &i64)| after.queue.contains_key(*id);
+        let first = self.before.queue.iter().filter(stays).map(|(_, ticket)| *ticket).min();
+        let Some(first) = first else {
+            return Ok(());
+        };
+        for id in after.permits.keys() {
+            if self.before.permits.contains_key(id) || id.starts_with('+') {
+                continue;
+            }
+            let ticket = self.before.queue.get(id);
+            // A ticket that is brought along may lead to the front.
+            let overtakes = ticket.map_or(!brings_ticket(call, id), |ticket| *ticket > first);
+            ensure(!overtakes, || format!("S3: {id:?} ({ticket:?}) overtook {first}"))?;
+        }
+        Ok(())
+    }
+
+    /// S4
+    fn check_numbers(&self, answer: &Answer, after: &Contents) -> Result<(), String> {
+        let (before, now) = (self.before.sequence(), after.sequence());
+        ensure(now >= before, || format!("S4: sequence {now} after {before}"))?;
+        let mut tokens = answer.tokens.clone();
+        tokens.sort_unstable();
+        let grow = tokens.is_sorted_by(|one, next| one < next);
+        let fresh = tokens.first().is_none_or(|first| *first > before);
+        let last = tokens.last().is_none_or(|last| *last <= now);
+        ensure(grow && fresh && last, || format!("S4: {tokens:?}, from {before} to {now}"))
+    }
+}
+
+/// Ids are a char for each byte.
+fn bytes(id: &str) -> Vec<u8> {
+    id.chars().map(|c| c as u8).collect()
+}
+
+fn brings_ticket(call: &Call, id: &str) -> bool {
+    let mut requests = call.arguments.get(5..).unwrap_or_default().chunks_exact(4);
+    let its = requests.find(|request| request[0] == bytes(id));
+    call.script == "acquire" && its.is_some_and(|request| request[3].iter().all(u8::is_ascii_digit))
+}
+
+/// S5: the queue is empty, or its head does not fit. A head that is dead has gone.
+fn check_head(now: i64, after: &Contents) -> Result<(), String> {
+    let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
+        return Ok(());
+    };
+    let weight: i64 = after.waiting[id].split(' ').next().unwrap().parse().unwrap();
+    let held: i64 = after.live(now).map(|id| after.weight(id)).sum();
+    let limit = after.limit();
+    ensure(held + weight > limit, || {
+        format!("S5: {id:?} waits for {weight}, {held} of {limit} held")
+    })
+}
+
+/// A message says what the protocol says, to somebody who listens.
+pub fn check_message(channel: &str, text: &[u8], name: &str) -> Result<(), String> {
+    ensure(LISTENED.contains(&channel), || format!("nobody listens to {channel}"))?;
+    if text.is_empty() {
+        return Ok(()); // of a probe
+    }
+    let mut lines = text.split(|byte| *byte == b'\n');
+    ensure(lines.next() == Some(name.as_bytes()), || "names another semaphore".to_owned())?;
+    for line in lines {
+        let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+        let digits = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+        let fits =
+            matches!(*words, [id, token, end] if !id.is_empty() && digits(token) && digits(end));
+        ensure(fits, || format!("line {}", line.escape_ascii()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! A server whose memory is full of other things, and whose policy is `noeviction`.
+
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::scripts::Scripts;
+use crate::support::server::Server;
+
+const MEGABYTE: usize = 1 << 20;
+const NAME: &str = "crowded";
+
+/// A server, a semaphore with one permit that is held, and room for more.
+struct Scene {
+    server: Server,
+    admin: Connection,
+    semaphore: Semaphore,
+    observer: Observer,
+    /// The semaphore's keys, as a client in any language sees them.
+    keys: Scripts,
+}
+
+impl Scene {
+    async fn set(limit: u32, lease: Duration, liveness: Duration) -> Self {
+        let server = Server::start();
+        let semaphores =
+            Semaphores::builder().liveness(liveness).connect(&server.url()).await.unwrap();
+        let semaphore = semaphores.semaphore(NAME).limit(limit).lease(lease).build().unwrap();
+        let observer = Observer::new(&server.url(), NAME, limit).await;
+        let keys = Scripts::new(server.connect(), NAME);
+        Self { admin: server.connect(), server, semaphore, observer, keys }
+    }
+
+    async fn usual(limit: u32) -> Self {
+        Self::set(limit, Duration::from_secs(60), Duration::from_secs(15)).await
+    }
+
+    fn fill_memory(&mut self) {
+        let info: String = redis::cmd("INFO").arg("memory").query(&mut self.admin).unwrap();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        let most = used.parse::<usize>().unwrap() + 4 * MEGABYTE;
+        redis::cmd("SETRANGE")
+            .arg("other")
+            .arg(8 * MEGABYTE)
+            .arg("x")
+            .exec(&mut self.admin)
+            .unwrap();
+        self.limit_memory(most);
+        let full = redis::cmd("SET").arg("more").arg(1).exec(&mut self.admin).unwrap_err();
+        assert_eq!(full.code(), Some("OOM"), "{full}");
+    }
+
+    fn limit_memory(&mut self, most: usize) {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("maxmemory").arg(most).exec(&mut self.admin).unwrap();
+    }
+
+    fn free_memory(&mut self) {
+        redis::cmd("DEL").arg("other").exec(&mut self.admin).unwrap();
+        redis::cmd("SET").arg("more").arg(1).exec(&mut self.admin).unwrap();
+        self.limit_memory(0);
+    }
+
+    fn start_waiting(&self) -> JoinHandle<Result<Permit, Error>> {
+        let semaphore = self.semaphore.clone();
+        tokio::spawn(async move { semaphore.acquire().await })
+    }
+}
+
+#[track_caller]
+fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operation: &str) {
+    let error = outcome.unwrap_err();
+    let text = error.to_string();
+    for part in [NAME, operation, "OOM", "maxmemory"] {
+        assert!(text.contains(part), "{text:?} does not say {part}");
+    }
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
+    // There is room for the first of these, and none for the second, which would queue.
+    for limit in [2, 1] {
+        let mut scene = Scene::usual(limit).await;
+        let permit = scene.semaphore.acquire().await.unwrap();
+        scene.fill_memory();
+        let before = scene.keys.dump();
+        assert_names_the_cause(scene.semaphore.acquire().await, "acquire");
+        if limit == 2 {
+            assert_names_the_cause(scene.semaphore.try_acquire().await, "acquire");
+        } else {
+            assert!(
+                scene.semaphore.try_acquire().await.unwrap().is_none(),
+                "a try changes nothing"
+            );
+        }
+        assert_names_the_cause(scene.semaphore.set_limit(7).await, "limit");
+        // What was asked for is given back in the background, though there is nothing.
+        let now = scene.observer.sees(1, 0).await;
+        assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
+        assert_eq!(scene.keys.dump(), before);
+        assert!(permit.release().await.unwrap());
+        scene.free_memory();
+        assert!(scene.semaphore.acquire().await.unwrap().release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
+    let mut scene = Scene::usual(1).await;
+    scene.fill_memory();
+    let semaphores = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    assert_names_the_cause(semaphore.acquire().await, "limit");
+    assert_eq!(semaphore.inspect().await.unwrap().held, 0);
+    assert_eq!(semaphore.wake().await.unwrap(), 0);
+    scene.free_memory();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+}
+
+#[tokio::test]
+async fn what_is_given_back_is_handed_on() {
+    let mut scene = Scene::usual(1).await;
+    let first = scene.semaphore.acquire().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..2 {
+        let semaphore = scene.semaphore.clone();
+        waiting.spawn(async move { semaphore.acquire().await });
+    }
+    scene.observer.sees(1, 2).await;
+    scene.fill_memory();
+    // Also by a server that has to be told the script again.
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut scene.admin).unwrap();
+    assert!(first.release().await.unwrap());
+    let next = in_time("the next turn", waiting.join_next()).await;
+    let permit = next.unwrap().unwrap().unwrap();
+    let now = scene.observer.sees(1, 1).await;
+    assert_eq!(now.holders[0].id, permit.id());
+    // A wait that is given up leaves the queue, and a permit that is dropped is given back.
+    waiting.abort_all();
+    scene.observer.sees(1, 0).await;
+    drop(permit);
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_refused_is_made_again_until_the_deadline() {
+    let lease = Duration::from_secs(3);
+    let mut scene = Scene::set(2, lease, Duration::from_secs(15)).await;
+    let (kept, lost) =
+        (scene.semaphore.acquire().await.unwrap(), scene.semaphore.acquire().await.unwrap());
+    scene.fill_memory();
+    assert_names_the_cause(kept.refresh().await, "refresh");
+    // A refusal alone is no loss. Their first renewal comes after a third of the lease.
+    let refused = async || (kept.expires_in(), kept.is_lost());
+    let short = eventually("short of time", refused, |(left, _)| *left < lease / 2).await;
+    assert!(!short.1);
+    scene.free_memory();
+    let renewed = async || kept.expires_in();
+    eventually("renewed in time", renewed, |left| *left > lease / 2).await;
+    assert!(!kept.is_lost() && !lost.is_lost());
+
+    scene.fill_memory();
+    let (full_since, left) = (Instant::now(), lost.expires_in());
+    in_time("the deadline", lost.lost()).await;
+    assert!(full_since.elapsed() + Duration::from_millis(1) >= left, "told before the deadline");
+    // The server agrees: nobody else was let in before.
+    in_time("the deadline", kept.lost()).await;
+    scene.observer.sees(0, 0).await;
+    scene.free_memory();
+    assert!(!lost.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn those_who_wait_outlast_it_and_keep_their_places() {
+    let liveness = Duration::from_millis(600);
+    let mut scene = Scene::set(1, Duration::from_secs(60), liveness).await;
+    let holder = scene.semaphore.acquire().await.unwrap();
+    let first = scene.start_waiting();
+    let first_id = scene.observer.sees(1, 1).await.waiters[0].id.clone();
+    let second = scene.start_waiting();
+    scene.observer.sees(1, 2).await;
+    scene.fill_memory();
+    // No sign of life is taken for longer than the liveness time: they look dead, and are passed
+    // over when the permit comes back.
+    let full_since = Instant::now();
+    let elapsed = async || full_since.elapsed();
+    eventually("they look dead", elapsed, |elapsed| *elapsed > 2 * liveness).await;
+    assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
+    assert!(holder.release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+    scene.free_memory();
+    let free_since = Instant::now();
+    let permit = in_time("the first one's turn", first).await.unwrap().unwrap();
+    assert!(free_since.elapsed() < liveness, "after {:?}", free_since.elapsed());
+    assert_eq!(permit.id(), first_id);
+    scene.observer.sees(1, 1).await;
+    assert!(permit.release().await.unwrap());
+    let permit = in_time("the second one's turn", second).await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+}
+
+#[tokio::test]
+async fn those_who_wait_are_told_when_it_lasts_too_long() {
+    let server = Server::start();
+    let builder = Semaphores::builder().liveness(Duration::from_millis(300));
+    let builder = builder.outage_tolerance(Duration::from_millis(500));
+    let semaphores = builder.connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    let observer = Observer::new(&server.url(), NAME, 1).await;
+    let keys = Scripts::new(server.connect(), NAME);
+    let mut scene = Scene { admin: server.connect(), server, semaphore, observer, keys };
+    let holder = scene.semaphore.acquire().await.unwrap();
+    let waiting = scene.start_waiting();
+    scene.observer.sees(1, 1).await;
+    scene.fill_memory();
+    let outcome = in_time("the end of patience", waiting).await.unwrap();
+    assert_names_the_cause(outcome, "acquire");
+    scene.observer.sees(1, 0).await;
+    assert!(holder.release().await.unwrap());
+}
