@@ -54,7 +54,8 @@ impl Lease {
         let mut state = self.state();
         state.lost |= Instant::now() >= state.ends;
         if !state.lost {
-            state.ends = sent + duration;
+            // Answers may come in another order than they were asked for.
+            state.ends = state.ends.max(sent + duration);
         }
         drop(state);
         self.changed.notify_waiters();

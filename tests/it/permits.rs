@@ -1,5 +1,8 @@
 //! Permits: renewed, lost, dropped anywhere.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis_semaphore::{Permit, Semaphore, Semaphores};
@@ -117,6 +120,25 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
     // The lost permit's release touches nobody else's.
     assert!(!permit.release().await.unwrap());
     assert!(next.release().await.unwrap());
+}
+
+/// The answer to a renewal by hand is looked at after that to a later one in the background.
+#[tokio::test]
+async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
+    let lease = Duration::from_millis(1500);
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let mut by_hand = pin!(permit.refresh());
+    let first = poll_fn(|context| Poll::Ready(by_hand.as_mut().poll(context))).await;
+    assert!(first.is_pending(), "nothing answers at once");
+    let sent = Instant::now();
+    let ends = async || Instant::now() + permit.expires_in();
+    let is_newer = |ends: &Instant| *ends > sent + lease;
+    let promised = eventually("renewed in the background", ends, is_newer).await;
+    assert!(by_hand.await.unwrap());
+    // Both clocks are looked at one after the other, hence the millisecond.
+    assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The history put together: who believed to hold what, from when to when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Event, Moment, What};
+use super::history::{Event, How, Moment, What};
 
 /// One acquire and what came of it.
 #[derive(Debug, Clone)]
@@ -12,9 +12,14 @@ pub struct Turn {
     pub semaphore: usize,
     pub weight: u64,
     pub asked: Moment,
+    /// From when to when it was seen in the queue on the server.
+    pub queued: Option<(Moment, Moment)>,
     pub grant: Option<Grant>,
-    /// When it gave up, or gave back, or was told of the loss.
-    pub ended: Option<Moment>,
+    pub renewals: Vec<Renewal>,
+    /// How it ended, which is last in a turn but for the answer to a release.
+    pub end: Option<(Moment, End)>,
+    /// When the release was answered, and whether the permit was still held.
+    pub released: Option<(Moment, bool)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -25,50 +30,139 @@ pub struct Grant {
     pub until: Moment,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub struct Renewal {
+    pub at: Moment,
+    pub until: Moment,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum End {
+    WithoutPermit,
+    Lost,
+    Released(How),
+    /// Its process was killed.
+    Died,
+}
+
 impl Turn {
+    pub fn ended(&self) -> Option<Moment> {
+        self.end.map(|(at, _)| at)
+    }
+
     /// From when to when it believed to hold a permit. It asks the clock before it believes, so it
     /// stops at the end of the lease, whatever was done to its process.
-    pub fn belief(&self, died: Option<Moment>) -> Option<(Moment, Moment)> {
+    pub fn belief(&self) -> Option<(Moment, Moment)> {
         let grant = self.grant?;
-        let end = [self.ended, died].into_iter().flatten().fold(grant.until, Moment::min);
+        let end = self.ended().unwrap_or(grant.until).min(grant.until);
         Some((grant.at, end.max(grant.at)))
+    }
+
+    /// Between which moments the permit was consumed for good.
+    pub fn consumed(&self) -> Option<(Moment, Moment)> {
+        match (self.end, self.released) {
+            (Some((began, End::Released(How::Forget))), Some((ended, true))) => {
+                Some((began, ended))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.process, self.number)
     }
 }
 
 /// All turns, in the order in which they asked. An event that cannot be is an error of the log.
 pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
-    let mut turns: BTreeMap<(u32, u64), Turn> = BTreeMap::new();
+    let queued = queued(events);
+    let mut turns = Turns::new();
     for event in events {
-        let Event { at, process, what } = event;
-        let (number, change): (u64, &dyn Fn(&mut Turn)) = match what {
-            What::Asks { turn, semaphore, weight } => {
-                let (process, number, semaphore) = (*process, *turn, *semaphore);
-                let (weight, asked, grant, ended) = (*weight, *at, None, None);
-                let turn = Turn { process, number, semaphore, weight, asked, grant, ended };
-                if turns.insert((process, number), turn).is_some() {
-                    return Err(format!("{event:?}: a turn asks twice"));
-                }
-                continue;
-            }
-            What::Holds { turn, token, until, .. } => (*turn, &|turn| {
-                turn.grant = Some(Grant { at: *at, token: *token, until: *until });
-            }),
-            What::Renewed { turn, until } => (*turn, &|turn| {
-                if let Some(grant) = &mut turn.grant {
-                    grant.until = *until;
-                }
-            }),
-            What::Releases { turn } | What::Lost { turn } | What::GivesUp { turn } => {
-                (*turn, &|turn| turn.ended = Some(*at))
-            }
-            _ => continue,
-        };
-        match turns.get_mut(&(*process, number)).filter(|turn| turn.ended.is_none()) {
-            Some(turn) => change(turn),
-            None => return Err(format!("{event:?}: no such turn goes on")),
-        }
+        add(&mut turns, &queued, event).map_err(|wrong| format!("{event:?}: {wrong}"))?;
     }
     let mut turns: Vec<Turn> = turns.into_values().collect();
     turns.sort_by_key(|turn| turn.asked);
     Ok(turns)
+}
+
+/// From when to when ids were seen in a queue. (One that was passed over comes back.)
+fn queued(events: &[Event]) -> HashMap<&str, (Moment, Moment)> {
+    let mut queued: HashMap<&str, (Moment, Moment)> = HashMap::new();
+    for event in events {
+        match &event.what {
+            What::Queued { ids } => {
+                for id in ids {
+                    queued.entry(id).or_insert((event.at, event.at));
+                }
+            }
+            What::Left { ids, until } => {
+                for id in ids {
+                    queued.entry(id).and_modify(|(_, last)| *last = *until);
+                }
+            }
+            _ => {}
+        }
+    }
+    queued
+}
+
+type Turns = BTreeMap<(u32, u64), Turn>;
+
+fn going_on(turns: &mut Turns, process: u32, number: u64) -> Result<&mut Turn, &'static str> {
+    let turn = turns.get_mut(&(process, number)).filter(|turn| turn.end.is_none());
+    turn.ok_or("no such turn goes on")
+}
+
+fn add(
+    turns: &mut Turns,
+    queued: &HashMap<&str, (Moment, Moment)>,
+    event: &Event,
+) -> Result<(), &'static str> {
+    let (at, process) = (event.at, event.process);
+    match &event.what {
+        What::Asks { turn: number, semaphore, weight, .. } => {
+            let turn = Turn {
+                process,
+                number: *number,
+                semaphore: *semaphore,
+                weight: *weight,
+                asked: at,
+                queued: None,
+                grant: None,
+                renewals: Vec::new(),
+                end: None,
+                released: None,
+            };
+            if turns.insert((process, *number), turn).is_some() {
+                return Err("a turn asks twice");
+            }
+        }
+        What::Holds { turn, token, until, id, .. } => {
+            let turn = going_on(turns, process, *turn)?;
+            turn.queued = queued.get(&**id).copied();
+            turn.grant = Some(Grant { at, token: *token, until: *until });
+        }
+        What::Renewed { turn, until, .. } => {
+            let turn = going_on(turns, process, *turn)?;
+            turn.grant.as_mut().ok_or("nothing to renew")?.until = *until;
+            turn.renewals.push(Renewal { at, until: *until });
+        }
+        What::Lost { turn } => going_on(turns, process, *turn)?.end = Some((at, End::Lost)),
+        What::GivesUp { turn } => {
+            going_on(turns, process, *turn)?.end = Some((at, End::WithoutPermit));
+        }
+        What::Releases { turn, how } => {
+            going_on(turns, process, *turn)?.end = Some((at, End::Released(*how)));
+        }
+        What::Released { turn, held } => match turns.get_mut(&(process, *turn)) {
+            Some(turn) if turn.end.is_some() => turn.released = Some((at, *held)),
+            _ => return Err("nothing was released"),
+        },
+        What::Killed => {
+            let all = turns.range_mut((process, 0)..=(process, u64::MAX)).map(|(_, turn)| turn);
+            all.filter(|turn| turn.end.is_none()).for_each(|turn| turn.end = Some((at, End::Died)));
+        }
+        _ => {}
+    }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use super::ROLE;
 use super::client::{MARK, Orders};
-use super::history::{Event, Moment, What, now};
+use super::history::{ALL, Event, Moment, What, now};
 
 /// What all have told so far.
 #[derive(Clone, Default)]
@@ -123,15 +123,26 @@ impl Crew {
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     }
 
-    /// Has all of them end in good order.
+    /// Has all of them end in good order, once those who wait had their turn.
     pub fn dismiss(&mut self) {
-        for process in self.processes.values_mut() {
-            drop(process.input.take());
-        }
+        self.processes.values_mut().for_each(|process| drop(process.input.take()));
+    }
+
+    /// Whether all that were dismissed have ended.
+    pub fn is_gone(&mut self) -> bool {
+        let mut children = self.processes.values_mut().map(|process| &mut process.child);
+        children.all(|child| child.try_wait().unwrap().is_some())
+    }
+
+    /// Waits for those that were dismissed.
+    pub fn join(&mut self) {
         for (number, mut process) in std::mem::take(&mut self.processes) {
             let status = process.child.wait().unwrap();
-            assert!(status.success(), "process {number} of the campaign ended with {status}");
             process.reader.join().unwrap();
+            if !status.success() {
+                let (rule, what) = ("errors".to_owned(), format!("process {number}: {status}"));
+                self.log.say(ALL, What::Found { rule, what });
+            }
         }
     }
 }

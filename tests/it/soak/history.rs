@@ -6,12 +6,37 @@ use serde::{Deserialize, Serialize};
 /// Nanoseconds on the system's monotonic clock, which all processes of a machine share.
 pub type Moment = u64;
 
+/// The nemesis, where a process is asked for: what it says concerns all.
+pub const ALL: u32 = 0;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub at: Moment,
     /// A process that was killed never comes back: the one in its place has another number.
     pub process: u32,
     pub what: What,
+}
+
+/// How a permit is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    Acquire,
+    AcquireTimeout,
+    TryAcquire,
+    /// An acquire that is dropped before long.
+    DroppedAcquire,
+}
+
+/// How a permit is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    Release,
+    /// A release whose future is dropped before long.
+    DroppedRelease,
+    Drop,
+    Forget,
 }
 
 /// A turn is one acquire and what comes of it, numbered by its process.
@@ -23,6 +48,7 @@ pub enum What {
         turn: u64,
         semaphore: usize,
         weight: u64,
+        call: Call,
     },
     /// Has it, with a lease that lasts until then as far as the client knows.
     Holds {
@@ -30,14 +56,13 @@ pub enum What {
         semaphore: usize,
         token: u64,
         until: Moment,
+        id: String,
     },
+    /// The lease was renewed; `by_hand` where the client asked for it.
     Renewed {
         turn: u64,
         until: Moment,
-    },
-    /// Begins to give it back, and uses it no more.
-    Releases {
-        turn: u64,
+        by_hand: bool,
     },
     /// Was told that it is lost.
     Lost {
@@ -47,7 +72,24 @@ pub enum What {
     GivesUp {
         turn: u64,
     },
-    /// Begins to set a limit.
+    /// A call failed; where it was to get the permit, the turn is over.
+    Failed {
+        turn: u64,
+        operation: String,
+        error: String,
+        unavailable: bool,
+    },
+    /// Begins to give it back, and uses it no more.
+    Releases {
+        turn: u64,
+        how: How,
+    },
+    /// The answer to that: whether it was still held.
+    Released {
+        turn: u64,
+        held: bool,
+    },
+    /// Begins to set a limit (or to clear it: then the declared one comes back).
     SetsLimit {
         semaphore: usize,
         limit: u64,
@@ -57,16 +99,52 @@ pub enum What {
         semaphore: usize,
         limit: u64,
     },
+    /// Permits with tokens up to this one may have been lost on the server between `since` and now.
+    /// Their holders hear of it at their next renewal.
+    Unsettled {
+        semaphore: usize,
+        since: Moment,
+        token: u64,
+    },
     /// Something is done to this process alone, ...
     Killed,
     Stopped,
     Continued,
-    /// ... or, by the nemesis, to all.
+    /// ... or by the nemesis to all. While it lasts waiters may lose their places, if they may.
     Fault {
         kind: String,
+        spoils_order: bool,
     },
+    /// The fault is over ...
+    Undone {
+        kind: String,
+    },
+    /// ... and everybody works again.
     Healed {
         kind: String,
+    },
+    /// The machine did not run this process since then (or did not run the nemesis, and with it the
+    /// way to the server), though it was ready to.
+    Stalled {
+        since: Moment,
+    },
+    /// These ids wait in a queue on the server, which was not so when it was last looked at.
+    Queued {
+        ids: Vec<String>,
+    },
+    /// These do so no longer. They surely waited until then.
+    Left {
+        ids: Vec<String>,
+        until: Moment,
+    },
+    /// The server's answer took that long.
+    Slow {
+        since: Moment,
+    },
+    /// The campaign itself has seen that this is wrong.
+    Found {
+        rule: String,
+        what: String,
     },
 }
 

@@ -1,5 +1,6 @@
 /* Moves the wall clock of a server under test. Preloaded into it; reads from the file named by
- * TEST_CLOCK at which microsecond it stands still (0: it runs). */
+ * TEST_CLOCK at which microsecond it stands still (0: it runs), and by how many microseconds it is
+ * ahead where it runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,24 +16,25 @@
 
 static volatile int64_t *clock_file(void) {
     static volatile int64_t *mapped;
-    static const int64_t none;
+    static const int64_t none[2];
     if (!mapped) {
         const char *path = getenv("TEST_CLOCK");
         int file = path ? open(path, O_RDONLY) : -1;
-        void *memory = file < 0 ? MAP_FAILED : mmap(0, 8, PROT_READ, MAP_SHARED, file, 0);
-        mapped = memory == MAP_FAILED ? (volatile int64_t *)&none : memory;
+        void *memory = file < 0 ? MAP_FAILED : mmap(0, 16, PROT_READ, MAP_SHARED, file, 0);
+        mapped = memory == MAP_FAILED ? (volatile int64_t *)none : memory;
         if (file >= 0) close(file);
     }
     return mapped;
 }
 
 static int64_t moved(int64_t us) {
-    int64_t still = *clock_file();
-    return still ? still : us;
+    volatile int64_t *file = clock_file();
+    int64_t still = file[0];
+    return still ? still : us + file[1];
 }
 
 /* Valkey looks at the wall clock once in a millisecond, and in between reckons with the monotonic
- * one. So that leaps ahead where the wall clock is moved: then every look is a new one. */
+ * one. So that leaps ahead where the wall clock stands still: then every look is a new one. */
 static int64_t leapt_us(void) {
     static int64_t leapt;
     if (*clock_file()) {

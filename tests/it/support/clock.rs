@@ -25,7 +25,7 @@ impl Clock {
     pub fn create(folder: &Path) -> Self {
         let path = folder.join("clock");
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-        file.write_all_at(&[0; 8], 0).unwrap();
+        file.write_all_at(&[0; 16], 0).unwrap();
         Self { file, path }
     }
 
@@ -49,5 +49,10 @@ impl Clock {
             }
             assert!(Instant::now() < deadline, "the server does not look at its clock");
         }
+    }
+
+    /// Runs on, ahead of the machine's clock by so much.
+    pub fn run_ahead_by(&self, us: i64) {
+        self.file.write_all_at(&us.to_ne_bytes(), 8).unwrap();
     }
 }

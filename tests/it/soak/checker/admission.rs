@@ -1,0 +1,100 @@
+//! Who is let in, and with which tokens.
+
+use super::super::beliefs::Turn;
+use super::super::history::Moment;
+use super::{Case, Violation};
+
+impl Case<'_> {
+    /// S1: what is believed to be held is never more than the largest limit that may have been in
+    /// force since the oldest of it was asked for.
+    pub fn over_admission(&self) -> Vec<Violation> {
+        self.semaphores().filter_map(|turns| self.over_admission_of(&turns)).collect()
+    }
+
+    fn over_admission_of(&self, turns: &[&Turn]) -> Option<Violation> {
+        let mut steps = Vec::new();
+        for turn in turns {
+            for (from, to) in self.sure_beliefs(turn) {
+                steps.push((from, true, *turn));
+                steps.push((to, false, *turn));
+            }
+        }
+        // Whoever ends at the very moment at which another begins is gone.
+        steps.sort_by_key(|(at, begins, _)| (*at, *begins));
+        let mut inside: Vec<&Turn> = Vec::new();
+        for (at, begins, turn) in steps {
+            if !begins {
+                inside.retain(|other| !std::ptr::eq(*other, turn));
+                continue;
+            }
+            inside.push(turn);
+            let held: u64 = inside.iter().map(|turn| turn.weight).sum();
+            let since = inside.iter().map(|turn| turn.asked).min().unwrap_or(at);
+            let limit = self.circumstances.largest_limit(turn.semaphore, since, at);
+            if held > limit {
+                let who: Vec<_> = inside.iter().map(|turn| turn.name()).collect();
+                let (rule, semaphore) = ("over-admission".to_owned(), turn.semaphore);
+                let what = format!("{held} of {limit} held of semaphore {semaphore}: {who:?}");
+                return Some(Violation { rule, at, what });
+            }
+        }
+        None
+    }
+
+    /// When its weight counts: while it believes to hold, but for when the server may have lost it
+    /// without its knowing; and what was consumed, until the limit is set anew.
+    fn sure_beliefs(&self, turn: &Turn) -> Vec<(Moment, Moment)> {
+        let Some((from, mut to)) = turn.belief() else {
+            return Vec::new();
+        };
+        let doubts: Vec<_> = self.doubts(turn).collect();
+        if let Some((began, ended)) = turn.consumed().filter(|_| doubts.is_empty()) {
+            let until = self.circumstances.consumed_until(turn.semaphore, began, ended);
+            to = until.unwrap_or(to).max(to);
+        }
+        let (mut sure, mut rest) = (Vec::new(), from);
+        for (begins, ends) in doubts {
+            sure.push((rest, begins.min(to)));
+            rest = rest.max(ends);
+        }
+        sure.push((rest, to));
+        sure.retain(|(from, to)| from < to);
+        sure
+    }
+
+    /// When this permit may have been lost on the server without the holder's knowing: until a
+    /// renewal that was asked for later, at most for the time between two renewals.
+    pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
+        self.circumstances.unsettled(turn).map(|case| {
+            let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
+            let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
+            let due = case.at + self.bounds.lease / 3 + self.bounds.way;
+            let due = due + self.circumstances.slow(turn.process, case.at, due);
+            (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
+        })
+    }
+
+    /// S4: whoever asks after another one has its permit gets a larger token.
+    pub fn tokens(&self) -> Vec<Violation> {
+        self.semaphores().filter_map(|turns| Self::tokens_of(&turns)).collect()
+    }
+
+    fn tokens_of(turns: &[&Turn]) -> Option<Violation> {
+        let mut granted: Vec<_> =
+            turns.iter().filter_map(|turn| Some((turn, turn.grant?))).collect();
+        let mut by_grant = granted.clone();
+        by_grant.sort_by_key(|(_, grant)| grant.at);
+        granted.sort_by_key(|(turn, _)| turn.asked);
+        let (mut earlier, mut highest) = (by_grant.into_iter().peekable(), 0);
+        for (turn, grant) in granted {
+            while let Some((_, before)) = earlier.next_if(|(_, before)| before.at < turn.asked) {
+                highest = highest.max(before.token);
+            }
+            if grant.token <= highest {
+                let what = format!("{} has token {} after {highest}", turn.name(), grant.token);
+                return Some(Violation { rule: "tokens".to_owned(), at: grant.at, what });
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,45 @@
+//! How permits are lost.
+
+use super::super::beliefs::{End, Turn};
+use super::super::history::Moment;
+use super::{Case, Violation};
+
+impl Case<'_> {
+    /// A loss is told at the deadline, to a process that runs.
+    pub fn told_late(&self) -> Vec<Violation> {
+        let is_late = |turn: &&Turn| {
+            let Some(grant) = turn.grant else { return false };
+            let told = turn.ended().unwrap_or(self.circumstances.end);
+            let stopped = self.circumstances.stopped(turn.process, grant.until, told);
+            told > grant.until + self.bounds.late + stopped
+        };
+        let violation = |turn: &Turn| Violation {
+            rule: "losses".to_owned(),
+            at: turn.grant.map_or(turn.asked, |grant| grant.until),
+            what: format!("{} was not told in time", turn.name()),
+        };
+        self.turns.iter().filter(is_late).map(violation).collect()
+    }
+
+    /// S2: a permit goes away only by its own id, or by the end of its lease.
+    pub fn taken_away(&self) -> Vec<Violation> {
+        let violation = |turn: &Turn| {
+            let grant = turn.grant?;
+            // Between these it was found that the server does not have it.
+            let (asked, at, what) = match (turn.end?, turn.released) {
+                ((at, End::Lost), _) => (at, at, "was told of a loss"),
+                ((asked, End::Released(_)), Some((at, false))) => {
+                    (asked, at, "gave back what was held no longer")
+                }
+                _ => return None,
+            };
+            let is_explained = |(from, to): (Moment, Moment)| from <= at && asked <= to;
+            if at >= grant.until || self.doubts(turn).any(is_explained) {
+                return None;
+            }
+            let what = format!("{} {what} before the end of its lease", turn.name());
+            Some(Violation { rule: "taken away".to_owned(), at, what })
+        };
+        self.turns.iter().filter_map(violation).collect()
+    }
+}

@@ -1,0 +1,26 @@
+//! Notices when the tasks of a process are not run: a machine that has too much to do must not be
+//! taken for a fault of the semaphores.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::history::{What, now};
+
+const LOOK: Duration = Duration::from_millis(20);
+const STALL: Duration = Duration::from_millis(100);
+
+/// As long as the runtime lives.
+pub fn watch(say: impl Fn(What) + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut last = now();
+        loop {
+            sleep(LOOK).await;
+            let since = std::mem::replace(&mut last, now());
+            if u128::from(last - since) > (LOOK + STALL).as_nanos() {
+                say(What::Stalled { since });
+            }
+        }
+    })
+}
