@@ -15,7 +15,7 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served. Commands for one id:
---   7               held
+--   8               held
 -- include: lib/plain.lua
 
 -- The ids, nil where anything about the arguments wants a closer look.
@@ -72,6 +72,11 @@ local function refresh()
     else
       reply[i + 2] = 0
     end
+  end
+  if #sem.writes > 0 then
+    -- Removes nothing: no id is empty. A server whose memory is full runs whatever comes after a
+    -- command that may free some, so holders keep what they have.
+    redis.call('ZREM', PERMITS, '')
   end
   write_permits(sem)
   hand_off(sem)
