@@ -7,7 +7,7 @@ use crate::{Error, Finding, SemaphoreBuilder, SemaphoresBuilder, doctor};
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups. A background task in the runtime in which it was connected renews permits and
+/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in which it was connected renews permits and
 /// gives back what was dropped; it ends when all semaphores and permits are gone, or with
 /// [`shutdown`](Self::shutdown). That runtime must go on running: it makes the calls, for tasks of
 /// other runtimes, too.

@@ -5,6 +5,7 @@ mod acquire;
 mod cancellation;
 mod cluster;
 mod connect;
+mod docs;
 mod doctor;
 mod failover;
 mod faults;
