@@ -84,10 +84,9 @@ impl Cluster {
         let started = Instant::now();
         let limit = limit.min(self.response_timeout);
         let mut node = self.node_or_none(slot)?;
-        let mut is_asking = false;
+        let (mut is_asking, mut left) = (false, limit);
         for _ in 0..MAX_REDIRECTS {
             let link = self.link(&node);
-            let left = limit.saturating_sub(started.elapsed());
             let answer = match is_asking {
                 false => link.attempt(script, &write, left).await,
                 true => link.attempt_asking(script, &write, left).await,
@@ -105,6 +104,7 @@ impl Cluster {
             };
             is_asking = failure.error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
             node = to;
+            left = limit.saturating_sub(started.elapsed());
         }
         Err(unserved("the nodes of the cluster do not agree who serves the slot"))
     }

@@ -115,7 +115,7 @@ impl Link {
                     return Err(error.clone());
                 }
                 // One that takes longer is left alone: its runtime is driven no more.
-                State::Connecting { since, attempt } if since.elapsed() < self.response_timeout => {
+                State::Connecting { since, attempt } if since.elapsed() < self.patience() => {
                     attempt.clone()
                 }
                 _ => {
@@ -136,6 +136,11 @@ impl Link {
             }
         }
         connected
+    }
+
+    /// How long connecting may take.
+    fn patience(&self) -> Duration {
+        self.source.patience(self.response_timeout)
     }
 
     fn current(&self) -> Option<Connected> {
@@ -164,7 +169,8 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
-        let (client, connection) = self.source.connect(&self.config).await?;
+        let connecting = timeout(self.patience(), self.source.connect(&self.config));
+        let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
         let number = *self.connections.borrow() + 1;
         if number > 1 {
             tracing::info!(server = %self.source, "connected to Redis again");

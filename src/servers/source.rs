@@ -2,6 +2,7 @@
 //! another one.
 
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
@@ -29,6 +30,16 @@ impl Source {
         };
         let connection = client.get_multiplexed_async_connection_with_config(config).await?;
         Ok((client, connection))
+    }
+
+    /// How long connecting may take, where one connection may take `timeout`.
+    pub(super) fn patience(&self, timeout: Duration) -> Duration {
+        match self {
+            Self::Client(_) | Self::PrimaryOf(_) => timeout,
+            // They are asked one after the other, and redis-rs gives each a second.
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(_) => timeout.max(Duration::from_secs(10)),
+        }
     }
 
     /// The one server, where it is always the same.
