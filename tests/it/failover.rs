@@ -92,6 +92,18 @@ async fn the_primary_dies() {
 }
 
 #[tokio::test]
+async fn the_primary_dies_and_a_sentinel_is_silent() {
+    let mut pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    sentinels.silence_first();
+    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    pair.is_in_step();
+    pair.servers[0].kill();
+    pair.until("the replica is promoted", || pair.role(1) == "master");
+    scene.ends_well(&pair).await;
+}
+
+#[tokio::test]
 async fn the_primary_goes_silent() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);

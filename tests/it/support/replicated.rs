@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use redis::{Connection, Value};
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
 use uuid::Uuid;
@@ -114,6 +116,11 @@ impl Sentinels {
         // Its type depends on a feature of redis-rs.
         let service = String::from(service);
         SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
+    }
+
+    /// The one that is asked first accepts connections, and answers nothing. The others agree without it.
+    pub fn silence_first(&self) {
+        kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
 
     /// Has the replica take over, with the primary in good health.
