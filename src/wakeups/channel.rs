@@ -1,5 +1,6 @@
 //! Channels: the addresses at which wake-ups arrive.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ pub(crate) struct Channel {
     pub(crate) slot: u16,
     /// How many connections listen to it: two for a moment when its slot moves.
     listeners: watch::Sender<usize>,
-    /// Told when this is dropped.
+    /// Somebody waits, or has waited. Who only tries needs no channel.
+    is_wanted: AtomicBool,
+    /// Told of a change of that, and when this is dropped.
     changes: watch::Sender<()>,
 }
 
@@ -26,7 +29,8 @@ impl Channel {
     }
 
     pub(crate) fn named(name: String) -> Self {
-        Self { name, slot: 0, listeners: watch::Sender::new(1), changes: watch::Sender::new(()) }
+        let (listeners, changes) = (watch::Sender::new(1), watch::Sender::new(()));
+        Self { name, slot: 0, listeners, is_wanted: AtomicBool::new(true), changes }
     }
 
     /// From now on somebody listens.
@@ -42,6 +46,9 @@ impl Channel {
     /// Waits until somebody listens, at most that long. A request that is queued before that would
     /// be taken for one of a client that has gone.
     pub(crate) async fn heard_within(&self, patience: Duration) -> bool {
+        if !self.is_wanted.swap(true, Ordering::AcqRel) {
+            self.changes.send_replace(());
+        }
         let mut listeners = self.listeners.subscribe();
         let heard = listeners.wait_for(|listeners| *listeners > 0);
         timeout(patience, heard).await.is_ok()
@@ -79,10 +86,10 @@ impl Channels {
             name: sharded_name(prefix, name),
             slot,
             listeners: watch::Sender::new(0),
+            is_wanted: AtomicBool::new(false),
             changes: self.changes.clone(),
         });
         self.list().push(Arc::downgrade(&channel));
-        self.changes.send_replace(());
         channel
     }
 
@@ -90,11 +97,12 @@ impl Channels {
         self.open.lock().expect("nothing panics while it is locked")
     }
 
-    /// Those that are in use.
+    /// Those that are wanted.
     pub(super) fn all(&self) -> Vec<Arc<Channel>> {
         let mut open = self.list();
         open.retain(|channel| channel.strong_count() > 0);
-        open.iter().filter_map(Weak::upgrade).collect()
+        let wanted = |channel: &Arc<Channel>| channel.is_wanted.load(Ordering::Acquire);
+        open.iter().filter_map(Weak::upgrade).filter(wanted).collect()
     }
 
     /// Changes when a channel is opened or dropped.
