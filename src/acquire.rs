@@ -111,7 +111,17 @@ impl Gate {
         let patience = self.shared().settings.patience();
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
         self.check(weight, patience).await?;
-        let (mut pending, mut since) = (Pending::new(&claim), claim.created);
+        let result = self.try_for(&claim, patience).await;
+        self.leave_nothing(&claim, &result).await;
+        result
+    }
+
+    async fn try_for(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        patience: Duration,
+    ) -> Result<Option<Permit>, Error> {
+        let (mut pending, mut since) = (Pending::new(claim), claim.created);
         for _ in 0..MAX_TRIES {
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
             let answer = self.ask(request, since, patience).await?;
@@ -119,7 +129,7 @@ impl Gate {
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    if let Some(grant) = self.confirm(&claim, grant, patience).await? {
+                    if let Some(grant) = self.confirm(claim, grant, patience).await? {
                         return Ok(Some(pending.into_permit(grant)));
                     }
                 }
@@ -148,9 +158,7 @@ impl Gate {
                 Box::pin(self.listen_first(patience)).await?;
             }
             let result = self.wait_in_queue(&claim).await;
-            if matches!(result, Err(Error::Shutdown)) {
-                Box::pin(self.take_back(&claim)).await;
-            }
+            self.leave_nothing(&claim, &result).await;
             result
         });
         // A timeout so long that it cannot be added to the clock is none.
@@ -195,8 +203,14 @@ impl Gate {
         }
     }
 
-    /// After a shutdown nobody does in the background what a request still under way may need: it
-    /// may have arrived after the worker took the claim away.
+    /// After a shutdown nobody does in the background what a request that failed may need: it may
+    /// have arrived after the worker took the claim away.
+    async fn leave_nothing<T>(self: &Arc<Self>, claim: &Arc<Claim>, result: &Result<T, Error>) {
+        if result.is_err() && self.client.is_closed() {
+            Box::pin(self.take_back(claim)).await;
+        }
+    }
+
     async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>) {
         let request = Release { claim: claim.clone(), how: How::Return };
         let patience = self.shared().settings.patience();

@@ -128,7 +128,7 @@ impl SemaphoreBuilder {
     }
 
     /// Hands a permit out only when so many replicas have it (at least 1), which may take so long (1
-    /// ms to half of the lease). Otherwise it is given back, and the acquire fails with
+    /// ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter). Otherwise it is given back, and the acquire fails with
     /// [`Error::NotAcknowledged`]. Off unless set.
     ///
     /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
@@ -200,9 +200,11 @@ impl SemaphoreBuilder {
             if replicas == 0 {
                 return Err(Error::invalid("acknowledged_by", "at least 1 replica"));
             }
-            let longest = self.lease / 2;
+            let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
             if within < Duration::from_millis(1) || within > longest {
-                let reason = format!("1 ms to half of the lease ({longest:?}), not {within:?}");
+                let reason = format!(
+                    "1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
+                );
                 return Err(Error::invalid("acknowledged_by", reason));
             }
         }

@@ -37,6 +37,8 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>, Error> {
 }
 
 async fn examine_server(probe: &Probe) -> Result<Vec<Finding>, Error> {
+    // Nobody may have noticed that an idle connection was cut.
+    probe.link.check().await;
     let (facts, disk) = (look_around(probe).await?, look_at_disk(probe).await?);
     let mut findings = match &facts {
         Ok(facts) => judge::all(facts, disk.as_ref().ok()),
@@ -58,8 +60,7 @@ async fn examine_server(probe: &Probe) -> Result<Vec<Finding>, Error> {
 /// The server's answer, or what it says to refuse one.
 async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
     let unreachable = |error| probe.explain(error);
-    let mut connection = probe.link.connection().await.map_err(unreachable)?.connection;
-    match cmd.query_async(&mut connection).await {
+    match probe.link.query(cmd).await {
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
             Err(unreachable(error))
         }

@@ -5,7 +5,7 @@
 //! that is gone, and asks a node that went silent for ever (it tries again there after a timeout).
 //! Here each node has its own link, so its faults are its own.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     pub(crate) fn nodes(&self) -> Vec<Address> {
-        self.slots().nodes().into_iter().cloned().collect()
+        self.slots().primaries_and_replicas().0
     }
 
     /// Changes with the map of the slots.
@@ -208,19 +208,27 @@ impl Cluster {
 
     /// Reads the map from the first node that answers.
     pub(crate) async fn refresh(&self) -> Result<(), RedisError> {
-        let known = self.links().keys().chain(&self.seeds).cloned().collect::<BTreeSet<_>>();
-        let mut nodes: Vec<Address> = known.into_iter().collect();
+        let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
         // Not always the same one first: it may be cut off from the others.
-        let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) % nodes.len();
-        nodes.rotate_left(turn);
+        let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
+        for nodes in [&mut primaries, &mut replicas] {
+            let turn = turn % nodes.len().max(1);
+            nodes.rotate_left(turn);
+        }
+        // A seed may have left the cluster since: it is asked last, and must know one of the nodes.
+        let nodes = primaries.into_iter().chain(replicas).chain(self.seeds.iter().cloned());
         let asked = stream::iter(nodes).map(|node| self.ask_for_slots(node));
-        let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
+        let mut asked = asked.buffered(ASKED_AT_ONCE);
         let mut last = None;
         while let Some(answer) = asked.next().await {
             match answer {
-                Ok(slots) => {
+                Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
                     self.replace(slots);
                     return Ok(());
+                }
+                Ok(_) => {
+                    let reason = "a node has left the cluster, and is part of another one";
+                    last = Some((ErrorKind::Io, reason).into());
                 }
                 Err(error) => last = Some(error),
             }
@@ -229,9 +237,7 @@ impl Cluster {
     }
 
     async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {
-        let mut connected = self.link(&node).connection().await?;
-        let mut command = redis::cmd("CLUSTER");
-        let reply: Value = command.arg("SLOTS").query_async(&mut connected.connection).await?;
+        let reply: Value = self.link(&node).query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
         SlotMap::read(&reply, &node).ok_or_else(|| {
             let detail = format!("{node} answered {reply:?}");
             (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
@@ -240,8 +246,8 @@ impl Cluster {
     }
 
     fn replace(&self, slots: SlotMap) {
-        let nodes: Vec<Address> = slots.nodes().into_iter().cloned().collect();
-        self.links().retain(|node, _| nodes.contains(node) || self.seeds.contains(node));
+        let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
+        self.links().retain(|node, _| known(node));
         *self.slots() = slots;
         self.changes.send_replace(());
     }

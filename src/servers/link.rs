@@ -228,6 +228,17 @@ impl Link {
         self.judge(connected.number, answer)
     }
 
+    /// Runs any other command, within the response timeout.
+    pub(crate) async fn query<T: FromRedisValue>(
+        self: &Arc<Self>,
+        command: &Cmd,
+    ) -> Result<T, RedisError> {
+        let mut connected = self.connection().await?;
+        let run = async { Ok(command.query_async(&mut connected.connection).await?) };
+        let answer = within(self.response_timeout, run).await;
+        self.judge(connected.number, answer).map_err(|failure| failure.error)
+    }
+
     /// Replaces the connection if it is broken, or leads to a server that is not the primary any more.
     pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(mut connected) = self.current() {
@@ -303,8 +314,8 @@ impl Unanswered {
     /// Whether the same call may succeed a moment later: the network, or a server that starts,
     /// fails over, or is busy.
     pub(crate) fn is_passing(&self) -> bool {
-        const CODES: [&str; 6] =
-            ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN"];
+        const CODES: [&str; 7] =
+            ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"];
         self.error.is_io_error()
             || self.error.is_unrecoverable_error()
             || self.error.redirect_node().is_some()

@@ -1,6 +1,6 @@
 //! Which node of a cluster has which slot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
@@ -48,15 +48,26 @@ impl fmt::Display for Address {
 #[derive(Debug, Default)]
 pub(crate) struct SlotMap {
     ranges: Vec<(RangeInclusive<u16>, Address)>,
+    /// All nodes, also the replicas, and the names by which they know each other.
+    nodes: BTreeMap<Address, String>,
 }
 
 impl SlotMap {
     /// Reads the reply to CLUSTER SLOTS: for each range the first slot, the last one, the primary,
     /// and its replicas.
     pub(crate) fn read(reply: &Value, asked: &Address) -> Option<Self> {
-        let ranges = as_array(reply)?.iter().map(|range| read_range(range, asked));
-        let ranges: Vec<_> = ranges.collect::<Option<_>>()?;
-        (!ranges.is_empty()).then_some(Self { ranges })
+        let mut slots = Self::default();
+        for range in as_array(reply)? {
+            let [first, last, nodes @ ..] = as_array(range)? else {
+                return None;
+            };
+            let nodes = nodes.iter().map(|node| read_node(node, asked));
+            let nodes: Vec<(Address, String)> = nodes.collect::<Option<_>>()?;
+            let (primary, _) = nodes.first()?;
+            slots.ranges.push((read_slot(first)?..=read_slot(last)?, primary.clone()));
+            slots.nodes.extend(nodes);
+        }
+        (!slots.ranges.is_empty()).then_some(slots)
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<&Address> {
@@ -70,25 +81,36 @@ impl SlotMap {
         self.ranges.push((slot..=slot, node));
     }
 
-    pub(crate) fn nodes(&self) -> BTreeSet<&Address> {
-        self.ranges.iter().map(|(_, node)| node).collect()
+    pub(crate) fn knows(&self, node: &Address) -> bool {
+        self.nodes.contains_key(node) || self.ranges.iter().any(|(_, primary)| primary == node)
+    }
+
+    pub(crate) fn primaries_and_replicas(&self) -> (Vec<Address>, Vec<Address>) {
+        let primaries: BTreeSet<_> = self.ranges.iter().map(|(_, node)| node).cloned().collect();
+        let replicas = self.nodes.keys().filter(|node| !primaries.contains(node));
+        let replicas = replicas.cloned().collect();
+        (primaries.into_iter().collect(), replicas)
+    }
+
+    /// Whether they have a node in common; any map is, where there was none.
+    pub(crate) fn is_of_the_cluster_of(&self, before: &Self) -> bool {
+        let is_known = |name: &String| before.nodes.values().any(|known| known == name);
+        before.nodes.is_empty() || self.nodes.values().any(is_known)
     }
 }
 
-fn read_range(range: &Value, asked: &Address) -> Option<(RangeInclusive<u16>, Address)> {
-    let [first, last, primary, ..] = as_array(range)? else {
+fn read_node(node: &Value, asked: &Address) -> Option<(Address, String)> {
+    let [host, port, name, ..] = as_array(node)? else {
         return None;
     };
-    let [host, port, ..] = as_array(primary)? else {
-        return None;
-    };
-    let slot = |value: &Value| u16::try_from(as_integer(value)?).ok();
     let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
-    let node = Address {
-        host: host_or(host.as_deref().unwrap_or_default(), asked),
-        port: u16::try_from(as_integer(port)?).ok()?,
-    };
-    Some((slot(first)?..=slot(last)?, node))
+    let host = host_or(host.as_deref().unwrap_or_default(), asked);
+    let port = u16::try_from(as_integer(port)?).ok()?;
+    Some((Address { host, port }, redis::from_redis_value_ref(name).ok()?))
+}
+
+fn read_slot(slot: &Value) -> Option<u16> {
+    u16::try_from(as_integer(slot)?).ok()
 }
 
 fn as_array(value: &Value) -> Option<&[Value]> {
@@ -135,19 +157,20 @@ mod tests {
     #[test]
     fn a_slot_that_moved_is_looked_for_in_its_new_place() {
         let range = (0..=16_383, address("one", 1));
-        let mut slots = SlotMap { ranges: vec![range] };
+        let mut slots = SlotMap { ranges: vec![range], ..SlotMap::default() };
         slots.moved(7, address("two", 2));
         slots.moved(7, address("three", 3));
         assert_eq!(slots.node(7), Some(&address("three", 3)));
         assert_eq!(slots.node(8), Some(&address("one", 1)));
-        assert_eq!(slots.nodes().len(), 2);
+        let primaries = vec![address("one", 1), address("three", 3)];
+        assert_eq!(slots.primaries_and_replicas(), (primaries, vec![]));
     }
 
     #[test]
     fn what_cannot_be_read_is_no_map() {
         let asked = address("one", 1);
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let node = |host| Value::Array(vec![host, Value::Int(6379), text("id")]);
+        let node = |host: Value| Value::Array(vec![host, Value::Int(6379), text("id")]);
         let range = |first, host| Value::Array(vec![Value::Int(first), Value::Int(9), node(host)]);
         let read = |ranges| SlotMap::read(&Value::Array(ranges), &asked);
 

@@ -7,18 +7,26 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use futures_util::future::join_all;
+use std::time::Duration;
+
+use futures_util::future::{join_all, ready};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use super::channel::{Channel, Channels, Heard};
 use super::{ask_now, deliver};
 use crate::client::Shared;
 use crate::servers::{Address, Cluster, Pauses};
 use crate::worker::Task;
+
+/// Subscriptions that are made at the same time. In between messages are heeded.
+const MOST_AT_ONCE: usize = 200;
+/// How often the map is read while a channel has no node.
+const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// The channels to listen to at one node, by name.
 type Wanted = BTreeMap<String, Weak<Channel>>;
@@ -31,9 +39,13 @@ pub(super) async fn listen(
     tasks: &WeakUnboundedSender<Task>,
 ) {
     let (mut opened, mut moved) = (channels.changes(), cluster.changes());
+    let mut reads = tokio::time::interval(shared.settings.liveness);
     let mut nodes: HashMap<Address, (watch::Sender<Wanted>, JoinSet<()>)> = HashMap::new();
     loop {
-        let mut wanted = by_node(cluster, channels);
+        let (mut wanted, all_have_nodes) = by_node(cluster, channels);
+        if !all_have_nodes {
+            cluster.refresh_soon();
+        }
         // Dropping a set ends its task.
         nodes.retain(|node, _| wanted.contains_key(node));
         for (node, channels) in wanted.drain() {
@@ -60,20 +72,26 @@ pub(super) async fn listen(
         tokio::select! {
             _ = opened.changed() => {}
             _ = moved.changed() => {}
+            () = sleep(SEARCH_PAUSE), if !all_have_nodes => {}
+            // Nodes come and go without our hearing of it.
+            _ = reads.tick() => cluster.refresh_soon(),
         }
     }
 }
 
-fn by_node(cluster: &Cluster, channels: &Channels) -> HashMap<Address, Wanted> {
+/// And whether all channels have a node.
+fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>, bool) {
     let mut wanted: HashMap<Address, Wanted> = HashMap::new();
+    let mut all_have_nodes = true;
     for channel in channels.all() {
-        // Where no node has the slot, the map will change again.
-        if let Some(node) = cluster.node_of(channel.slot) {
-            let name = channel.name.clone();
-            wanted.entry(node).or_default().insert(name, Arc::downgrade(&channel));
-        }
+        let Some(node) = cluster.node_of(channel.slot) else {
+            all_have_nodes = false;
+            continue;
+        };
+        let name = channel.name.clone();
+        wanted.entry(node).or_default().insert(name, Arc::downgrade(&channel));
     }
-    wanted
+    (wanted, all_have_nodes)
 }
 
 /// Listens at one node.
@@ -112,25 +130,31 @@ impl Listener {
             }
             // Its slots may have another node by now.
             self.cluster.refresh_soon();
-            tokio::time::sleep(pauses.next()).await;
+            sleep(pauses.next()).await;
         }
     }
 
     async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
         let mut pings = tokio::time::interval(self.shared.settings.ask_interval());
         pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut is_behind = false;
         loop {
             let is_good = tokio::select! {
-                push = subscriptions.pushes.recv() => self.heed(subscriptions, push),
+                push = subscriptions.pushes.recv() => match self.heed(subscriptions, push) {
+                    Ok(()) => continue,
+                    lost => lost,
+                },
                 _ = self.wanted.changed() => Ok(()),
+                () = ready(()), if is_behind => Ok(()),
                 _ = pings.tick() => ping(&mut subscriptions.connection).await,
             };
-            let is_good = match is_good {
+            let subscribed = match is_good {
                 Ok(()) => self.subscribe(subscriptions).await,
-                lost => lost,
+                Err(lost) => Err(lost),
             };
-            if let Err(lost) = is_good {
-                return lost;
+            match subscribed {
+                Ok(is_all) => is_behind = !is_all,
+                Err(lost) => return lost,
             }
         }
     }
@@ -162,8 +186,9 @@ impl Listener {
         Ok(())
     }
 
-    /// Subscribes to what is wanted and not heard yet, and gives up what is wanted no more.
-    async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<(), Lost> {
+    /// Gives up what is wanted no more, and subscribes to some of what is wanted and not heard yet.
+    /// Answers whether that is all.
+    async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<bool, Lost> {
         let wanted = self.wanted.borrow_and_update().clone();
         let Subscriptions { connection, heard, .. } = subscriptions;
         let gone: Vec<String> =
@@ -171,7 +196,8 @@ impl Listener {
         let all_gone =
             join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
         let new = wanted.values().filter_map(Weak::upgrade);
-        let new: Vec<_> = new.filter(|channel| !heard.contains_key(&channel.name)).collect();
+        let new = new.filter(|channel| !heard.contains_key(&channel.name));
+        let new: Vec<_> = new.take(MOST_AT_ONCE).collect();
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
@@ -191,7 +217,7 @@ impl Listener {
             ask_now(&self.tasks);
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {
-            true => Ok(()),
+            true => Ok(new.len() < MOST_AT_ONCE),
             false => Err(Lost),
         }
     }

@@ -122,6 +122,53 @@ async fn many_permits_wait_for_replicas_together() {
     assert!(waits <= 4, "{waits}");
 }
 
+/// Nobody is left who gives back in the background.
+#[tokio::test]
+async fn a_shutdown_meanwhile_leaves_nothing() {
+    let server = Server::start();
+    server.grant("+wait");
+    for waits in [true, false] {
+        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let semaphore = build(&semaphores, 1, 1, Duration::from_secs(1));
+        let observer = Observer::new(&server.url(), NAME, 1).await;
+        let asking = tokio::spawn(async move {
+            match waits {
+                true => semaphore.acquire().await.map(drop),
+                false => semaphore.try_acquire().await.map(drop),
+            }
+        });
+        observer.sees(1, 0).await;
+        semaphores.shutdown().await;
+        assert!(in_time("an answer", asking).await.unwrap().is_err());
+        observer.sees(0, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failover_meanwhile_is_followed() {
+    let pair = Pair::start();
+    pair.servers.iter().for_each(|server| server.grant("+wait"));
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let semaphores = builder.connect_primary_of(pair.urls()).await.unwrap();
+    let semaphore = build(&semaphores, 1, 1, Duration::from_secs(20));
+    drop(semaphore.acquire().await.unwrap());
+    pair.is_in_step();
+    pair.servers[1].signal(Signal::SIGSTOP);
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    let blocked = async || {
+        let list = redis::cmd("CLIENT").arg("LIST").query::<String>(&mut pair.connect(0)).unwrap();
+        list.lines().any(|client| client.contains("cmd=wait"))
+    };
+    eventually("it waits for the replica", blocked, |blocked| *blocked).await;
+    let mut demote = redis::cmd("REPLICAOF");
+    demote.arg("127.0.0.1").arg(pair.servers[1].port).exec(&mut pair.connect(0)).unwrap();
+    pair.servers[1].signal(Signal::SIGCONT);
+    pair.promote(1);
+    pair.demote(0, 1);
+    let permit = in_time("the permit", waiting).await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+}
+
 #[tokio::test]
 async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
@@ -158,4 +205,8 @@ async fn what_cannot_work_is_refused() {
         let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
     }
+    // It would be lost when it is handed out.
+    let builder = semaphores.semaphore(unique_name()).limit(1).max_hold(lease);
+    let refused = builder.acknowledged_by(1, lease).build().unwrap_err();
+    assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
 }

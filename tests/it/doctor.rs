@@ -232,6 +232,14 @@ async fn what_the_user_may_not_look_at() {
     assert!(found.eq([(Unchecked, "INFO"), (Unchecked, "CONFIG GET")]), "{findings:?}");
 }
 
+/// Nobody has noticed.
+#[tokio::test]
+async fn an_idle_connection_that_was_cut_is_no_finding() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CLIENT KILL TYPE normal SKIPME yes");
+    assert_eq!(patient.findings().await, []);
+}
+
 #[tokio::test]
 async fn the_worst_comes_first() {
     let mut patient = Patient::healthy().await;

@@ -4,6 +4,7 @@ mod acknowledge;
 mod acquire;
 mod cancellation;
 mod cluster;
+mod cluster_map;
 mod connect;
 mod docs;
 mod doctor;

@@ -1,0 +1,133 @@
+//! What a client knows of a cluster stays true, however much happens elsewhere.
+
+use std::time::Duration;
+
+use redis::Value;
+use redis_semaphore::{Semaphore, Semaphores};
+
+use crate::support::cluster::Cluster;
+use crate::support::observer::{eventually, in_time};
+use crate::support::server::unique_name;
+
+/// Only the first of these nodes are told to the client.
+async fn connect(cluster: &Cluster, nodes: usize) -> Semaphores {
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    builder.connect_cluster(cluster.urls().into_iter().take(nodes)).await.unwrap()
+}
+
+async fn use_once(semaphore: &Semaphore) {
+    let permit = in_time("a permit", semaphore.acquire()).await.unwrap();
+    assert!(permit.release().await.unwrap());
+}
+
+/// Ends the connections of clients at that node.
+fn cut(cluster: &Cluster, node: usize) {
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg(&["KILL", "USER", "jobs"]).exec(&mut cluster.connect(node)).unwrap();
+}
+
+/// Nobody notices, since no call goes there. Then they are needed, to find who took over.
+#[tokio::test]
+async fn idle_connections_to_other_nodes_were_cut() {
+    let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    let semaphores = connect(&cluster, 3).await;
+    let semaphore = semaphores.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
+    use_once(&semaphore).await;
+    for node in [1, 2] {
+        cut(&cluster, node);
+    }
+    cluster.is_in_step(0, 3);
+    cluster.nodes[0].kill();
+    cluster.sees_promoted(3);
+    use_once(&semaphore).await;
+}
+
+/// None of the nodes is left that the client was told of.
+#[tokio::test]
+async fn all_primaries_fail_over_one_after_the_other() {
+    let Some(mut cluster) = Cluster::start(3, true).await else { return };
+    // Replicas are not told of before they have been sent something.
+    let before = connect(&cluster, 3).await;
+    for node in 0..3 {
+        use_once(&before.semaphore(cluster.name_at(node)).limit(1).build().unwrap()).await;
+    }
+    cluster.all_say("all replicas are told of", |cluster, node| {
+        let ranges: Vec<Vec<Value>> = cluster.run(node, &["SLOTS"]);
+        ranges.iter().all(|range| range.len() == 4)
+    });
+    let semaphores = connect(&cluster, 3).await;
+    let semaphore = semaphores.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
+    use_once(&semaphore).await;
+    for (primary, replica) in [(1, 4), (2, 5), (0, 3)] {
+        cluster.is_in_step(primary, replica);
+        cluster.nodes[primary].kill();
+        cluster.sees_promoted(replica);
+    }
+    use_once(&semaphore).await;
+}
+
+#[tokio::test]
+async fn the_map_is_read_from_time_to_time() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let builder = Semaphores::builder().liveness(Duration::from_millis(200));
+    let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let count = async || -> u32 {
+        let mut info = redis::cmd("INFO");
+        let info: String = info.arg("commandstats").query(&mut cluster.connect(0)).unwrap();
+        let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    };
+    let before = count().await;
+    eventually("read anew", count, |count| *count > before + 3).await;
+}
+
+#[tokio::test]
+async fn a_slot_has_no_node_for_a_while() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let name = cluster.name_at(0);
+    let semaphores = connect(&cluster, 2).await;
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    use_once(&semaphore).await;
+    let slot = cluster.run::<u16>(0, &["KEYSLOT", &name]).to_string();
+    for node in 0..2 {
+        let mut set = redis::cmd("CONFIG");
+        let coverage = ["SET", "cluster-require-full-coverage", "no"];
+        set.arg(&coverage).exec(&mut cluster.connect(node)).unwrap();
+        cluster.run::<()>(node, &["DELSLOTS", &slot]);
+    }
+    // The client finds that out, and forgets where the slot was.
+    let tried = async || semaphore.try_acquire().await.map(drop);
+    let refused = eventually("nobody serves it", tried, |tried| {
+        tried.as_ref().is_err_and(|error| error.to_string().contains("no node of the cluster"))
+    });
+    assert!(refused.await.is_err());
+    cluster.run::<()>(0, &["ADDSLOTS", &slot]);
+    cluster.all_say("all slots have nodes", |cluster, node| {
+        cluster.run::<String>(node, &["INFO"]).contains("cluster_slots_assigned:16384")
+    });
+    use_once(&semaphore).await;
+}
+
+/// It is still among those that the client was told of, and has slots of its own now.
+#[tokio::test]
+async fn a_node_left_and_is_part_of_another_cluster() {
+    let Some(mut cluster) = Cluster::start(1, false).await else { return };
+    let new = cluster.add_node();
+    let semaphores = connect(&cluster, 2).await;
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let held = semaphore.acquire().await.unwrap();
+    let id: String = cluster.run(new, &["MYID"]);
+    cluster.run::<()>(0, &["FORGET", &id]);
+    cluster.run::<()>(new, &["RESET", "HARD"]);
+    cluster.run::<()>(new, &["ADDSLOTSRANGE", "0", "16383"]);
+    let state = async || cluster.run::<String>(new, &["INFO"]);
+    eventually("it serves", state, |info| info.contains("cluster_state:ok")).await;
+    for _ in 0..10 {
+        // The client looks for the slot's node anew.
+        cut(&cluster, 0);
+        let tried = async || semaphore.try_acquire().await;
+        let tried = eventually("an answer", tried, Result::is_ok).await.unwrap();
+        assert!(tried.is_none(), "two hold");
+    }
+    assert!(held.release().await.unwrap());
+}
