@@ -211,7 +211,7 @@ local function release()
       statuses[i] = 2
     end
   end
-  local weights = remove_permits(sem, permits)
+  local weights = retire_permits(sem, permits)
   leave_queue(sem, requests)
   if ARGV[1] == 'consume' then
     consume(sem, statuses, ids, weights)

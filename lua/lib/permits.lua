@@ -68,10 +68,39 @@ local function remove_permits(sem, ids)
   return uncount(sem, ids)
 end
 
+-- The same for ids that this call does not grant again. The last ones go when the script needs the
+-- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
+-- it, in the middle.
+local function retire_permits(sem, ids)
+  if #ids == 0 or #ids < sem.members - sem.unwritten then
+    return remove_permits(sem, ids)
+  end
+  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
+  -- if the first write may free some.
+  redis.call('ZREM', PERMITS, '')
+  sem.retired = ids
+  return uncount(sem, ids)
+end
+
+local function remove_retired(sem)
+  if sem.retired then
+    redis.call('ZREM', PERMITS, unpack(sem.retired))
+    sem.retired = nil
+  end
+end
+
+-- Members of `permits` whose leases end between these, at most one chunk.
+local function chunk_between(sem, from, to)
+  if sem.members == sem.unwritten then
+    return {}
+  end
+  return redis.call('ZRANGEBYSCORE', PERMITS, from, to, 'LIMIT', 0, PURGE_CHUNK)
+end
+
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '-inf', sem.now, 'LIMIT', 0, PURGE_CHUNK)
-  remove_permits(sem, ended)
+  local ended = chunk_between(sem, '-inf', sem.now)
+  retire_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -80,7 +109,7 @@ end
 -- the server's clock stepped back; without a cut its dead holder would keep it longer by the step.
 local function cut_leases(sem)
   local last = sem.now + sem.longest
-  local beyond = redis.call('ZRANGEBYSCORE', PERMITS, '(' .. last, '+inf', 'LIMIT', 0, PURGE_CHUNK)
+  local beyond = chunk_between(sem, '(' .. last, '+inf')
   local cut = {}
   for _, id in ipairs(beyond) do
     cut[#cut + 1] = last
@@ -145,6 +174,7 @@ local function write_permits(sem)
     sem.unwritten = 0
     call_in_chunks('ZADD', PERMITS, sem.writes)
     sem.writes = {}
+    remove_retired(sem)
   end
 end
 
@@ -154,7 +184,7 @@ local function wake_in(sem, is_waiting)
   if sem.more then
     return 0
   end
-  if not is_waiting then
+  if not is_waiting or sem.members == 0 then
     return -1
   end
   local first = redis.call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')

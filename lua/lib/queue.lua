@@ -144,6 +144,7 @@ end
 -- refuses (too few replicas, no disk, no primary any more) ends the script before anybody is told.
 local function finish(sem)
   save(sem)
+  remove_retired(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end

@@ -218,7 +218,8 @@ local function save(sem)
     call_in_chunks('HSET', STATE, fields)
   end
   for _, key in ipairs(keys) do
-    redis.call('PEXPIREAT', key, sem.keep)
+    -- One that was emptied is gone, and an error where its slot moves to another node.
+    redis.pcall('PEXPIREAT', key, sem.keep)
   end
   if sem.persist then
     redis.call('PERSIST', STATE)

@@ -215,11 +215,18 @@ impl Cluster {
             let turn = turn % nodes.len().max(1);
             nodes.rotate_left(turn);
         }
+        primaries.append(&mut replicas);
         // A seed may have left the cluster since: it is asked last, and must know one of the nodes.
-        let nodes = primaries.into_iter().chain(replicas).chain(self.seeds.iter().cloned());
+        match self.refresh_from(primaries).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.refresh_from(self.seeds.clone()).await,
+        }
+    }
+
+    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), RedisError> {
         let asked = stream::iter(nodes).map(|node| self.ask_for_slots(node));
-        let mut asked = asked.buffered(ASKED_AT_ONCE);
-        let mut last = None;
+        let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
+        let mut last = (ErrorKind::Io, "no node is known").into();
         while let Some(answer) = asked.next().await {
             match answer {
                 Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
@@ -228,12 +235,12 @@ impl Cluster {
                 }
                 Ok(_) => {
                     let reason = "a node has left the cluster, and is part of another one";
-                    last = Some((ErrorKind::Io, reason).into());
+                    last = (ErrorKind::Io, reason).into();
                 }
-                Err(error) => last = Some(error),
+                Err(error) => last = error,
             }
         }
-        Err(last.unwrap_or_else(|| (ErrorKind::Io, "no node is known").into()))
+        Err(last)
     }
 
     async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {

@@ -115,6 +115,51 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     scene.ends_well().await;
 }
 
+/// All keys are there when the call comes, but it empties one of them: the node takes that for one
+/// that has moved, and ends a script that looks at it again in the middle.
+#[tokio::test]
+async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_done() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let name = cluster.name_at(0);
+    let semaphore = connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let another = connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
+    let waiting = tokio::spawn(async move { another.acquire_many(2).await });
+    Observer::of(semaphore.clone()).sees(1, 1).await;
+    // Not even when nobody holds any is there room for the one that waits.
+    semaphore.set_limit(1).await.unwrap();
+    cluster.begin_to_move(&name, 0, 1, &[]);
+    assert!(in_time("the release", holder.release()).await.unwrap());
+    cluster.move_slot(&name, 0, 1);
+    semaphore.clear_limit().await.unwrap();
+    let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();
+    assert!(in_time("the release", next.release()).await.unwrap());
+}
+
+/// The last permit goes and another one comes, in one script.
+#[tokio::test]
+async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let name = cluster.name_at(0);
+    let build = async || connect(&cluster).await.semaphore(&*name).limit(2).build().unwrap();
+    let (semaphore, another) = (build().await, build().await);
+    let holder = semaphore.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn({
+        let another = another.clone();
+        async move { another.acquire_many(2).await }
+    });
+    let observer = Observer::of(semaphore);
+    observer.sees(2, 1).await;
+    cluster.begin_to_move(&name, 0, 1, &[]);
+    assert!(in_time("the release", holder.release()).await.unwrap());
+    let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();
+    cluster.move_slot(&name, 0, 1);
+    assert_eq!(observer.sees(2, 0).await.holders[0].id, next.id());
+    assert!(in_time("the release", next.release()).await.unwrap());
+    let all = in_time("all of it", another.acquire_many(2)).await.unwrap();
+    assert!(all.release().await.unwrap());
+}
+
 /// A cluster serves no call whose keys are partly here and partly there.
 #[tokio::test]
 async fn calls_wait_while_the_keys_are_parted() {

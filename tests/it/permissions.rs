@@ -35,7 +35,7 @@ fn without(rules: &[String], lacking: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn without_any_one_of_the_rights_connecting_names_the_right() {
-    let server = Server::start();
+    let mut server = Server::start();
     let rules = acl::documented_rules();
     for lacking in rights(rules) {
         server.set_user(&without(rules, lacking));
@@ -50,8 +50,8 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
 
 #[tokio::test]
 async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right() {
-    let Some(cluster) = Cluster::start(1, false).await else { return };
-    let node = &cluster.nodes[0];
+    let Some(mut cluster) = Cluster::start(1, false).await else { return };
+    let node = &mut cluster.nodes[0];
     let rules = acl::cluster_rules();
     for lacking in rights(rules) {
         node.set_user(&without(rules, lacking));

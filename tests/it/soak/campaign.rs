@@ -8,21 +8,17 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::support::observer::in_time;
-use crate::support::proxy::Proxy;
 use crate::support::scripts::keys_of;
-use crate::support::server::Server;
 
-use super::checker::{Bounds, judge};
+use super::checker::judge;
 use super::crew::{Crew, Log};
-use super::faults::{Fault, Field, ServerClock};
+use super::faults::{Fault, Field};
 use super::history::{ALL, Moment, What, now};
 use super::report::Report;
-use super::watcher;
-use super::{DRAIN, KINDS, LEASE, LIVENESS, RESPONSE_TIMEOUT, stalls, timeline};
+use super::theatre::{Theatre, cluster::Cluster, sentinel::Sentinel, single::Single};
+use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
-/// After a fault has been undone all processes must be let in again within this time.
-const RECOVERY: Duration = Duration::from_secs(20);
 /// While nothing is wrong the order is judged: for a moment after each fault, and for long enough
 /// for the slow ones now and then.
 const CALM: Duration = Duration::from_millis(200);
@@ -31,27 +27,31 @@ const FAULTS_UNTIL_LONG_CALM: usize = 6;
 /// How often the limit is changed: permits that are consumed bring it down.
 const NEW_LIMIT: Duration = Duration::from_millis(300);
 
-/// How long a call may take when nothing is wrong.
-pub const WAY: Moment = 300_000_000;
-const BOUNDS: Bounds = Bounds {
-    lease: LEASE.as_nanos() as Moment,
-    late: 300_000_000,
-    way: WAY,
-    // Twice the longest work of the slow ones.
-    wait: 10_000_000_000,
-    patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
-};
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_promise_is_broken_on_single() {
+    play(Single::start().await).await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_campaign_of_faults_breaks_no_promise() {
+async fn no_promise_is_broken_on_sentinel() {
+    play(Sentinel::start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_promise_is_broken_on_cluster() {
+    let Some(cluster) = Cluster::start().await else { return };
+    play(cluster).await;
+}
+
+async fn play<T: Theatre>(theatre: T) {
     let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let time = Duration::from_secs(setting("SOAK_SECONDS").unwrap_or(20));
     let seed = setting("SOAK_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
-    println!("seed {seed}");
-    let mut campaign = Campaign::start(seed).await;
+    println!("{}, seed {seed}", T::NAME);
+    let mut campaign = Campaign::start(theatre, seed).await;
     campaign.rage(Instant::now() + time.saturating_sub(LONG_CALM)).await;
     let events = campaign.end().await;
-    let violations = judge(&events, BOUNDS).unwrap();
+    let violations = judge(&events, T::BOUNDS).unwrap();
     if let Ok(path) = std::env::var("SOAK_LOG") {
         let lines = events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n");
         std::fs::write(path, lines.collect::<String>()).unwrap();
@@ -59,50 +59,50 @@ async fn a_campaign_of_faults_breaks_no_promise() {
     if let Ok(path) = std::env::var("SOAK_TIMELINE") {
         std::fs::write(path, timeline::draw(seed, &events, &violations)).unwrap();
     }
-    let report = Report::new(seed, &events, violations);
-    if let Ok(path) = std::env::var("SOAK_JSON") {
-        std::fs::write(path, report.json()).unwrap();
-    }
+    let report = Report::new(T::NAME, seed, &events, &violations);
     println!("{report}");
-    assert!(report.violations.is_empty(), "promises were broken, see above");
+    if let Ok(path) = std::env::var("SOAK_JSON") {
+        let all = match std::env::var("SOAK_EARLIER") {
+            Ok(earlier) => report.clone().after(Report::read(earlier.as_ref())),
+            Err(_) => report.clone(),
+        };
+        std::fs::write(path, all.json()).unwrap();
+    }
+    assert!(report.violation_texts.is_empty(), "promises were broken, see above");
 }
 
-struct Campaign {
-    field: Field,
+struct Campaign<T> {
+    field: Field<T>,
     plan: fastrand::Rng,
     limits: fastrand::Rng,
     log: Log,
     /// Not through the proxy.
     semaphores: Vec<Semaphore>,
     limit_changed: Instant,
-    watchers: [JoinHandle<()>; 2],
+    watchers: Vec<JoinHandle<()>>,
 }
 
-impl Campaign {
-    async fn start(seed: u64) -> Self {
-        // What was written is there again after SIGKILL. Syncing it would only have the server wait
-        // for the disk, for seconds on a busy machine.
-        let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "no"]);
-        let proxy = Proxy::start(server.port).await;
+impl<T: Theatre> Campaign<T> {
+    async fn start(theatre: T, seed: u64) -> Self {
         let log = Log::default();
         let stalled = log.clone();
         stalls::watch(move |what| stalled.say(ALL, what));
-        let direct = Semaphores::connect(&server.url()).await.unwrap();
-        let mut semaphores = Vec::new();
         for (semaphore, kind) in KINDS.iter().enumerate() {
             let limit = kind.limit.into();
             log.say(ALL, What::SetsLimit { semaphore, limit });
             log.say(ALL, What::LimitIs { semaphore, limit });
-            semaphores.push(direct.semaphore(kind.name).limit(kind.limit).build().unwrap());
         }
-        let mut crew = Crew::new(&proxy.url(), seed, &log);
+        let mut crew = Crew::new(&theatre, seed, &log);
         (0..PROCESSES).for_each(|_| crew.start_one());
-        let (clock, lasted) = (ServerClock::default(), 0);
-        let field = Field { server, clock, proxy, crew, log: log.clone(), lasted };
+        let mut watchers = vec![watcher::look(&connect(&theatre).await, &log)];
+        for url in theatre.servers() {
+            watchers.push(watcher::ping(&url, &log));
+            watchers.push(watcher::check_expiry(&url, &theatre.names(), &log));
+        }
+        let semaphores = connect(&theatre).await;
+        let field = Field { theatre, crew, log: log.clone(), lasted: 0 };
         let plan = fastrand::Rng::with_seed(seed);
         let limits = fastrand::Rng::with_seed(!seed);
-        let url = field.server.admin_url();
-        let watchers = [watcher::start(&url, &log).await, watcher::ping(&url, &log)];
         let limit_changed = Instant::now();
         let mut campaign = Self { field, plan, limits, log, semaphores, limit_changed, watchers };
         campaign.all_work_since(0).await;
@@ -111,16 +111,19 @@ impl Campaign {
 
     /// All faults in a new order, again and again.
     async fn rage(&mut self, until: Instant) {
-        let mut deck = Vec::new();
+        let (mut deck, mut all_work) = (Vec::new(), true);
         for number in 1.. {
             if deck.is_empty() {
-                deck = Fault::ONE_SERVER.to_vec();
+                deck = [&Fault::CLIENTS, T::FAULTS].concat();
                 self.plan.shuffle(&mut deck);
             }
-            let fault = deck.pop().expect("it was filled");
-            if Instant::now() >= until || !self.survives(fault).await {
+            let due = self.field.theatre.due();
+            // At the end all servers are there.
+            if due.is_none() && (!all_work || Instant::now() >= until) {
                 return;
             }
+            let fault = due.or_else(|| deck.pop()).expect("it was filled");
+            all_work = self.survives(fault).await;
             match number % FAULTS_UNTIL_LONG_CALM {
                 0 => sleep(LONG_CALM).await,
                 _ => sleep(CALM).await,
@@ -161,7 +164,7 @@ impl Campaign {
     /// Waits until each process has been granted a permit of each quick semaphore since then: a
     /// request that meets the pause after a failure is later on its way than others.
     async fn all_work_since(&mut self, since: Moment) -> bool {
-        let deadline = Instant::now() + RECOVERY;
+        let deadline = Instant::now() + T::RECOVERY;
         let numbers = self.field.crew.numbers();
         let quick = KINDS.iter().enumerate().filter(|(_, kind)| kind.is_quick());
         let all =
@@ -197,24 +200,24 @@ impl Campaign {
         }
         self.field.crew.join();
         self.watchers.iter().for_each(JoinHandle::abort);
-        for (semaphore, kind) in self.semaphores.iter().zip(&KINDS) {
+        for (number, semaphore) in self.semaphores.iter().enumerate() {
             semaphore.clear_limit().await.unwrap();
             let left = in_time("an inspection", semaphore.inspect()).await.unwrap();
             if (left.held, left.queued) != (0, 0) {
                 self.found("left behind", format!("{left:?}"));
             }
-            self.check_keys(kind.name);
+            self.check_keys(number);
         }
         self.log.take()
     }
 
     /// Nobody waits, and nothing stays for ever.
-    fn check_keys(&self, name: &str) {
-        let mut connection = self.field.server.connect();
+    fn check_keys(&self, semaphore: usize) {
+        let theatre = &self.field.theatre;
+        let (name, mut connection) = (&theatre.names()[semaphore], theatre.home_of(semaphore));
         // Keys live for as long again as they are needed, from then on, and at least for a minute.
         // They are needed while the last token is ahead of the clock, which may have gone back since.
-        let ServerClock { most, least, .. } = self.field.clock;
-        let needed = 2 * (LEASE + LIVENESS).as_millis() as i64 + 2 * (most - least) / 1000;
+        let needed = (2 * (LEASE + LIVENESS + theatre.clock_moved())).as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();
             let is_state = number == 3;
@@ -230,4 +233,12 @@ impl Campaign {
     fn found(&self, rule: &str, what: String) {
         self.log.say(ALL, What::Found { rule: rule.to_owned(), what });
     }
+}
+
+async fn connect(theatre: &impl Theatre) -> Vec<Semaphore> {
+    let semaphores = theatre.direct_address().connect(Semaphores::builder()).await.unwrap();
+    let build = |(name, kind): (String, &Kind)| {
+        semaphores.semaphore(name).limit(kind.limit).build().unwrap()
+    };
+    theatre.names().into_iter().zip(&KINDS).map(build).collect()
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::history::{Call, Event, How, What, now};
+use super::theatre::{Address, Names};
 use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, RESPONSE_TIMEOUT, stalls};
 
 /// In a line of the output, before an event.
@@ -19,24 +21,12 @@ pub const MARK: &str = "event ";
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What the process is told when it is started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
-    pub url: String,
     pub process: u32,
     pub seed: u64,
-}
-
-impl Orders {
-    pub fn write(&self) -> String {
-        format!("{} {} {}", self.process, self.seed, self.url)
-    }
-
-    pub fn read(text: &str) -> Self {
-        let mut words = text.split(' ');
-        let mut word = || words.next().unwrap();
-        let (process, seed) = (word().parse().unwrap(), word().parse().unwrap());
-        Self { process, seed, url: word().to_owned() }
-    }
+    pub address: Address,
+    pub names: Names,
 }
 
 struct Teller {
@@ -80,10 +70,10 @@ pub fn run(orders: &Orders) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let stalled = teller.clone();
         stalls::watch(move |what| stalled.say(what));
-        let semaphores = connect(&orders.url, &teller).await;
+        let semaphores = connect(&orders.address, &teller).await;
         let mut tasks = JoinSet::new();
-        for (number, kind) in KINDS.iter().enumerate() {
-            let semaphore = semaphores.semaphore(kind.name).limit(kind.limit).lease(LEASE);
+        for (number, (kind, name)) in KINDS.iter().zip(&orders.names).enumerate() {
+            let semaphore = semaphores.semaphore(name).limit(kind.limit).lease(LEASE);
             let semaphore = semaphore.build().unwrap();
             for task in 0..kind.tasks {
                 let random = fastrand::Rng::with_seed(orders.seed ^ (100 * number + task) as u64);
@@ -107,10 +97,10 @@ fn tell_of_panics(teller: &Arc<Teller>) {
 }
 
 /// The server may be away right now.
-async fn connect(url: &str, teller: &Teller) -> Semaphores {
+async fn connect(address: &Address, teller: &Teller) -> Semaphores {
     loop {
         let builder = Semaphores::builder().liveness(LIVENESS).response_timeout(RESPONSE_TIMEOUT);
-        match builder.connect(url).await {
+        match address.connect(builder).await {
             Ok(semaphores) => return semaphores,
             Err(_) if *teller.ends.borrow() => std::process::exit(0),
             Err(_) => sleep(Duration::from_millis(50)).await,

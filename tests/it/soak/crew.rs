@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use super::ROLE;
 use super::client::{MARK, Orders};
 use super::history::{ALL, Event, Moment, What, now};
+use super::theatre::{Address, Names, Theatre};
 
 /// What all have told so far.
 #[derive(Clone, Default)]
@@ -52,7 +53,8 @@ impl Log {
 
 pub struct Crew {
     log: Log,
-    url: String,
+    address: Address,
+    names: Names,
     seed: u64,
     started: u32,
     processes: BTreeMap<u32, Process>,
@@ -65,9 +67,10 @@ struct Process {
 }
 
 impl Crew {
-    pub fn new(url: &str, seed: u64, log: &Log) -> Self {
+    pub fn new(theatre: &impl Theatre, seed: u64, log: &Log) -> Self {
+        let (address, names) = (theatre.address(), theatre.names());
         let (started, processes) = Default::default();
-        Self { log: log.clone(), url: url.to_owned(), seed, started, processes }
+        Self { log: log.clone(), address, names, seed, started, processes }
     }
 
     pub fn numbers(&self) -> Vec<u32> {
@@ -77,11 +80,11 @@ impl Crew {
     pub fn start_one(&mut self) {
         self.started += 1;
         let process = self.started;
-        let orders =
-            Orders { url: self.url.clone(), process, seed: self.seed ^ u64::from(process) };
+        let (address, names) = (self.address.clone(), self.names.clone());
+        let orders = Orders { process, seed: self.seed ^ u64::from(process), address, names };
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "soak::a_client_of_a_campaign", "--nocapture"])
-            .env(ROLE, orders.write())
+            .env(ROLE, serde_json::to_string(&orders).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -100,7 +103,14 @@ impl Crew {
         self.processes.insert(process, Process { child, input, reader });
     }
 
-    pub fn kill(&mut self, process: u32) {
+    /// Another one takes its place.
+    pub fn kill_one(&mut self, random: &mut fastrand::Rng) {
+        let process = *random.choice(&self.numbers()).unwrap();
+        self.kill(process);
+        self.start_one();
+    }
+
+    fn kill(&mut self, process: u32) {
         let mut killed = self.processes.remove(&process).unwrap();
         killed.child.kill().unwrap();
         killed.child.wait().unwrap();

@@ -3,7 +3,8 @@
 //!
 //! In the environment: `SOAK_SECONDS` for how long, `SOAK_SEED` with which plan of faults, and
 //! files to write: `SOAK_LOG` the history, an event a line; `SOAK_TIMELINE` a picture of it, SVG;
-//! `SOAK_JSON` the outcome. `scripts/soak` sets them.
+//! `SOAK_JSON` the outcome, with that in the file `SOAK_EARLIER` added to it. `scripts/soak` sets
+//! them.
 
 mod beliefs;
 mod campaign;
@@ -15,6 +16,7 @@ mod faults;
 mod history;
 mod report;
 mod stalls;
+mod theatre;
 mod timeline;
 mod watcher;
 
@@ -96,6 +98,6 @@ const ROLE: &str = "REDIS_SEMAPHORE_SOAK_CLIENT";
 #[test]
 fn a_client_of_a_campaign() {
     if let Ok(orders) = std::env::var(ROLE) {
-        client::run(&client::Orders::read(&orders));
+        client::run(&serde_json::from_str(&orders).unwrap());
     }
 }

@@ -2,78 +2,95 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::checker::Violation;
 use super::history::{Event, Moment, What};
 
-#[derive(Debug)]
+/// As it is written for programs, but for the totals.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     seed: u64,
-    operations: BTreeMap<String, u64>,
-    /// How often, and the slowest recovery from it.
-    faults: BTreeMap<String, (u64, Moment)>,
-    began: Moment,
-    ended: Moment,
-    pub violations: Vec<Violation>,
+    theatres: Vec<String>,
+    seconds: f64,
+    operations_by_kind: BTreeMap<String, u64>,
+    faults_by_kind: BTreeMap<String, u64>,
+    slowest_recovery_ms: BTreeMap<String, u64>,
+    /// Where, when, in s since the beginning, which rule was broken, and how.
+    pub violation_texts: Vec<String>,
 }
 
 impl Report {
-    pub fn new(seed: u64, events: &[Event], violations: Vec<Violation>) -> Self {
+    pub fn new(theatre: &str, seed: u64, events: &[Event], violations: &[Violation]) -> Self {
         let mut operations: BTreeMap<String, u64> = BTreeMap::new();
-        let mut faults: BTreeMap<String, (u64, Moment)> = BTreeMap::new();
+        let mut faults: BTreeMap<String, u64> = BTreeMap::new();
+        let mut recoveries: BTreeMap<String, u64> = BTreeMap::new();
         let mut undone = 0;
         for Event { at, what, .. } in events {
             if let Some(operation) = operation(what) {
                 *operations.entry(operation).or_default() += 1;
             }
             match what {
-                What::Fault { kind, .. } => faults.entry(kind.clone()).or_default().0 += 1,
+                What::Fault { kind, .. } => *faults.entry(kind.clone()).or_default() += 1,
                 What::Undone { .. } => undone = *at,
                 What::Healed { kind } => {
-                    let (_, slowest) = faults.entry(kind.clone()).or_default();
-                    *slowest = (*slowest).max(at - undone);
+                    let slowest = recoveries.entry(kind.clone()).or_default();
+                    *slowest = (*slowest).max((at - undone) / 1_000_000);
                 }
                 _ => {}
             }
         }
         let began = events.first().map_or(0, |event| event.at);
         let ended = events.last().map_or(0, |event| event.at);
-        Self { seed, operations, faults, began, ended, violations }
+        let text = |Violation { rule, at, what }: &Violation| {
+            format!("{theatre}, {:.3} s: {rule}: {what}", seconds(at - began.min(*at)))
+        };
+        Self {
+            seed,
+            theatres: vec![theatre.to_owned()],
+            seconds: seconds(ended - began).round(),
+            operations_by_kind: operations,
+            faults_by_kind: faults,
+            slowest_recovery_ms: recoveries,
+            violation_texts: violations.iter().map(text).collect(),
+        }
+    }
+
+    /// Of campaigns in other theatres before.
+    pub fn read(path: &Path) -> Self {
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    /// Both in one.
+    pub fn after(self, mut earlier: Self) -> Self {
+        earlier.theatres.extend(self.theatres);
+        earlier.seconds += self.seconds;
+        let add = |sums: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>| {
+            more.into_iter().for_each(|(kind, times)| *sums.entry(kind).or_default() += times);
+        };
+        add(&mut earlier.operations_by_kind, self.operations_by_kind);
+        add(&mut earlier.faults_by_kind, self.faults_by_kind);
+        for (kind, slowest) in self.slowest_recovery_ms {
+            let slowest_yet = earlier.slowest_recovery_ms.entry(kind).or_default();
+            *slowest_yet = slowest.max(*slowest_yet);
+        }
+        earlier.violation_texts.extend(self.violation_texts);
+        earlier
     }
 
     fn totals(&self) -> (u64, u64) {
-        (self.operations.values().sum(), self.faults.values().map(|(times, _)| times).sum())
-    }
-
-    /// When it was, in s since the beginning, which rule was broken, and how.
-    fn texts(&self) -> Vec<String> {
-        let text = |Violation { rule, at, what }: &Violation| {
-            format!("{:.3} s: {rule}: {what}", seconds(at - self.began.min(*at)))
-        };
-        self.violations.iter().map(text).collect()
+        (self.operations_by_kind.values().sum(), self.faults_by_kind.values().sum())
     }
 
     /// One line.
     pub fn json(&self) -> String {
+        let mut report = serde_json::to_value(self).unwrap();
         let (operations, faults) = self.totals();
-        let milliseconds = |slowest: Moment| slowest / 1_000_000;
-        let by_kind = self.faults.iter();
-        let report = serde_json::json!({
-            "seed": self.seed,
-            "seconds": seconds(self.ended - self.began).round(),
-            "operations": operations,
-            "operations_by_kind": self.operations,
-            "faults": faults,
-            "faults_by_kind":
-                by_kind.clone().map(|(kind, (times, _))| (kind, times)).collect::<BTreeMap<_, _>>(),
-            "slowest_recovery_ms":
-                by_kind.map(|(kind, (_, slowest))| (kind, milliseconds(*slowest)))
-                    .collect::<BTreeMap<_, _>>(),
-            "violations": self.violations.len(),
-            "violation_texts": self.texts(),
-        });
+        report["operations"] = operations.into();
+        report["faults"] = faults.into();
+        report["violations"] = self.violation_texts.len().into();
         format!("{report}\n")
     }
 }
@@ -104,16 +121,18 @@ fn name(kind: &impl Serialize) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (operations, faults) = self.totals();
-        let time = seconds(self.ended - self.began);
-        writeln!(f, "\nseed {}, {time:.0} s: {operations} operations", self.seed)?;
-        for (operation, times) in &self.operations {
+        let Self { seed, seconds, .. } = self;
+        let theatres = self.theatres.join(", ");
+        writeln!(f, "\n{theatres}, seed {seed}, {seconds} s: {operations} operations")?;
+        for (operation, times) in &self.operations_by_kind {
             writeln!(f, "{times:8} {operation}")?;
         }
         writeln!(f, "{faults} faults, and how long it took at most until all worked again")?;
-        for (fault, (times, slowest)) in &self.faults {
-            writeln!(f, "{times:8} {fault:18} {:6.2} s", seconds(*slowest))?;
+        for (fault, times) in &self.faults_by_kind {
+            let slowest = self.slowest_recovery_ms.get(fault).map_or(0.0, |ms| *ms as f64 / 1e3);
+            writeln!(f, "{times:8} {fault:18} {slowest:6.2} s")?;
         }
-        write!(f, "{} violations", self.violations.len())?;
-        self.texts().iter().try_for_each(|text| write!(f, "\n  {text}"))
+        write!(f, "{} violations", self.violation_texts.len())?;
+        self.violation_texts.iter().try_for_each(|text| write!(f, "\n  {text}"))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
-use redis_semaphore::{Holder, Inspection, Semaphore, Semaphores};
+use redis_semaphore::{Holder, Inspection, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -14,16 +14,17 @@ use crate::support::scripts::keys_of;
 
 use super::crew::Log;
 use super::history::{ALL, Moment, What, now};
-use super::{KINDS, Kind, LEASE};
+use super::theatre::Names;
+use super::{KINDS, LEASE};
 
 const LOOK: Duration = Duration::from_millis(40);
+const LOOK_AT_EXPIRY: Duration = Duration::from_millis(100);
 /// An answer that takes longer says that all may be slow.
 const SLOW: Duration = Duration::from_millis(50);
 /// Within that time somebody calls, whatever is wrong.
 const CUT: Duration = Duration::from_secs(5);
 
 struct Watcher {
-    url: String,
     log: Log,
     /// Who waited when it last looked, and when it began to look.
     queued: [(HashSet<String>, Moment); KINDS.len()],
@@ -60,36 +61,67 @@ pub fn ping(url: &str, log: &Log) -> JoinHandle<()> {
     })
 }
 
-pub async fn start(url: &str, log: &Log) -> JoinHandle<()> {
-    let semaphores = Semaphores::connect(url).await.unwrap();
-    let (url, log, found) = (url.to_owned(), log.clone(), false);
-    let (queued, too_long) = Default::default();
-    let mut watcher = Watcher { url, log, queued, too_long, found };
-    let build = |kind: &Kind| semaphores.semaphore(kind.name).limit(kind.limit).build().unwrap();
-    let semaphores = KINDS.each_ref().map(build);
+/// Says when a key never expires: it would stay for ever when its clients are gone.
+pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
+    async fn lasting(keys: &[String], url: &str) -> RedisResult<Option<String>> {
+        let client = redis::Client::open(url)?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        loop {
+            for key in keys {
+                // Where it is another node's.
+                let lives = redis::cmd("PTTL").arg(key).query_async::<i64>(&mut connection).await;
+                match lives {
+                    Ok(-1) => return Ok(Some(key.clone())),
+                    Err(error) if error.code() != Some("MOVED") => return Err(error),
+                    _ => {}
+                }
+            }
+            sleep(LOOK_AT_EXPIRY).await;
+        }
+    }
+
+    let keys = names.iter().zip(&KINDS).flat_map(|(name, kind)| {
+        // A limit that is set at run time is kept.
+        keys_of(name).into_iter().take(if kind.changes { 3 } else { 4 })
+    });
+    let (keys, url, log) = (keys.collect::<Vec<_>>(), url.to_owned(), log.clone());
     tokio::spawn(async move {
         loop {
             // The server may be away right now.
-            let _ = watcher.look(&semaphores).await;
+            if let Ok(Some(key)) = lasting(&keys, &url).await {
+                let (rule, what) = ("expiry".to_owned(), format!("the key {key} never expires"));
+                // Once is enough.
+                return log.say(ALL, What::Found { rule, what });
+            }
+            sleep(LOOK).await;
+        }
+    })
+}
+
+/// Says who waits, and who holds for too long.
+pub fn look(semaphores: &[Semaphore], log: &Log) -> JoinHandle<()> {
+    let (log, found) = (log.clone(), false);
+    let (queued, too_long) = Default::default();
+    let mut watcher = Watcher { log, queued, too_long, found };
+    let semaphores = semaphores.to_vec();
+    tokio::spawn(async move {
+        loop {
+            for (number, semaphore) in semaphores.iter().enumerate() {
+                // The server may be away right now.
+                watcher.look(number, semaphore).await;
+            }
             sleep(LOOK).await;
         }
     })
 }
 
 impl Watcher {
-    async fn look(&mut self, semaphores: &[Semaphore]) -> Option<()> {
-        let client = redis::Client::open(&*self.url).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.ok()?;
-        loop {
-            for (number, semaphore) in semaphores.iter().enumerate() {
-                let since = now();
-                let seen = semaphore.inspect().await.ok()?;
-                self.check_leases(number, &seen);
-                let queued = seen.waiters.into_iter().map(|waiter| waiter.id).collect();
-                self.tell_changes(number, queued, since);
-                self.check_expiry(&mut connection, &KINDS[number]).await?;
-            }
-            sleep(LOOK).await;
+    async fn look(&mut self, number: usize, semaphore: &Semaphore) {
+        let since = now();
+        if let Ok(seen) = semaphore.inspect().await {
+            self.check_leases(number, &seen);
+            let queued = seen.waiters.into_iter().map(|waiter| waiter.id).collect();
+            self.tell_changes(number, queued, since);
         }
     }
 
@@ -127,22 +159,5 @@ impl Watcher {
         if !std::mem::replace(&mut self.found, true) {
             self.log.say(ALL, What::Found { rule: rule.to_owned(), what });
         }
-    }
-
-    /// A key that never expires stays for ever when its clients are gone.
-    async fn check_expiry(
-        &mut self,
-        connection: &mut MultiplexedConnection,
-        kind: &Kind,
-    ) -> Option<()> {
-        // A limit that is set at run time is kept.
-        let count = if kind.changes { 3 } else { 4 };
-        for key in keys_of(kind.name).iter().take(count) {
-            let lives: i64 = redis::cmd("PTTL").arg(key).query_async(connection).await.ok()?;
-            if lives == -1 {
-                self.find("expiry", format!("the key {key} never expires"));
-            }
-        }
-        Some(())
     }
 }

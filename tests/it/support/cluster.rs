@@ -126,8 +126,32 @@ impl Cluster {
     }
 
     fn has(&self, node: usize, slot: u16) -> bool {
+        self.says_that_has(node, node, slot)
+    }
+
+    /// The primary that has the slot of that name. All nodes must be well.
+    pub fn home_of(&self, name: &str) -> usize {
+        let slot = slot_of(self, name);
+        (0..self.nodes.len()).find(|node| self.has(*node, slot)).unwrap()
+    }
+
+    /// Waits until all nodes are well, and say the same about where these names are at home.
+    pub fn agrees(&self, names: &[String]) {
+        self.all_say("the cluster is well", |cluster, node| {
+            cluster.info(node).contains("cluster_state:ok")
+                && (cluster.is_primary(node) || cluster.is_in_sync(node))
+        });
+        for name in names {
+            let slot = slot_of(self, name);
+            self.all_say("where a slot is", |cluster, node| {
+                cluster.says_that_has(node, cluster.home_of(name), slot)
+            });
+        }
+    }
+
+    fn says_that_has(&self, asked: usize, node: usize, slot: u16) -> bool {
         let port = i64::from(self.nodes[node].port);
-        let ranges: Vec<Vec<Value>> = self.run(node, &["SLOTS"]);
+        let ranges: Vec<Vec<Value>> = self.run(asked, &["SLOTS"]);
         ranges.iter().any(|range| {
             let integer = |value: &Value| redis::from_redis_value_ref::<i64>(value).unwrap();
             let Value::Array(primary) = &range[2] else { panic!("{range:?}") };
@@ -189,11 +213,21 @@ impl Cluster {
             std::thread::sleep(PAUSE);
         }
     }
+
+    /// Waits until a node that was a primary is a replica that has all data.
+    pub fn sees_demoted(&self, node: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.is_primary(node) || !self.is_in_sync(node) {
+            assert!(Instant::now() < deadline, "node {node} was never demoted");
+            std::thread::sleep(PAUSE);
+        }
+    }
 }
 
 fn start_node() -> Server {
     let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
-    let node = Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat());
+    let mut node =
+        Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat());
     if !node.is_older_than_7() {
         node.set_user(acl::cluster_rules());
     }

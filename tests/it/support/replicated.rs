@@ -60,8 +60,9 @@ impl Pair {
     /// "master", or "slave" and the state of its connection to the primary; or what went wrong,
     /// since a server that is demoted cuts its connections.
     pub fn role(&self, server: usize) -> String {
-        let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query(&mut self.connect(server));
-        let role = match role {
+        let client = redis::Client::open(self.servers[server].admin_url()).unwrap();
+        let ask = |mut server: Connection| redis::cmd("ROLE").query::<Vec<Value>>(&mut server);
+        let role = match client.get_connection().and_then(ask) {
             Ok(role) => role,
             Err(error) => return error.to_string(),
         };
@@ -99,9 +100,7 @@ impl Sentinels {
         pair.until("the sentinels know each other and the replica", || {
             sentinels.sentinels.iter().all(|sentinel| {
                 let known: Vec<String> = sentinel.ask(&["MASTER", SERVICE]);
-                let field =
-                    |name| known[known.iter().position(|word| word == name).unwrap() + 1].clone();
-                field("num-other-sentinels") == "2" && field("num-slaves") == "1"
+                field(&known, "num-other-sentinels") == "2" && field(&known, "num-slaves") == "1"
             })
         });
         sentinels
@@ -121,6 +120,41 @@ impl Sentinels {
     /// The one that is asked first accepts connections, and answers nothing. The others agree without it.
     pub fn silence_first(&self) {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(|sentinel| sentinel.url.clone()).collect()
+    }
+
+    /// After so long without an answer a server counts as gone, for all of them: 1 s at first.
+    pub fn be_patient(&self, patience: Duration) {
+        let time = patience.as_millis().to_string();
+        for sentinel in &self.sentinels {
+            let () = sentinel.ask(&["SET", SERVICE, "down-after-milliseconds", &time]);
+        }
+    }
+
+    /// Whether all of them take the server at this port for the primary.
+    pub fn all_name(&self, port: u16) -> bool {
+        self.sentinels.iter().all(|sentinel| {
+            let address: [String; 2] = sentinel.ask(&["GET-MASTER-ADDR-BY-NAME", SERVICE]);
+            address[1] == port.to_string()
+        })
+    }
+
+    /// Whether all of them find the pair, whoever is the primary, as it should be.
+    pub fn are_content(&self, pair: &Pair) -> bool {
+        let primaries = [0, 1].into_iter().filter(|server| pair.role(*server) == "master");
+        let [primary] = primaries.collect::<Vec<_>>()[..] else { return false };
+        self.all_name(pair.servers[primary].port)
+            && self.sentinels.iter().all(|sentinel| {
+                let primary: Vec<String> = sentinel.ask(&["MASTER", SERVICE]);
+                let replicas: Vec<Vec<String>> = sentinel.ask(&["REPLICAS", SERVICE]);
+                let [replica] = &replicas[..] else { return false };
+                field(&primary, "flags") == "master"
+                    && field(replica, "flags") == "slave"
+                    && field(replica, "master-link-status") == "ok"
+            })
     }
 
     /// Has the replica take over, with the primary in good health.
@@ -174,6 +208,11 @@ impl Sentinel {
     fn ask<T: redis::FromRedisValue>(&self, arguments: &[&str]) -> T {
         redis::cmd("SENTINEL").arg(arguments).query(&mut connect(&self.url)).unwrap()
     }
+}
+
+/// Of an answer in which names and values take turns.
+fn field<'a>(answer: &'a [String], name: &str) -> &'a str {
+    &answer[answer.iter().position(|word| word == name).unwrap() + 1]
 }
 
 impl Drop for Sentinel {

@@ -44,6 +44,8 @@ pub struct Server {
     child: Child,
     folder: PathBuf,
     options: Vec<String>,
+    /// The user's.
+    rules: Vec<String>,
     is_running: bool,
     pub port: u16,
     pub clock: Clock,
@@ -66,10 +68,12 @@ impl Server {
         let clock = Clock::create(&folder);
         let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         // Another process may take the port between our look and the server's: then another one.
+        let rules = acl::documented_rules().to_vec();
         for _ in 0..20 {
             let port = free_port();
-            if let Some(child) = spawn(port, &folder, &options, &clock) {
-                return Ok(Self { child, folder, options, is_running: true, port, clock });
+            if let Some(child) = spawn(port, &folder, &options, &rules, &clock) {
+                let is_running = true;
+                return Ok(Self { child, folder, options, rules, is_running, port, clock });
             }
         }
         // It says on its error output what it says before it has a log.
@@ -83,14 +87,15 @@ impl Server {
         acl::as_user(&self.admin_url())
     }
 
-    /// Makes the user of `url` anew.
-    pub fn set_user(&self, rules: &[String]) {
+    /// Makes the user of `url` anew, also for when it is started again.
+    pub fn set_user(&mut self, rules: &[String]) {
+        self.rules = rules.to_vec();
         let mut set = redis::cmd("ACL");
         set.arg("SETUSER").arg(acl::USER).arg("reset").arg(rules);
         set.exec(&mut self.connect()).unwrap();
     }
 
-    /// Gives that user one more right.
+    /// Gives that user one more right, for as long as it runs.
     pub fn grant(&self, right: &str) {
         let mut set = redis::cmd("ACL");
         set.arg("SETUSER").arg(acl::USER).arg(right).exec(&mut self.connect()).unwrap();
@@ -121,7 +126,8 @@ impl Server {
 
     /// Whether that replica has all that was written here.
     pub fn is_copied_to(&self, replica: &Self) -> bool {
-        self.field("master_repl_offset") == replica.field("slave_repl_offset")
+        // It may have got more meanwhile.
+        self.field("master_repl_offset") <= replica.field("slave_repl_offset")
     }
 
     fn field(&self, name: &str) -> Option<u64> {
@@ -150,7 +156,8 @@ impl Server {
     pub fn start_again(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
-            if let Some(child) = spawn(self.port, &self.folder, &self.options, &self.clock) {
+            let Self { port, folder, options, rules, clock, .. } = self;
+            if let Some(child) = spawn(*port, folder, options, rules, clock) {
                 self.child = child;
                 self.is_running = true;
                 return;
@@ -193,7 +200,13 @@ pub(super) fn binary() -> String {
     found.expect("no redis-server: run scripts/with-redis cargo test").to_owned()
 }
 
-fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Option<Child> {
+fn spawn(
+    port: u16,
+    folder: &Path,
+    options: &[String],
+    rules: &[String],
+    clock: &Clock,
+) -> Option<Child> {
     let mut command = Command::new(binary());
     clock.preload(&mut command);
     let mut child = command
@@ -201,7 +214,7 @@ fn spawn(port: u16, folder: &PathBuf, options: &[String], clock: &Clock) -> Opti
         .args(["--appendonly", "no", "--logfile", "log", "--unixsocket", "socket", "--dir"])
         .arg(folder)
         .args(["--user", acl::USER])
-        .args(acl::documented_rules())
+        .args(rules)
         .args(options)
         .current_dir(folder)
         .stdout(Stdio::null())

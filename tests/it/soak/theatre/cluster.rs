@@ -1,0 +1,176 @@
+//! A cluster: three primaries with a replica each, and the semaphores spread over them. Nothing is
+//! kept on disk.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redis::Connection;
+use tokio::time::sleep;
+
+use crate::support::cluster;
+use crate::support::scripts::KEYS;
+
+use super::super::checker::Bounds;
+use super::super::crew::Log;
+use super::super::faults::Fault;
+use super::super::history::now;
+use super::{Address, CALLS_END, Names, Nemesis, SILENCE, Theatre};
+use super::{command, forget_scripts, kill_connections, unsettle};
+
+const PRIMARIES: usize = 3;
+/// For how long the keys of a semaphore are partly here and partly there, when that is slow.
+const PARTED: Duration = Duration::from_millis(300);
+
+pub struct Cluster {
+    cluster: cluster::Cluster,
+    names: Names,
+    /// Who was killed or stopped.
+    down: Option<usize>,
+}
+
+impl Theatre for Cluster {
+    const NAME: &str = "cluster";
+    const FAULTS: &[Fault] = &[
+        Fault::KillConnections,
+        Fault::ForgetScripts,
+        Fault::KillNode,
+        Fault::StopNode,
+        Fault::TakeOver,
+        Fault::MoveSlot,
+    ];
+    const BOUNDS: Bounds = super::BOUNDS_WITH_FAILOVER;
+    const RECOVERY: Duration = Duration::from_secs(30);
+
+    fn names(&self) -> Names {
+        self.names.clone()
+    }
+
+    fn address(&self) -> Address {
+        Address::Cluster(self.cluster.urls())
+    }
+
+    fn direct_address(&self) -> Address {
+        self.address()
+    }
+
+    fn servers(&self) -> Vec<String> {
+        self.cluster.nodes.iter().map(|node| node.admin_url()).collect()
+    }
+
+    fn home_of(&self, semaphore: usize) -> Connection {
+        self.cluster.connect(self.cluster.home_of(&self.names[semaphore]))
+    }
+
+    fn due(&self) -> Option<Fault> {
+        self.down.map(|_| Fault::Rejoin)
+    }
+
+    async fn inflict(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>) {
+        if fault == Fault::Rejoin {
+            return self.rejoin(nemesis.log).await;
+        }
+        let name = nemesis.random.choice(&self.names).unwrap().clone();
+        let home = self.cluster.home_of(&name);
+        match fault {
+            Fault::KillConnections => kill_connections(&mut self.cluster.connect(home)),
+            Fault::ForgetScripts => forget_scripts(&mut self.cluster.connect(home)),
+            Fault::KillNode => self.kill(home, nemesis.log),
+            Fault::StopNode => self.stop(home, nemesis.log),
+            Fault::TakeOver => self.take_over(home),
+            Fault::MoveSlot => self.move_slot(&name, home, nemesis).await,
+            _ => unreachable!("{fault:?} is nothing that happens here"),
+        }
+    }
+}
+
+impl Cluster {
+    /// `None` where the servers are too old for it.
+    pub async fn start() -> Option<Self> {
+        let cluster = cluster::Cluster::start(PRIMARIES, true).await?;
+        (0..cluster.nodes.len()).for_each(|node| be_patient(&cluster, node));
+        let names = std::array::from_fn(|semaphore| cluster.name_at(semaphore % PRIMARIES));
+        Some(Self { cluster, names, down: None })
+    }
+
+    /// The two take each other's place.
+    fn other(node: usize) -> usize {
+        (node + PRIMARIES) % (2 * PRIMARIES)
+    }
+
+    /// Until the other one can take over, and has all that was written until now: a limit, too.
+    fn is_ready(&self, primary: usize) {
+        self.cluster.agrees(&self.names);
+        self.cluster.is_in_step(primary, Self::other(primary));
+    }
+
+    fn kill(&mut self, primary: usize, log: &Log) {
+        self.is_ready(primary);
+        let since = now();
+        self.cluster.nodes[primary].kill();
+        self.cluster.sees_promoted(Self::other(primary));
+        unsettle(log, since);
+        self.down = Some(primary);
+    }
+
+    fn stop(&mut self, primary: usize, log: &Log) {
+        self.is_ready(primary);
+        let since = now();
+        self.cluster.nodes[primary].signal(Signal::SIGSTOP);
+        self.cluster.sees_promoted(Self::other(primary));
+        unsettle(log, since);
+        self.down = Some(primary);
+    }
+
+    async fn rejoin(&mut self, log: &Log) {
+        let node = self.down.take().expect("somebody is down");
+        sleep(CALLS_END).await;
+        if !self.cluster.nodes[node].is_running() {
+            // It answers nothing before it has heard from the others.
+            self.cluster.nodes[node].start_again();
+            be_patient(&self.cluster, node);
+            return self.is_demoted(node);
+        }
+        // For a moment it takes itself for a primary still: whoever asks it just then which node has
+        // a slot may be served there.
+        let since = now();
+        self.cluster.nodes[node].signal(Signal::SIGCONT);
+        self.is_demoted(node);
+        unsettle(log, since);
+    }
+
+    /// The primary answers no writes until its replica has them all and has taken over.
+    fn take_over(&self, primary: usize) {
+        self.is_ready(primary);
+        self.cluster.run::<()>(Self::other(primary), &["FAILOVER"]);
+        self.cluster.sees_promoted(Self::other(primary));
+        self.is_demoted(primary);
+    }
+
+    async fn move_slot(&self, name: &str, from: usize, nemesis: &mut Nemesis<'_>) {
+        self.is_ready(from);
+        let elsewhere = [1, 2].map(|steps| (from + steps) % PRIMARIES);
+        let elsewhere = *nemesis.random.choice(&elsewhere).unwrap();
+        let to = match self.cluster.is_primary(elsewhere) {
+            true => elsewhere,
+            false => Self::other(elsewhere),
+        };
+        let (first, rest) = KEYS.split_at(2);
+        self.cluster.begin_to_move(name, from, to, first);
+        if nemesis.random.bool() {
+            sleep(PARTED).await;
+        }
+        self.cluster.begin_to_move(name, from, to, rest);
+        self.cluster.end_move(name, to);
+    }
+
+    fn is_demoted(&self, node: usize) {
+        self.cluster.sees_demoted(node);
+        self.cluster.agrees(&self.names);
+    }
+}
+
+/// With the others, until it takes them for gone.
+fn be_patient(cluster: &cluster::Cluster, node: usize) {
+    let time = SILENCE.as_millis().to_string();
+    command(&mut cluster.connect(node), &["CONFIG", "SET", "cluster-node-timeout", &time])
+}
