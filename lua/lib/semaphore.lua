@@ -12,6 +12,7 @@
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
+--   retired    the last members of `permits`, to be removed when the key is needed no more
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
