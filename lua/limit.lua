@@ -45,16 +45,17 @@ local function check()
 end
 
 -- An "add" leaves a mark among the permits that weighs nothing, so that a repeated one is known.
--- Marks end like leases; they are purged here, since they alone never make room short.
+-- Marks end like leases; they are purged here, since they alone never make room short. The new one
+-- goes first, so that the purge never empties the key.
 local function add(sem, number, mark, has_ended)
-  if has_ended then
-    remove_permits(sem, {mark})
-  end
-  purge_chunk(sem)
   redis.call('ZADD', PERMITS, sem.now + REMEMBER, mark)
+  if has_ended then
+    uncount(sem, {mark})
+  end
   sem.new_permits = sem.members == 0
   sem.members = sem.members + 1
   set(sem, 'marks', sem.marks + 1)
+  purge_chunk(sem)
   set(sem, 'longest', math.max(sem.longest, REMEMBER))
   need_until(sem, sem.now + REMEMBER)
   set_runtime(sem, sem.limit + number)

@@ -185,6 +185,24 @@ fn marks_of_add_weigh_nothing() {
     assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 2);
 }
 
+/// The mark is the only member left when it is written, and all the others have ended.
+#[test]
+fn add_counts_the_ended_leases_out_once() {
+    for raise in 0..3 {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(3, "a 2 1000 try b 1 1000 try");
+        let waiters: String =
+            (0..9).map(|number| format!("waiter{number} 1 60000 wait ")).collect();
+        semaphore.acquire(3, &waiters);
+        semaphore.pass(1000);
+        assert_eq!(limit(&mut semaphore, &format!("add {raise} same"))[0], 3 + raise);
+        let inspection = semaphore.inspect();
+        assert_eq!(inspection.held, 3 + raise);
+        assert_eq!(inspection.holder_ids().len() as i64, 3 + raise);
+        semaphore.assert_weights_agree();
+    }
+}
+
 #[test]
 fn an_id_of_add_is_none_of_acquire() {
     let mut semaphore = fresh();
