@@ -202,7 +202,6 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        let limit = limit.min(self.response_timeout);
         let (mut connected, limit) = self.connected_within(limit).await?;
         let registry = ScriptRegistry::embedded();
         let run = pin!(registry.run_with(&mut connected.connection, script, write));
@@ -220,7 +219,6 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, Unanswered> {
-        let limit = limit.min(self.response_timeout);
         let (mut connected, limit) = self.connected_within(limit).await?;
         let mut asking = Asking(&mut connected.connection);
         let run = ScriptRegistry::embedded().run_with(&mut asking, script, write);
@@ -251,11 +249,12 @@ impl Link {
         }
     }
 
-    /// A connection, and how much of the limit is left.
+    /// A connection, and how much of the limit is left, which is no more than the response timeout.
     async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
     ) -> Result<(Connected, Duration), Unanswered> {
+        let limit = limit.min(self.response_timeout);
         let unsent = |error| Unanswered { error, may_be_served: false };
         if limit.is_zero() {
             return Err(unsent(took_too_long()));

@@ -105,7 +105,7 @@ impl Channels {
         open.iter().filter_map(Weak::upgrade).filter(wanted).collect()
     }
 
-    /// Changes when a channel is opened or dropped.
+    /// Changes when a channel is wanted for the first time, or dropped.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }

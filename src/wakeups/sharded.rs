@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
-
 use std::time::Duration;
 
 use futures_util::future::{join_all, ready};

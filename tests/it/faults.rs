@@ -257,3 +257,37 @@ async fn another_version_of_the_protocol_is_left_alone() {
     assert!(refused.to_string().contains("SEM_VERSION"), "{refused}");
     assert!(scene.other.release().await.is_err());
 }
+
+/// The answer to a sign of life says "queued", and comes after the message of a hand-off that
+/// followed it. The permit is not given back for that.
+#[tokio::test]
+async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "early", 1).await;
+    let semaphores = Semaphores::builder().liveness(Duration::from_millis(1500));
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("early").limit(1).build().unwrap();
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let held = elsewhere.semaphore("early").limit(1).build().unwrap().acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    let mut connection = server.connect();
+    let mut records = async || -> Vec<String> {
+        redis::cmd("HVALS").arg("sem:{early}:waiting").query(&mut connection).unwrap()
+    };
+    let before = records().await;
+    proxy.replies(Flow::Hold);
+    eventually("the sign of life is heard", records, |records| *records != before).await;
+    assert!(held.release().await.unwrap());
+    let permit = in_time("the permit", waiting).await.unwrap().unwrap();
+    proxy.replies(Flow::Pass);
+    // Calls on the same connection, so that the answer has come, and whatever it leads to.
+    for _ in 0..50 {
+        assert_eq!(semaphore.inspect().await.unwrap().held, 1);
+    }
+    assert!(permit.release().await.unwrap());
+}
