@@ -10,14 +10,16 @@
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
 -- ARGV[1] kind      "declared" or "initial": what `limit` is when the state is gone
 -- ARGV[2] limit     0 to 4294967295: used when no limit is in force, else ignored
--- ARGV[3] client    the channel of the client's wake-ups; with "poll" any name
+-- ARGV[3] client    1 to 256 bytes, no white space: the channel of the client's wake-ups, with
+--                   "poll" any name
 -- ARGV[4] wake      "publish", "spublish" (sharded channel), or "poll" (no message: ask again)
 -- ARGV[5] liveness  1 to 604800000 ms: a queued request not asked for again in that time may go
 -- ARGV[6+] requests 1 to 1000 times: id, weight, lease, place
---   id              unique for each acquire, 1 to 256 bytes, no white space, no "+" in front
+--   id              1 to 256 bytes, no white space, no "+" in front, unique for each acquire
 --   weight          1 to 4294967295
 --   lease           1 to 604800000 ms
---   place           "try" (never queue), "wait" (queue), or the ticket that the request had
+--   place           "try" (never queue), "wait" (queue), or the ticket that the request had,
+--                   1 to 9007199254740991
 -- Reply             server time (ms), wake_in, then for each request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
 --   2 ticket place  queued: ticket, position (1 is the head)
@@ -33,6 +35,7 @@
 --   10              refused
 --   12              queued behind others
 --   12              queued, asked for again with its ticket
+-- Flags             none
 -- include: lib/plain.lua
 -- include: lib/running.lua
 

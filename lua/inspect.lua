@@ -26,6 +26,7 @@
 -- Cost              O(log N) and O(1) for each entry told. Commands:
 --   8               nobody holds or waits
 --   9               holders and waiters told
+-- Flags             no-writes
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

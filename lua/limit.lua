@@ -7,12 +7,13 @@
 -- KEYS[2] queue     sorted set: request id -> ticket
 -- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
--- ARGV[1] action    "declare" n     the limit of the client's configuration; the newest one counts
---                   "initial" n     sets n at run time, unless a limit is already set at run time
---                   "set" n         sets n at run time, for everyone, until "clear"
---                   "add" n id      sets what is in force plus n at run time; repeated with the
---                                   same id within a minute it counts once
---                   "clear"         the declared limit is in force again
+-- ARGV[1] action    one of these, with the arguments that follow it:
+--   "declare" n     the limit of the client's configuration; the newest one counts
+--   "initial" n     sets n at run time, unless a limit is already set at run time
+--   "set" n         sets n at run time, for everyone, until "clear"
+--   "add" n id      sets what is in force plus n at run time; repeated with the same id within a
+--                   minute it counts once
+--   "clear"         the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295
 -- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
@@ -24,6 +25,7 @@
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
 --   6               the same limit declared again
+-- Flags             none
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

@@ -7,7 +7,7 @@
 -- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
 -- ARGV[1+] requests 1 to 1000 times: id, lease
---   id              as given to `acquire`
+--   id              1 to 256 bytes, as given to `acquire`
 --   lease           1 to 604800000 ms from now
 -- Reply             server time (ms), wake_in, then for each id one integer:
 --   end             the new end of lease, ms on the server's clock
@@ -16,6 +16,7 @@
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each id and each waiter served. Commands for one id:
 --   8               held
+-- Flags             allow-oom
 -- include: lib/plain.lua
 
 -- The ids, nil where anything about the arguments wants a closer look.

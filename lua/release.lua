@@ -9,7 +9,7 @@
 -- ARGV[1] how       "return" (the weight is free again), or "consume" (it comes off the limit: the
 --                   permit is used up, as the textbook's P does)
 -- ARGV[2+] requests 1 to 1000 times: id
---   id              as given to `acquire`
+--   id              1 to 256 bytes, as given to `acquire`
 -- Reply             server time (ms), wake_in, then for each id one integer:
 --   1               it held a permit
 --   2               it was queued
@@ -21,6 +21,7 @@
 --   4               held, and nobody waits
 --   15              held, and handed to the first who waits
 --   8               unknown
+-- Flags             allow-oom
 -- include: lib/running.lua
 
 -- Functions are made anew in each call, which takes time. So the common case comes first, and what

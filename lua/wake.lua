@@ -12,6 +12,7 @@
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
 --   5               nothing to do
+-- Flags             allow-oom
 -- include: lib/arguments.lua
 -- include: lib/queue.lua
 

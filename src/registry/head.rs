@@ -1,5 +1,5 @@
-//! Reads the names of keys and arguments off the head comment of a script: its lines up to the
-//! first that is no comment.
+//! Reads the names of keys and arguments, and the flags, off the head comment of a script: its lines
+//! up to the first that is no comment.
 
 use std::path::Path;
 
@@ -26,4 +26,11 @@ pub(super) fn names(path: &Path, source: &str, array: &str) -> Result<Vec<String
         }
     }
     Ok(names)
+}
+
+/// From a line `-- Flags  allow-oom, allow-stale`: those of the script as a Redis function.
+pub(super) fn flags(source: &str) -> Vec<String> {
+    let head = source.lines().take_while(|line| line.starts_with("--"));
+    let flags = head.filter_map(|line| line.strip_prefix("-- Flags ")).flat_map(|l| l.split(','));
+    flags.map(|flag| flag.trim().to_owned()).filter(|flag| flag != "none").collect()
 }

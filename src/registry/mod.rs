@@ -1,9 +1,10 @@
 //! The script registry: Lua scripts embedded at compile time, known to Redis by their SHA-1.
 //!
-//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script;
-//! files in subfolders are shared code that scripts take in with a line
+//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script (or,
+//! if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in subfolders are shared code that scripts take in with a line
 //! `-- include: lib/file.lua`. The head comment of a script names its keys and arguments.
 
+mod functions;
 mod head;
 mod include;
 mod script;
@@ -100,7 +101,9 @@ impl ScriptRegistry {
         let mut scripts = BTreeMap::new();
         for file in dir.files() {
             let path = file.path();
-            if path.extension().is_some_and(|extension| extension == "lua") {
+            let is_lua = path.extension().is_some_and(|extension| extension == "lua");
+            // A library of functions is for another command.
+            if is_lua && !file.contents().starts_with(b"#!lua name=") {
                 let script = Script::read(dir, path)?;
                 scripts.insert(script.name().to_owned(), script);
             }

@@ -23,6 +23,7 @@ pub struct Script {
     sha1: String,
     keys: Vec<String>,
     arguments: Vec<String>,
+    flags: Vec<String>,
 }
 
 impl Script {
@@ -33,6 +34,7 @@ impl Script {
             sha1: Sha1::from(&source).digest().to_string(),
             keys: head::names(path, &source, "KEYS")?,
             arguments: head::names(path, &source, "ARGV")?,
+            flags: head::flags(&source),
             source,
         })
     }
@@ -81,5 +83,18 @@ impl Script {
     /// See [`Script`].
     pub fn arguments(&self) -> &[String] {
         &self.arguments
+    }
+
+    /// The flags that the script has as a Redis function, from a line `-- Flags  no-writes` of the
+    /// head comment. Called as a script it has none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let inspect = redis_semaphore::ScriptRegistry::embedded().script("inspect").unwrap();
+    /// assert_eq!(inspect.flags(), ["no-writes"]);
+    /// ```
+    pub fn flags(&self) -> &[String] {
+        &self.flags
     }
 }

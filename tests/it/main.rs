@@ -21,6 +21,7 @@ mod outages;
 mod permissions;
 mod permits;
 mod processes;
+mod published;
 mod registry;
 mod scripts;
 mod soak;

@@ -1,7 +1,7 @@
 //! The numbers of commands that the head comments tell under "Cost", counted by the server.
 
-use super::head::Head;
 use super::{Timed, script_names};
+use crate::support::head::Head;
 
 /// The call of which a head says "for one request: <case>", after what makes it that case. The
 /// semaphore has been in use for a while: the limit is known, and no expiry need be moved.

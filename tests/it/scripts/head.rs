@@ -5,19 +5,8 @@ use std::collections::BTreeSet;
 
 use redis_semaphore::ScriptRegistry;
 
-use super::source::folder;
 use super::{Scripts, fresh, in_use, script_names, sound};
-
-/// One label of a head comment ("ARGV[2]", "Reply") with its text.
-#[derive(Debug)]
-struct Section {
-    label: String,
-    /// For keys and arguments.
-    name: String,
-    text: String,
-    /// The indented names below it.
-    parts: Vec<(String, String)>,
-}
+use crate::support::head::{Head, range};
 
 /// A way to call a script.
 struct Call<'a> {
@@ -28,97 +17,34 @@ struct Call<'a> {
     repeated: usize,
 }
 
-#[derive(Debug)]
-pub struct Head {
-    script: String,
-    purpose: String,
-    sections: Vec<Section>,
+/// The arguments of a call with one request: their names and what is said of them.
+fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
+    let (mut shape, mut repeated) = (Vec::new(), 0);
+    for section in head.arguments() {
+        if section.label.ends_with("+]") {
+            repeated = section.parts.len();
+            shape.extend(section.parts.iter().map(|(name, text)| (&**name, &**text)));
+        } else {
+            shape.push((&section.name, &section.text));
+        }
+    }
+    (shape, repeated)
 }
 
-impl Head {
-    pub fn read(script: &str) -> Self {
-        let path = folder().join(format!("{script}.lua"));
-        let text = std::fs::read_to_string(path).unwrap();
-        let comments = text.lines().map_while(|line| line.strip_prefix("--"));
-        let lines: Vec<&str> =
-            comments.take_while(|line| !line.starts_with(" include: ")).collect();
-        let purpose = lines[0].strip_prefix(&format!(" {script}: ")).unwrap_or("").to_owned();
-        let mut head = Self { script: script.to_owned(), purpose, sections: Vec::new() };
-        let labels = lines.iter().position(|line| line.starts_with(" KEYS[1] ")).unwrap();
-        for line in &lines[labels..] {
-            head.add(line);
-        }
-        head
+/// The ways to call the script: more than one where the first argument is an action, which says
+/// what follows it.
+fn calls(head: &Head) -> Vec<Call<'_>> {
+    let (shape, repeated) = shape(head);
+    let values = || shape.iter().map(|(name, _)| value_of(name).to_owned());
+    if head.script != "limit" {
+        return vec![Call { values: values().collect(), shape, repeated }];
     }
-
-    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above.
-    fn add(&mut self, line: &str) {
-        let (label, text) = line.split_at_checked(19).unwrap_or((line, ""));
-        let text = text.trim();
-        if let Some(part) = label.strip_prefix("   ").filter(|part| !part.trim().is_empty()) {
-            let section = self.sections.last_mut().unwrap();
-            section.parts.push((part.trim().to_owned(), text.to_owned()));
-        } else if label.trim().is_empty() {
-            let section = self.sections.last_mut().unwrap();
-            let last = section.parts.last_mut().map_or(&mut section.text, |(_, text)| text);
-            last.push(' ');
-            last.push_str(text);
-        } else {
-            let (label, name) = label.trim().split_once(' ').unwrap_or((label.trim(), ""));
-            self.sections.push(Section {
-                label: label.to_owned(),
-                name: name.trim().to_owned(),
-                text: text.to_owned(),
-                parts: Vec::new(),
-            });
-        }
-    }
-
-    fn arguments(&self) -> impl Iterator<Item = &Section> {
-        self.sections.iter().filter(|section| section.label.starts_with("ARGV["))
-    }
-
-    fn section(&self, label: &str) -> &Section {
-        let found = self.sections.iter().find(|section| section.label == label);
-        found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
-    }
-
-    /// Below "Cost": how many commands it runs, in which case.
-    pub fn counted_cases(&self) -> Vec<(i64, &str)> {
-        let parts = &self.section("Cost").parts;
-        parts.iter().map(|(count, case)| (count.parse().unwrap(), case.as_str())).collect()
-    }
-
-    /// The arguments of a call with one request: their names and what is said of them.
-    fn shape(&self) -> (Vec<(&str, &str)>, usize) {
-        let (mut shape, mut repeated) = (Vec::new(), 0);
-        for section in self.arguments() {
-            if section.label.ends_with("+]") {
-                repeated = section.parts.len();
-                shape.extend(section.parts.iter().map(|(name, text)| (&**name, &**text)));
-            } else {
-                shape.push((&section.name, &section.text));
-            }
-        }
-        (shape, repeated)
-    }
-
-    /// The ways to call the script: more than one where the first argument is an action, which
-    /// says what follows it.
-    fn calls(&self) -> Vec<Call<'_>> {
-        let (shape, repeated) = self.shape();
-        let values = || shape.iter().map(|(name, _)| value_of(name).to_owned());
-        if self.script != "limit" {
-            return vec![Call { values: values().collect(), shape, repeated }];
-        }
-        let actions = actions(shape[0].1);
-        let call = |(action, count): (&str, usize)| {
-            let mut values: Vec<_> = values().take(count).collect();
-            values[0] = action.to_owned();
-            Call { shape: shape[..count].to_vec(), values, repeated: 0 }
-        };
-        actions.into_iter().map(call).collect()
-    }
+    let call = |action: Vec<&str>| {
+        let mut values: Vec<_> = values().take(action.len()).collect();
+        values[0] = action[0].to_owned();
+        Call { shape: shape[..action.len()].to_vec(), values, repeated: 0 }
+    };
+    head.actions().map(call).collect()
 }
 
 fn heads() -> Vec<Head> {
@@ -142,21 +68,6 @@ fn value_of(name: &str) -> &'static str {
     }
 }
 
-/// `"add" n id  what it does`: each action with the number of arguments, itself included.
-fn actions(text: &str) -> Vec<(&str, usize)> {
-    let mut parts = text.split('"').skip(1);
-    let mut actions = Vec::new();
-    while let (Some(action), Some(rest)) = (parts.next(), parts.next()) {
-        let names = rest.split_whitespace().take_while(|word| ["n", "id"].contains(word));
-        let count = 1 + names.count();
-        // Named once more in the text of another: the first time says what follows it.
-        if !actions.iter().any(|(known, _)| *known == action) {
-            actions.push((action, count));
-        }
-    }
-    actions
-}
-
 fn run(semaphore: &mut Scripts, script: &str, arguments: &[String]) {
     let reply = semaphore.call_with(script, &semaphore.keys.clone(), arguments);
     reply.unwrap_or_else(|error| panic!("{script} {arguments:?}: {error}"));
@@ -176,7 +87,7 @@ fn every_head_has_all_that_it_must_have_in_the_same_order() {
         let labels = head.sections.iter().map(|section| section.label.split('[').next().unwrap());
         let mut labels: Vec<_> = labels.collect();
         labels.dedup();
-        let mut expected = vec!["KEYS", "ARGV", "Reply", "Errors", "Cost"];
+        let mut expected = vec!["KEYS", "ARGV", "Reply", "Errors", "Cost", "Flags"];
         if head.script == "wake" {
             expected.remove(1);
         }
@@ -213,7 +124,7 @@ fn all_scripts_name_the_same_four_keys() {
 #[test]
 fn scripts_take_as_many_arguments_as_their_heads_say() {
     for head in heads() {
-        for Call { values, repeated, .. } in head.calls() {
+        for Call { values, repeated, .. } in calls(&head) {
             run(&mut fresh(), &head.script, &values);
             let mut semaphore = in_use();
             let mut more = values.clone();
@@ -235,7 +146,7 @@ fn scripts_take_as_many_arguments_as_their_heads_say() {
 fn scripts_name_their_arguments_as_their_heads_do() {
     for head in heads() {
         let mut semaphore = in_use();
-        for Call { shape, values, .. } in head.calls() {
+        for Call { shape, values, .. } in calls(&head) {
             for (index, (name, _)) in shape.iter().enumerate() {
                 let mut values = values.clone();
                 values[index] = " ".to_owned();
@@ -247,20 +158,11 @@ fn scripts_name_their_arguments_as_their_heads_do() {
     }
 }
 
-/// The least and the most in "0 to 1000: what it is".
-fn range(text: &str) -> Option<(u64, u64)> {
-    text.match_indices(" to ").find_map(|(at, to)| {
-        let (least, most) = (&text[..at], &text[at + to.len()..]);
-        let end = most.find(|c: char| !c.is_ascii_digit()).unwrap_or(most.len());
-        Some((least.rsplit(' ').next()?.parse().ok()?, most[..end].parse().ok()?))
-    })
-}
-
 #[test]
 fn arguments_may_be_all_that_their_heads_say() {
     let (mut ranges, mut choices) = (0, 0);
     for head in heads() {
-        for Call { shape, values, .. } in head.calls() {
+        for Call { shape, values, .. } in calls(&head) {
             for (index, (name, text)) in shape.iter().enumerate() {
                 let with = |value: String| {
                     let mut values = values.clone();
@@ -273,9 +175,9 @@ fn arguments_may_be_all_that_their_heads_say() {
                         choices += 1;
                     }
                 } else if let Some((least, most)) = range(text) {
-                    // Of ids the number of bytes is said.
+                    // Of words the number of bytes is said.
                     let text_of = |number: u64| match *name {
-                        "id" => "i".repeat(number as usize),
+                        "id" | "client" => "i".repeat(number as usize),
                         _ => number.to_string(),
                     };
                     run(&mut fresh(), &head.script, &with(text_of(least)));

@@ -1,19 +1,19 @@
 //! What the text of the scripts may and may not contain, so that it runs on every server.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use redis_semaphore::ScriptRegistry;
 
-pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
-}
+use crate::support::head::folder;
 
 /// All files of the scripts, with their shared code.
 fn files() -> Vec<(String, String)> {
     let read = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let files: Vec<_> = entries.filter(|path| path.is_file()).collect();
+        let is_code = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "lua");
+        let files: Vec<_> =
+            entries.filter(is_code).filter(|path| !path.ends_with("functions.lua")).collect();
         files
     };
     let mut files = [read(folder()), read(folder().join("lib"))].concat();

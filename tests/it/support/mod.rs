@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cluster;
 pub mod contents;
 pub mod example;
+pub mod head;
 pub mod observer;
 pub mod preload;
 pub mod proxy;

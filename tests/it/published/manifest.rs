@@ -1,0 +1,243 @@
+//! `lua/manifest.json`: the scripts with all that a client in another language needs to know, from
+//! their head comments.
+
+use redis_semaphore::{Script, ScriptRegistry};
+use serde::Serialize;
+
+use crate::support::head::{Head, Section, range};
+
+#[derive(Serialize)]
+struct Manifest {
+    about: &'static str,
+    protocol: u32,
+    keys: Vec<Key>,
+    errors: Vec<Named>,
+    wake_up: WakeUp,
+    functions: Functions,
+    scripts: Vec<Entry>,
+}
+
+/// A name, and what is said of it.
+#[derive(Serialize)]
+struct Named {
+    name: String,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Key {
+    name: String,
+    key: String,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct WakeUp {
+    commands: Vec<Named>,
+    first_line: &'static str,
+    each_further_line: &'static str,
+    token_0: &'static str,
+}
+
+#[derive(Serialize)]
+struct Functions {
+    file: &'static str,
+    library: &'static str,
+    prefix: &'static str,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    purpose: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    details: String,
+    sha1: String,
+    keys: Vec<String>,
+    arguments: Vec<Argument>,
+    reply: Reply,
+    errors: Vec<String>,
+    cost: Cost,
+    function_flags: Vec<String>,
+    source: String,
+}
+
+#[derive(Serialize, Default)]
+struct Argument {
+    /// In `ARGV`. Those of a request have the position of the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<usize>,
+    name: String,
+    /// "integer", "string", "word" (one of `values`), "word or integer", or "requests".
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    values: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<u64>,
+    text: String,
+    /// Where a word decides which arguments follow it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    forms: Vec<Named>,
+    /// What makes up each request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    of: Vec<Argument>,
+}
+
+#[derive(Serialize)]
+struct Reply {
+    text: String,
+    cases: Vec<Named>,
+}
+
+#[derive(Serialize)]
+struct Cost {
+    text: String,
+    commands: Vec<Count>,
+}
+
+#[derive(Serialize)]
+struct Count {
+    count: i64,
+    case: String,
+}
+
+fn named(name: &str, text: &str) -> Named {
+    Named { name: name.to_owned(), text: text.to_owned() }
+}
+
+fn all_named(parts: &[(String, String)]) -> Vec<Named> {
+    parts.iter().map(|(name, text)| named(name, text)).collect()
+}
+
+/// Type, range and unit are read off what the head says.
+fn argument(name: &str, text: &str) -> Argument {
+    let range = range(text);
+    let is_word = text.starts_with('"');
+    let unit = ["ms", "bytes"]
+        .into_iter()
+        .find(|unit| range.is_some_and(|(_, most)| text.contains(&format!(" to {most} {unit}"))));
+    let kind = match (is_word, range, unit) {
+        (true, None, _) => "word",
+        (true, Some(_), _) => "word or integer",
+        (false, Some(_), Some("bytes")) => "string",
+        (false, Some(_), _) => "integer",
+        (false, None, _) => panic!("nothing is said of the range of {name}: {text}"),
+    };
+    let words = text.split('"').skip(1).step_by(2).map(str::to_owned);
+    Argument {
+        name: name.to_owned(),
+        kind,
+        values: words.filter(|_| is_word).collect(),
+        unit,
+        min: range.map(|(least, _)| least),
+        max: range.map(|(_, most)| most),
+        text: text.to_owned(),
+        ..Argument::default()
+    }
+}
+
+fn argument_of(section: &Section) -> Argument {
+    let number = section.label.trim_start_matches("ARGV[").trim_end_matches([']', '+']);
+    let position = Some(number.parse().unwrap());
+    if section.label.ends_with("+]") {
+        let (min, max) = range(&section.text).unwrap();
+        return Argument {
+            position,
+            name: section.name.clone(),
+            kind: "requests",
+            min: Some(min),
+            max: Some(max),
+            text: section.text.clone(),
+            of: section.parts.iter().map(|(name, text)| argument(name, text)).collect(),
+            ..Argument::default()
+        };
+    }
+    if section.parts.is_empty() {
+        return Argument { position, ..argument(&section.name, &section.text) };
+    }
+    let action = |(form, _): &(String, String)| form.split('"').nth(1).unwrap().to_owned();
+    Argument {
+        position,
+        name: section.name.clone(),
+        kind: "word",
+        values: section.parts.iter().map(action).collect(),
+        text: section.text.clone(),
+        forms: all_named(&section.parts),
+        ..Argument::default()
+    }
+}
+
+fn entry(script: &Script) -> Entry {
+    let head = Head::read(script.name());
+    let (reply, cost) = (head.section("Reply"), head.section("Cost"));
+    let counted = head.counted_cases().into_iter();
+    Entry {
+        name: head.script.clone(),
+        purpose: head.purpose.clone(),
+        details: head.details.clone(),
+        sha1: script.sha1().to_owned(),
+        keys: script.keys().to_owned(),
+        arguments: head.arguments().map(argument_of).collect(),
+        reply: Reply { text: reply.text.clone(), cases: all_named(&reply.parts) },
+        errors: head.section("Errors").text.split(", ").map(str::to_owned).collect(),
+        cost: Cost {
+            text: cost.text.clone(),
+            commands: counted.map(|(count, case)| Count { count, case: case.to_owned() }).collect(),
+        },
+        function_flags: script.flags().to_owned(),
+        source: script.source().to_owned(),
+    }
+}
+
+fn manifest() -> Manifest {
+    let registry = ScriptRegistry::embedded();
+    let acquire = Head::read("acquire");
+    let keys = acquire.sections.iter().filter(|section| section.label.starts_with("KEYS["));
+    let key = |section: &Section| Key {
+        name: section.name.clone(),
+        key: format!("{{prefix}}:{{{{name}}}}:{}", section.name),
+        text: section.text.clone(),
+    };
+    Manifest {
+        about: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
+                beside this file says how to write a client.",
+        protocol: 1,
+        keys: keys.map(key).collect(),
+        errors: vec![
+            named("SEM_KEYS", "not four keys, or one of them twice"),
+            named(
+                "SEM_ARG",
+                "an argument is wrong: the error tells which, what may be, and what was",
+            ),
+            named("SEM_TYPE", "one of the keys exists and is something else"),
+            named("SEM_VERSION", "the semaphore was written by another version of the protocol"),
+            named(
+                "SEM_TOO_HEAVY",
+                "a request weighs more than the limit: it could never be granted",
+            ),
+        ],
+        wake_up: WakeUp {
+            commands: vec![
+                named("publish", "SUBSCRIBE to the channel given as client"),
+                named("spublish", "SSUBSCRIBE to it; it needs the hash tag of the keys"),
+                named("poll", "no message: call acquire again with the same ids"),
+            ],
+            first_line: "the name of the semaphore",
+            each_further_line: "id token end: that request is granted",
+            token_0: "that request left the queue, since it is heavier than the limit; end is 0",
+        },
+        functions: Functions { file: "functions.lua", library: "redis_semaphore", prefix: "sem_" },
+        scripts: registry.scripts().map(entry).collect(),
+    }
+}
+
+#[test]
+fn the_manifest_is_that_of_the_scripts() {
+    let text = serde_json::to_string_pretty(&manifest()).unwrap() + "\n";
+    super::assert_is_published("manifest.json", &text);
+}

@@ -1,0 +1,101 @@
+//! The head comment of a script, read as a program in another language would.
+
+use std::path::{Path, PathBuf};
+
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+}
+
+/// One label of a head comment ("ARGV[2]", "Reply") with its text.
+#[derive(Debug)]
+pub struct Section {
+    pub label: String,
+    /// For keys and arguments.
+    pub name: String,
+    pub text: String,
+    /// The indented names below it.
+    pub parts: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+pub struct Head {
+    pub script: String,
+    pub purpose: String,
+    /// What comes before the keys.
+    pub details: String,
+    pub sections: Vec<Section>,
+}
+
+impl Head {
+    pub fn read(script: &str) -> Self {
+        let path = folder().join(format!("{script}.lua"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let comments = text.lines().map_while(|line| line.strip_prefix("--"));
+        let lines: Vec<&str> =
+            comments.take_while(|line| !line.starts_with(" include: ")).collect();
+        let purpose = lines[0].strip_prefix(&format!(" {script}: ")).unwrap_or("").to_owned();
+        let labels = lines.iter().position(|line| line.starts_with(" KEYS[1] ")).unwrap();
+        let details: Vec<_> = lines[1..labels].iter().map(|line| line.trim()).collect();
+        let details = details.join(" ").trim().to_owned();
+        let mut head = Self { script: script.to_owned(), purpose, details, sections: Vec::new() };
+        for line in &lines[labels..] {
+            head.add(line);
+        }
+        head
+    }
+
+    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above.
+    fn add(&mut self, line: &str) {
+        let (label, text) = line.split_at_checked(19).unwrap_or((line, ""));
+        let text = text.trim();
+        if let Some(part) = label.strip_prefix("   ").filter(|part| !part.trim().is_empty()) {
+            let section = self.sections.last_mut().unwrap();
+            section.parts.push((part.trim().to_owned(), text.to_owned()));
+        } else if label.trim().is_empty() {
+            let section = self.sections.last_mut().unwrap();
+            let last = section.parts.last_mut().map_or(&mut section.text, |(_, text)| text);
+            last.push(' ');
+            last.push_str(text);
+        } else {
+            let (label, name) = label.trim().split_once(' ').unwrap_or((label.trim(), ""));
+            self.sections.push(Section {
+                label: label.to_owned(),
+                name: name.trim().to_owned(),
+                text: text.to_owned(),
+                parts: Vec::new(),
+            });
+        }
+    }
+
+    pub fn arguments(&self) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(|section| section.label.starts_with("ARGV["))
+    }
+
+    pub fn section(&self, label: &str) -> &Section {
+        let found = self.sections.iter().find(|section| section.label == label);
+        found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
+    }
+
+    /// Where the first argument is an action: each with the names of the arguments that follow it.
+    pub fn actions(&self) -> impl Iterator<Item = Vec<&str>> {
+        let parts = &self.section("ARGV[1]").parts;
+        parts
+            .iter()
+            .map(|(action, _)| action.split(' ').map(|word| word.trim_matches('"')).collect())
+    }
+
+    /// Below "Cost": how many commands it runs, in which case.
+    pub fn counted_cases(&self) -> Vec<(i64, &str)> {
+        let parts = &self.section("Cost").parts;
+        parts.iter().map(|(count, case)| (count.parse().unwrap(), case.as_str())).collect()
+    }
+}
+
+/// The least and the most in "0 to 1000: what it is".
+pub fn range(text: &str) -> Option<(u64, u64)> {
+    text.match_indices(" to ").find_map(|(at, to)| {
+        let (least, most) = (&text[..at], &text[at + to.len()..]);
+        let end = most.find(|c: char| !c.is_ascii_digit()).unwrap_or(most.len());
+        Some((least.rsplit(' ').next()?.parse().ok()?, most[..end].parse().ok()?))
+    })
+}
