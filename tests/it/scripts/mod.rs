@@ -10,7 +10,6 @@ mod expiry;
 mod head;
 mod inspect;
 mod limit;
-mod listener;
 mod loss;
 mod order;
 mod probe;
@@ -27,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 use redis::{FromRedisValue, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
-use listener::Listener;
+use crate::support::listener::Listener;
 
 use crate::support::scripts::{Scripts, words};
 use crate::support::server::{Server, connect, shared_admin_url, unique_name};

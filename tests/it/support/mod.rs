@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod contents;
 pub mod example;
 pub mod head;
+pub mod listener;
 pub mod observer;
 pub mod preload;
 pub mod proxy;

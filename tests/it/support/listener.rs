@@ -1,18 +1,20 @@
+//! A client that listens for wake-ups, over a connection of its own.
+
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue};
 
-use crate::support::scripts::Scripts;
+use super::scripts::Scripts;
 
 /// A client that listens for its wake-ups.
-pub(super) struct Listener {
+pub struct Listener {
     connection: Connection,
-    pub(super) channel: String,
+    pub channel: String,
     publish: &'static str,
 }
 
 impl Listener {
-    pub(super) fn subscribe(mut connection: Connection, command: &str, channel: &str) -> Self {
+    pub fn subscribe(mut connection: Connection, command: &str, channel: &str) -> Self {
         connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let packed = redis::cmd(command).arg(channel).get_packed_command();
         connection.send_packed_command(&packed).unwrap();
@@ -23,20 +25,20 @@ impl Listener {
         listener
     }
 
-    pub(super) fn receive<T: FromRedisValue>(&mut self) -> T {
+    pub fn receive<T: FromRedisValue>(&mut self) -> T {
         redis::from_redis_value(self.connection.recv_response().unwrap()).unwrap()
     }
 
-    pub(super) fn message(&mut self) -> String {
+    pub fn message(&mut self) -> String {
         let (_, channel, text): (String, String, String) = self.receive();
         assert_eq!(channel, self.channel);
         text
     }
 
     /// Messages come in order: when the next one is ours, there was none before it.
-    pub(super) fn expect_silence(&mut self, scripts: &mut Scripts) {
+    pub fn expect_silence(&mut self, scripts: &mut Scripts) {
         let (publish, channel) = (self.publish, self.channel.clone());
-        scripts.command::<i64>(&format!("{publish} {channel} end-of-test"));
+        redis::cmd(publish).arg(channel).arg("end-of-test").exec(&mut scripts.connection).unwrap();
         assert_eq!(self.message(), "end-of-test");
     }
 }
