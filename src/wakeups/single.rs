@@ -108,8 +108,13 @@ async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool
 
 async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
     let mut pauses = Pauses::of_connections(link.response_timeout());
+    let mut connections = link.connections();
     loop {
-        tokio::time::sleep(pauses.next()).await;
+        // Once commands get through again, whoever queues and is not listening loses its turn.
+        tokio::select! {
+            () = tokio::time::sleep(pauses.next()) => {}
+            Ok(()) = connections.changed() => {}
+        }
         match subscribe(link, channel).await {
             Ok(subscription) => return subscription,
             Err(error) => {

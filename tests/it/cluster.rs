@@ -205,8 +205,7 @@ async fn a_replica_takes_over_in_good_order() {
     let name = cluster.name_at(1);
     let scene = Scene::set(&cluster, &name).await;
     cluster.is_in_step(1, 4);
-    cluster.run::<()>(4, &["FAILOVER"]);
-    cluster.sees_promoted(4);
+    cluster.fail_over_to(4);
     scene.ends_well().await;
 }
 

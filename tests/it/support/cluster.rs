@@ -205,6 +205,23 @@ impl Cluster {
         }
     }
 
+    /// Has a replica take its primary's place, in good order. The others may refuse to vote so soon
+    /// after an earlier failover, and it gives up after five seconds: then it is asked again.
+    pub fn fail_over_to(&self, replica: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while !self.is_primary(replica) {
+            assert!(Instant::now() < deadline, "node {replica} never took over");
+            let mut request = redis::cmd("CLUSTER");
+            let answer = request.arg("FAILOVER").exec(&mut self.connect(replica));
+            assert!(answer.is_ok() || self.is_primary(replica), "{answer:?}");
+            let given_up = Instant::now() + Duration::from_secs(6);
+            while !self.is_primary(replica) && Instant::now() < given_up {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        self.sees_promoted(replica);
+    }
+
     /// Waits until that replica has taken its primary's place.
     pub fn sees_promoted(&self, node: usize) {
         let deadline = Instant::now() + DEADLINE;

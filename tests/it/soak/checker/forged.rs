@@ -4,7 +4,8 @@
 use super::super::history::{ALL, Call, Event, How, Moment, What};
 use super::{Bounds, judge};
 
-const BOUNDS: Bounds = Bounds { lease: 30, late: 10, way: 5, wait: 1000, patience: 20 };
+const BOUNDS: Bounds =
+    Bounds { lease: 30, late: 10, way: 5, wait: 1000, patience: 20, reconnecting: 2 };
 
 fn event(at: Moment, process: u32, what: What) -> Event {
     Event { at, process, what }
@@ -203,9 +204,9 @@ fn calls_that_fail_are_seen() {
 #[test]
 fn whoever_overtakes_is_seen() {
     let ids = || vec!["1/1".to_owned()];
-    let overtaken = |asked, until| {
+    let overtaken_from = |first_asked, asked, until| {
         vec![
-            asks(1, 1, 1),
+            asks(first_asked, 1, 1),
             event(6, ALL, What::Queued { ids: ids() }),
             asks(asked, 2, 1),
             holds(20, 2, 1, 10, 100),
@@ -215,18 +216,22 @@ fn whoever_overtakes_is_seen() {
             releases(40, 1, 1),
         ]
     };
+    let overtaken = |asked, until| overtaken_from(5, asked, until);
     assert_eq!(broken(&overtaken(7, 21)), ["order"]);
     // Their requests may have passed each other on the way, or their grants.
     assert_eq!(broken(&overtaken(6, 21)), NONE);
     assert_eq!(broken(&overtaken(7, 20)), NONE);
     // Its place may be gone with its connection, but not with one of another.
-    let fault = |spoils_order| {
+    let fault = |healed, spoils_order| {
         let kind = "cut".to_owned();
-        let begins = event(3, ALL, What::Fault { kind: kind.clone(), spoils_order });
-        [begins, event(4, ALL, What::Healed { kind })]
+        let begins = event(2, ALL, What::Fault { kind: kind.clone(), spoils_order });
+        [begins, event(healed, ALL, What::Healed { kind })]
     };
-    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(true)].concat()), NONE);
-    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(false)].concat()), ["order"]);
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, true)].concat()), NONE);
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, false)].concat()), ["order"]);
+    // Nor with one that was over, and time enough to listen again had passed.
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub struct Bounds {
     pub wait: Moment,
     /// How long a call that does not wait goes on when there is no answer.
     pub patience: Moment,
+    /// For how long after a fault a client may still pause before it listens again. Whoever does
+    /// not listen loses its turn.
+    pub reconnecting: Moment,
 }
 
 #[derive(Debug, Clone, PartialEq)]

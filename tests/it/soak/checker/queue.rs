@@ -17,7 +17,9 @@ impl Case<'_> {
                 // what it was granted meanwhile, loses its place, too.
                 let circumstances = &self.circumstances;
                 let stopped = circumstances.stopped(first.process, first.asked, until);
-                if stopped < self.bounds.lease / 2 && !circumstances.is_disorder(first.asked, until)
+                let settled_since = first.asked.saturating_sub(self.bounds.reconnecting);
+                if stopped < self.bounds.lease / 2
+                    && !circumstances.is_disorder(settled_since, until)
                 {
                     let (one, other) = (first.name(), second.name());
                     let what = format!("{other} asked after {one}, and was let in before it");

@@ -141,8 +141,7 @@ impl Cluster {
     /// The primary answers no writes until its replica has them all and has taken over.
     fn take_over(&self, primary: usize) {
         self.is_ready(primary);
-        self.cluster.run::<()>(Self::other(primary), &["FAILOVER"]);
-        self.cluster.sees_promoted(Self::other(primary));
+        self.cluster.fail_over_to(Self::other(primary));
         self.is_demoted(primary);
     }
 

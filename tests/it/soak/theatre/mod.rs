@@ -73,6 +73,7 @@ const BOUNDS: Bounds = Bounds {
     // Twice the longest work of the slow ones.
     wait: 10_000_000_000,
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
+    reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
 };
 
 /// After a failover the first call has to find the new primary.
