@@ -57,17 +57,16 @@ impl<'a> Case<'a> {
     }
 
     fn run(&mut self, step: &Json) -> Result<(), String> {
-        let known: [(&str, fn(&mut Self, &Json) -> Result<(), String>); 7] = [
-            ("call", Self::call),
-            ("command", Self::command),
-            ("keys", Self::keys),
-            ("expires", Self::expires),
-            ("until", Self::until),
-            ("listen", Self::listen),
-            ("message", Self::message),
-        ];
-        let (_, run) = known.iter().find(|(kind, _)| step.get(kind).is_some()).unwrap();
-        run(self, step)
+        match step.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>() {
+            has if has.contains(&"call") => self.call(step),
+            has if has.contains(&"command") => self.command(step),
+            has if has.contains(&"listen") => self.listen(step),
+            has if has == ["keys"] => self.keys(step),
+            has if has == ["expires"] => self.expires(step),
+            has if has == ["until"] => self.until(step),
+            has if has == ["message"] => self.message(step),
+            has => panic!("no step has {has:?}"),
+        }
     }
 
     fn call(&mut self, step: &Json) -> Result<(), String> {
