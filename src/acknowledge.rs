@@ -141,7 +141,7 @@ impl Replicated {
             let mut connection = connection(&mut kept, link, within).await?;
             let registry = ScriptRegistry::embedded();
             let mut reply: Vec<i64> =
-                registry.run_with(&mut connection, Refresh::SCRIPT, write).await?;
+                registry.run_with(&mut connection, link.call_by(), Refresh::SCRIPT, write).await?;
             let mut wait = redis::cmd("WAIT");
             wait.arg(replicas).arg(millis(within));
             reply.push(wait.query_async(&mut connection).await?);

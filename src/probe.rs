@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use uuid::Uuid;
 
 use crate::keys::Keys;
+use crate::registry::CallBy;
 use crate::servers::{Address, Cluster, Link, slot_of};
 use crate::wakeups::{self, Channel, Wakeups, sharded_name};
 use crate::{Error, ScriptRegistry, permission, tls};
@@ -50,24 +51,48 @@ impl Probe {
             let advice = "it is a node of a cluster, where semaphores need connect_cluster()";
             return Err(Error::Unsupported(advice.to_owned()));
         }
-        // Only needed when the server has forgotten a script, which is no time to find it refused.
         let keys = Keys::new(&self.prefix, &self.name);
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return 1").arg(1).arg(&keys.0[0]);
-        eval.exec_async(&mut connection).await.map_err(explain)?;
-        let registry = ScriptRegistry::embedded();
-        let explain = |error| match error {
-            Error::Redis(error) => explain(error),
-            other => other,
-        };
-        registry.load(&mut connection).await.map_err(explain)?;
+        let call_by = self.link.call_by();
+        if call_by == CallBy::Sha1 {
+            self.load_scripts(&mut connection, &keys).await?;
+        }
         let (channel, kind) = self.channel();
-        let refused: Vec<(String, String)> = registry
-            .run(&mut connection, "probe", &keys.0, &[&*channel.name, kind])
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(keys.0.len()).arg(&keys.0).arg(&channel.name).arg(kind);
+        };
+        let refused: Vec<(String, String)> = ScriptRegistry::embedded()
+            .run_with(&mut connection, call_by, "probe", write)
             .await
-            .map_err(explain)?;
+            .map_err(|error| match is_unknown(&error.to_string()) {
+                true => Error::Unsupported(format!(
+                    "its version is {}, which has no functions; Redis 7.0 or newer, or Valkey, is \
+                     needed",
+                    version(&server)
+                )),
+                false => self.explain_script(error),
+            })?;
         let explain = |(command, reason)| self.explain_command(command, reason, &server);
         Ok(refused.into_iter().map(explain).collect())
+    }
+
+    async fn load_scripts(
+        &self,
+        connection: &mut MultiplexedConnection,
+        keys: &Keys,
+    ) -> Result<(), Error> {
+        // Only needed when the server has forgotten a script, which is no time to find it refused.
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return 1").arg(1).arg(&keys.0[0]);
+        eval.exec_async(connection).await.map_err(|error| self.explain(error))?;
+        let loaded = ScriptRegistry::embedded().load(connection).await;
+        loaded.map_err(|error| self.explain_script(error))
+    }
+
+    fn explain_script(&self, error: Error) -> Error {
+        match error {
+            Error::Redis(error) => self.explain(error),
+            other => other,
+        }
     }
 
     /// Fails where the user may not listen for wake-ups.
@@ -99,13 +124,12 @@ impl Probe {
         server: &HashMap<String, String>,
     ) -> Error {
         let reason = reason.trim_end().to_owned();
-        // Servers put it in different words.
         let words = reason.to_lowercase();
         if words.contains("readonly") || words.contains("read only replica") {
             return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
         }
-        if words.contains("unknown") && words.contains("command") {
-            let version = server.get("version").map_or("unknown", String::as_str);
+        if is_unknown(&reason) {
+            let version = version(server);
             let needed = match self.node {
                 Some(_) => "for a cluster Redis 7.0 or newer, or Valkey, is needed",
                 None => "Redis 6.2 or newer, or Valkey, is needed",
@@ -127,7 +151,7 @@ impl Probe {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             // Redis names a command in quotes, unless it is the keys that are refused: all that is
             // sent with keys are scripts.
-            let command = reason.split('\'').nth(1).unwrap_or("evalsha").to_owned();
+            let command = reason.split('\'').nth(1).unwrap_or(self.calling_command()).to_owned();
             return self.lacking(command, reason);
         }
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
@@ -140,9 +164,27 @@ impl Probe {
         Error::Connect { address: self.link.source().to_string(), reason }
     }
 
+    /// The command that all keys are sent with.
+    fn calling_command(&self) -> &'static str {
+        match self.link.call_by() {
+            CallBy::Sha1 => "evalsha",
+            CallBy::Function => "fcall",
+        }
+    }
+
     fn lacking(&self, command: String, reason: String) -> Error {
         permission::lacking(&self.prefix, self.node.is_some(), command, reason)
     }
+}
+
+/// Whether a server does not know a command. Servers put it in different words.
+fn is_unknown(reason: &str) -> bool {
+    let words = reason.to_lowercase();
+    words.contains("unknown") && words.contains("command")
+}
+
+fn version(server: &HashMap<String, String>) -> &str {
+    server.get("version").map_or("unknown", String::as_str)
 }
 
 /// No semaphore has it.

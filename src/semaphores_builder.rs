@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::client::{ClientSettings, Shared};
 use crate::keys::{check_name, check_word};
+use crate::registry::CallBy;
 use crate::servers::{Cluster, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
 use crate::{Error, Semaphores, connect, tls, worker};
@@ -35,6 +36,7 @@ const MAX_OWNER: usize = 128;
 pub struct SemaphoresBuilder {
     prefix: String,
     owner: Option<String>,
+    call_by: CallBy,
     settings: ClientSettings,
 }
 
@@ -45,7 +47,7 @@ impl SemaphoresBuilder {
             liveness: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
         };
-        Self { prefix: "sem".to_owned(), owner: None, settings }
+        Self { prefix: "sem".to_owned(), owner: None, call_by: CallBy::Sha1, settings }
     }
 
     /// What the names of all keys and channels begin with; `sem` unless set. 1 to 200 bytes, no
@@ -101,6 +103,36 @@ impl SemaphoresBuilder {
     /// See [`SemaphoresBuilder`].
     pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.outage_tolerance = tolerance;
+        self
+    }
+
+    /// Has the scripts run as Redis functions (`FCALL`) instead of by their SHA-1 (`EVALSHA`). They
+    /// are the same code on the same keys, so clients of both kinds share semaphores. Redis 7.0 or
+    /// newer, or Valkey, is needed.
+    ///
+    /// Functions are part of the server's data: they outlive restarts and failovers, and a user may
+    /// be allowed to call them without being allowed to run scripts. A server that lacks them gets
+    /// the library `redis_semaphore` (`lua/functions.lua`). One that is there is used as it is: after
+    /// an upgrade, load the new one with `FUNCTION LOAD REPLACE`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// match Semaphores::builder().use_functions().connect(&url).await {
+    ///     Ok(semaphores) => drop(semaphores.semaphore("jobs").limit(3).build()?.acquire().await?),
+    ///     // Older than Redis 7.0.
+    ///     Err(Error::Unsupported(reason)) => println!("{reason}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn use_functions(mut self) -> Self {
+        self.call_by = CallBy::Function;
         self
     }
 
@@ -285,7 +317,8 @@ impl SemaphoresBuilder {
         self.check()?;
         tls::choose_cryptography();
         let patience = self.settings.response_timeout;
-        let cluster = Cluster::new(infos("nodes", nodes)?, patience, Handle::current())?;
+        let cluster =
+            Cluster::new(infos("nodes", nodes)?, self.call_by, patience, Handle::current())?;
         let cluster = Arc::new(cluster);
         connect::check_cluster(&cluster, &self.prefix).await?;
         let listener = Listener::Sharded(cluster.clone());
@@ -297,7 +330,7 @@ impl SemaphoresBuilder {
         self.check()?;
         tls::choose_cryptography();
         let patience = self.settings.response_timeout;
-        let link = Arc::new(Link::new(source, patience, Handle::current()));
+        let link = Arc::new(Link::new(source, self.call_by, patience, Handle::current()));
         let channel = Arc::new(Channel::of_process(&self.prefix));
         let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
         let listener = Listener::Single(link.clone(), subscription);

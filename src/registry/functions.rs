@@ -1,6 +1,13 @@
 //! The scripts as a library of Redis functions: the same code, which the server keeps under names.
 
+use redis::aio::ConnectionLike;
+use redis::{Cmd, FromRedisValue, RedisError};
+
 use super::{Script, ScriptRegistry};
+
+/// Names of the published library: `lua/functions.lua`.
+const LIBRARY: &str = "redis_semaphore";
+const PREFIX: &str = "sem_";
 
 impl ScriptRegistry {
     /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know. Each
@@ -22,6 +29,46 @@ impl ScriptRegistry {
             format!("#!lua name={name}\n-- Made from scripts: change those, not this file.\n");
         std::iter::once(head).chain(functions).collect()
     }
+
+    /// Calls a function of the published library. A server that does not have it (any more) gets it
+    /// first.
+    pub(super) async fn call_function<C, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, RedisError>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
+        let mut call = redis::cmd("FCALL");
+        write(call.arg(format!("{PREFIX}{name}")));
+        match call.query_async(connection).await {
+            Err(error) if says(&error, "Function not found") => {
+                Box::pin(self.load_functions(connection)).await?;
+                Box::pin(call.query_async(connection)).await
+            }
+            result => result,
+        }
+    }
+
+    async fn load_functions<C: ConnectionLike>(
+        &self,
+        connection: &mut C,
+    ) -> Result<(), RedisError> {
+        let mut load = redis::cmd("FUNCTION");
+        load.arg("LOAD").arg(self.function_library(LIBRARY, PREFIX));
+        match load.exec_async(connection).await {
+            // Another client was faster.
+            Err(error) if says(&error, "already exists") => Ok(()),
+            result => result,
+        }
+    }
+}
+
+fn says(error: &RedisError, words: &str) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(words))
 }
 
 /// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`: as does a function's.

@@ -26,6 +26,15 @@ static EMBEDDED: LazyLock<ScriptRegistry> = LazyLock::new(|| {
     ScriptRegistry::from_dir(&FOLDER).expect("a test of this crate reads its own scripts")
 });
 
+/// How a script is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallBy {
+    /// By the SHA-1 of its text.
+    Sha1,
+    /// By the name of a function that the server keeps.
+    Function,
+}
+
 /// Lua scripts by name, ready to be loaded into a Redis server and run there.
 ///
 /// # Examples
@@ -200,13 +209,14 @@ impl ScriptRegistry {
         let with_keys = |cmd: &mut Cmd| {
             cmd.arg(keys.len()).arg(keys).arg(arguments);
         };
-        self.run_with(connection, name, with_keys).await
+        self.run_with(connection, CallBy::Sha1, name, with_keys).await
     }
 
     /// Runs a script; `write` adds the number of keys, the keys and the arguments.
     pub(crate) async fn run_with<C, T>(
         &self,
         connection: &mut C,
+        call_by: CallBy,
         name: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, Error>
@@ -214,6 +224,9 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
+        if call_by == CallBy::Function {
+            return Ok(self.call_function(connection, name, write).await?);
+        }
         let script = self
             .script(name)
             .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::link::{Link, Unanswered};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
+use crate::registry::CallBy;
 use crate::{Error, tls};
 
 /// A slot that moves needs two; more only while the nodes do not agree.
@@ -33,6 +34,7 @@ pub(crate) struct Cluster {
     /// The node to begin with. All others are reached in the same way: user, password, TLS.
     first: ConnectionInfo,
     seeds: Vec<Address>,
+    call_by: CallBy,
     response_timeout: Duration,
     runtime: Handle,
     slots: Mutex<SlotMap>,
@@ -47,6 +49,7 @@ impl Cluster {
     /// At least one node must be given.
     pub(crate) fn new(
         nodes: Vec<ConnectionInfo>,
+        call_by: CallBy,
         response_timeout: Duration,
         runtime: Handle,
     ) -> Result<Self, Error> {
@@ -64,6 +67,7 @@ impl Cluster {
         Ok(Self {
             first,
             seeds,
+            call_by,
             response_timeout,
             runtime,
             slots,
@@ -179,7 +183,7 @@ impl Cluster {
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
             let source = Source::Client(Box::new(self.client(node)));
-            Arc::new(Link::new(source, self.response_timeout, self.runtime.clone()))
+            Arc::new(Link::new(source, self.call_by, self.response_timeout, self.runtime.clone()))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()
     }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use super::asking::Asking;
 use super::pauses::Pauses;
 use super::source::Source;
+use crate::registry::CallBy;
 use crate::{Error, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
@@ -29,6 +30,7 @@ const MAX_TIMEOUTS: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Link {
     source: Source,
+    call_by: CallBy,
     config: AsyncConnectionConfig,
     response_timeout: Duration,
     state: Mutex<State>,
@@ -74,14 +76,29 @@ impl fmt::Debug for Connected {
 
 impl Link {
     /// `runtime` makes the connections, as long as it is there.
-    pub(crate) fn new(source: Source, response_timeout: Duration, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        source: Source,
+        call_by: CallBy,
+        response_timeout: Duration,
+        runtime: Handle,
+    ) -> Self {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(response_timeout))
             .set_response_timeout(Some(response_timeout));
         let (state, pauses) =
             (Mutex::new(State::Away), Mutex::new(Pauses::of_connections(response_timeout)));
         let (timeouts, connections) = (AtomicU32::new(0), watch::Sender::new(0));
-        Self { source, config, response_timeout, state, pauses, timeouts, connections, runtime }
+        Self {
+            source,
+            call_by,
+            config,
+            response_timeout,
+            state,
+            pauses,
+            timeouts,
+            connections,
+            runtime,
+        }
     }
 
     /// Changes when a connection is replaced.
@@ -91,6 +108,10 @@ impl Link {
 
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
+    }
+
+    pub(crate) fn call_by(&self) -> CallBy {
+        self.call_by
     }
 
     pub(crate) fn source(&self) -> &Source {
@@ -204,7 +225,7 @@ impl Link {
     ) -> Result<T, Unanswered> {
         let (mut connected, limit) = self.connected_within(limit).await?;
         let registry = ScriptRegistry::embedded();
-        let run = pin!(registry.run_with(&mut connected.connection, script, write));
+        let run = pin!(registry.run_with(&mut connected.connection, self.call_by, script, write));
         let answer = match limit == self.response_timeout {
             true => run.await, // The connection has that timeout itself.
             false => within(limit, run).await,
@@ -221,7 +242,7 @@ impl Link {
     ) -> Result<T, Unanswered> {
         let (mut connected, limit) = self.connected_within(limit).await?;
         let mut asking = Asking(&mut connected.connection);
-        let run = ScriptRegistry::embedded().run_with(&mut asking, script, write);
+        let run = ScriptRegistry::embedded().run_with(&mut asking, self.call_by, script, write);
         let answer = within(limit, run).await;
         self.judge(connected.number, answer)
     }

@@ -11,6 +11,7 @@ mod doctor;
 mod failover;
 mod faults;
 mod found;
+mod functions;
 mod fuzz;
 mod lanes;
 mod load;

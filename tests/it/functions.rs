@@ -1,0 +1,195 @@
+//! Clients that call functions share semaphores with those that call scripts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redis_semaphore::{Error, Semaphore, Semaphores};
+use tokio::task::JoinSet;
+
+use crate::support::acl;
+use crate::support::cluster::Cluster;
+use crate::support::head::folder;
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{Server, connect};
+
+/// The documented rights, with those for functions in place of those for scripts.
+fn rules(rules: &[String]) -> Vec<String> {
+    let scripts = ["+evalsha", "+eval", "+script|load"];
+    let rest = rules.iter().filter(|rule| !scripts.contains(&rule.as_str())).cloned();
+    rest.chain(["+fcall", "+function|load"].map(str::to_owned)).collect()
+}
+
+/// A server whose user may call functions and no scripts. None where it has no functions.
+fn start() -> Option<Server> {
+    let mut server = Server::start();
+    if server.is_older_than_7() {
+        return None;
+    }
+    server.set_user(&rules(acl::documented_rules()));
+    Some(server)
+}
+
+async fn by_functions(url: &str) -> Semaphores {
+    Semaphores::builder().use_functions().connect(url).await.unwrap()
+}
+
+fn build(semaphores: &Semaphores, limit: u32) -> Semaphore {
+    semaphores.semaphore("shared").limit(limit).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_server_without_functions_is_named() {
+    let server = Server::start();
+    let connected = Semaphores::builder().use_functions().connect(&server.admin_url()).await;
+    if !server.is_older_than_7() {
+        connected.unwrap();
+        return;
+    }
+    let Error::Unsupported(reason) = connected.unwrap_err() else { panic!("it is another error") };
+    assert!(reason.contains("6.2") && reason.contains("has no functions"), "{reason}");
+}
+
+/// Whatever half of the clients begins, the other half ends: who waits is woken by the other kind.
+#[tokio::test]
+async fn both_kinds_take_turns() {
+    const TURNS: usize = 40;
+    let Some(server) = start() else { return };
+    let mut clients = JoinSet::new();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let by_scripts = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let by_functions = by_functions(&server.url()).await;
+    for number in 0..12 {
+        let semaphore = build(if number % 2 == 0 { &by_scripts } else { &by_functions }, 3);
+        let inside = inside.clone();
+        clients.spawn(async move {
+            for _ in 0..TURNS {
+                let permit = semaphore.acquire().await.unwrap();
+                assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(permit.release().await.unwrap());
+            }
+        });
+    }
+    in_time("all turns", async {
+        while let Some(done) = clients.join_next().await {
+            done.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn they_queue_in_one_order() {
+    let Some(server) = start() else { return };
+    let by_scripts = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let by_functions = by_functions(&server.url()).await;
+    let observer = Observer::of(build(&by_functions, 1));
+    let held = build(&by_scripts, 1).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..6 {
+        let semaphore = build(if number % 2 == 0 { &by_scripts } else { &by_functions }, 1);
+        waiting.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+        observer.sees(1, number + 1).await;
+    }
+    assert!(held.release().await.unwrap());
+    for waiter in waiting {
+        let permit = in_time("the next turn", waiter).await.unwrap();
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_its_functions_gets_them_again() {
+    let Some(server) = start() else { return };
+    let semaphore = build(&by_functions(&server.url()).await, 2);
+    let permit = semaphore.acquire().await.unwrap();
+    redis::cmd("FUNCTION").arg("FLUSH").exec(&mut server.connect()).unwrap();
+    assert!(permit.release().await.unwrap());
+    assert_eq!(libraries(&server), BTreeSet::from(["redis_semaphore".to_owned()]));
+}
+
+fn libraries(server: &Server) -> BTreeSet<String> {
+    let list: Vec<std::collections::HashMap<String, redis::Value>> =
+        redis::cmd("FUNCTION").arg("LIST").query(&mut server.connect()).unwrap();
+    let name = |library: &std::collections::HashMap<String, redis::Value>| {
+        redis::from_redis_value_ref(&library["library_name"]).unwrap()
+    };
+    list.iter().map(name).collect()
+}
+
+/// Whoever put a library there may have a newer one, and the user need not be allowed to load any.
+#[tokio::test]
+async fn a_library_that_is_there_is_used_as_it_is() {
+    let Some(mut server) = start() else { return };
+    let ours = std::fs::read_to_string(folder().join("functions.lua")).unwrap();
+    let theirs =
+        ours.replace("function_name = 'sem_", "description = 'theirs', function_name = 'sem_");
+    redis::cmd("FUNCTION").arg("LOAD").arg(theirs).exec(&mut server.connect()).unwrap();
+    let mut rules = rules(acl::documented_rules());
+    rules.retain(|rule| rule != "+function|load");
+    server.set_user(&rules);
+    let permit = build(&by_functions(&server.url()).await, 2).acquire().await.unwrap();
+    assert!(permit.release().await.unwrap());
+    let list: redis::Value =
+        redis::cmd("FUNCTION").arg("LIST").query(&mut server.connect()).unwrap();
+    assert!(format!("{list:?}").contains("theirs"), "{list:?}");
+}
+
+#[tokio::test]
+async fn without_a_right_for_functions_connecting_names_it() {
+    let Some(mut server) = start() else { return };
+    for lacking in ["+fcall", "+function|load", "+zadd", "~sem:{*"] {
+        let mut rules = rules(acl::documented_rules());
+        rules.retain(|rule| rule != lacking);
+        server.set_user(&rules);
+        match Semaphores::builder().use_functions().connect(&server.url()).await {
+            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            other => panic!("without {lacking}: {other:?}"),
+        }
+    }
+}
+
+/// Functions are refused as a whole then, unless their flags allow them.
+#[tokio::test]
+async fn a_full_memory_takes_nothing_from_those_who_hold() {
+    let Some(server) = start() else { return };
+    let semaphore = build(&by_functions(&server.url()).await, 2);
+    let permit = semaphore.acquire().await.unwrap();
+    let mut admin = connect(&server.admin_url());
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).exec(&mut admin).unwrap();
+    let error = semaphore.acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { .. }) && error.to_string().contains("OOM"),
+        "{error}"
+    );
+    permit.refresh().await.unwrap();
+    assert_eq!(semaphore.inspect().await.unwrap().held, 1);
+    assert!(permit.release().await.unwrap());
+    assert_eq!(semaphore.inspect().await.unwrap().held, 0);
+}
+
+#[tokio::test]
+async fn each_node_of_a_cluster_gets_them() {
+    let Some(mut cluster) = Cluster::start(2, false).await else { return };
+    for node in &mut cluster.nodes {
+        node.set_user(&rules(acl::cluster_rules()));
+    }
+    let builder = Semaphores::builder().use_functions();
+    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    for node in 0..2 {
+        let name = cluster.name_at(node);
+        let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+        let held = semaphore.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await.unwrap() }
+        });
+        let queued = async || semaphore.inspect().await.unwrap().queued;
+        eventually("queued", queued, |queued| *queued == 1).await;
+        assert!(held.release().await.unwrap());
+        let permit = in_time("its turn", waiting).await.unwrap();
+        assert!(permit.release().await.unwrap());
+    }
+}
