@@ -1,0 +1,154 @@
+"""Several languages share one semaphore: `clients/test` runs this.
+
+    python3 together.py LANGUAGE...      (REDIS_URL says which server)
+
+Each language has a program `turns NAME LIMIT COUNT HOLD_MS LEASE_MS`, which takes COUNT permits one
+after the other, and prints `held TOKEN MICROSECONDS` and `released MICROSECONDS` for each.
+"""
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+import uuid
+
+import redis
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "python"))
+from redis_semaphore.scripts import Scripts  # noqa: E402
+
+CLIENTS = pathlib.Path(__file__).resolve().parent
+DEADLINE = 60
+PROGRAMS = {
+    "rust": [CLIENTS.parent / "target/debug/examples/turns"],
+    "python": [sys.executable, CLIENTS / "python/turns.py"],
+    "node": ["node", CLIENTS / "node/turns.js"],
+    "bash": [CLIENTS / "bash/turns"],
+    "ruby": ["ruby", CLIENTS / "ruby/turns.rb"],
+    "php": ["php", CLIENTS / "php/turns.php"],
+    "c": [CLIENTS / "c/turns"],
+}
+# A turn of a shell starts several processes.
+TURNS = {"bash": 40}
+LANGUAGES = []
+
+
+class Semaphore:
+    """One that nobody else has, as the scripts see it."""
+
+    def __init__(self):
+        self.connection = redis.Redis.from_url(os.environ["REDIS_URL"])
+        self.scripts = Scripts(self.connection)
+        self.name = f"together-{uuid.uuid4()}"
+        self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "waiting", "state")]
+
+    def call(self, script, *arguments):
+        return self.scripts.call(script, self.keys, arguments)
+
+    def inspect(self):
+        """How much is held, and how many wait."""
+        reply = self.call("inspect", 0, 0, 0, 0)
+        return reply[4], reply[6]
+
+    def calls(self):
+        stats = self.connection.info("commandstats")
+        names = ("cmdstat_evalsha", "cmdstat_eval")
+        return sum(stats[name]["calls"] for name in names if name in stats)
+
+    def start(self, language, limit, count, hold_ms=0, lease_ms=30_000):
+        arguments = [self.name, limit, count, hold_ms, lease_ms]
+        command = [str(part) for part in PROGRAMS[language] + arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def spans(output):
+    """The token of each turn, and from when to when it was held."""
+    words = [line.split() for line in output.splitlines()]
+    turns = zip(words[::2], words[1::2])
+    return [(int(held[1]), int(held[2]), int(released[1])) for held, released in turns]
+
+
+def most_at_once(turns):
+    """At the same microsecond, who leaves goes first."""
+    events = sorted([(since, 1) for _, since, _ in turns] + [(until, -1) for _, _, until in turns])
+    return max(itertools.accumulate(change for _, change in events))
+
+
+class Together(unittest.TestCase):
+    def setUp(self):
+        self.semaphore = Semaphore()
+
+    def eventually(self, expected, look):
+        deadline = time.monotonic() + DEADLINE
+        while (seen := look()) != expected:
+            self.assertLess(time.monotonic(), deadline, f"{seen}, not {expected}")
+            time.sleep(0.01)
+
+    def finish(self, process):
+        output, _ = process.communicate(timeout=DEADLINE * 3)
+        self.assertEqual(process.returncode, 0, process.args)
+        return spans(output)
+
+    def test_never_more_than_the_limit_in_thousands_of_turns(self):
+        started = [
+            (language, self.semaphore.start(language, 3, TURNS.get(language, 300), hold_ms=1))
+            for language in LANGUAGES * 2
+        ]
+        turns = []
+        for language, process in started:
+            its = self.finish(process)
+            self.assertEqual(len(its), TURNS.get(language, 300), language)
+            turns += its
+        self.assertLessEqual(most_at_once(turns), 3)
+        self.assertEqual(len({token for token, _, _ in turns}), len(turns), "a token came twice")
+        self.eventually((0, 0), self.semaphore.inspect)
+        print(f"{len(turns)} turns, {most_at_once(turns)} at once", file=sys.stderr)
+
+    def test_all_queue_in_one_order(self):
+        self.semaphore.call("acquire", "declared", 1, "nobody", "poll", 600_000, "first", 1, 600_000, "try")
+        waiting = []
+        for language in LANGUAGES * 2:
+            waiting.append(self.semaphore.start(language, 1, 1))
+            self.eventually((1, len(waiting)), self.semaphore.inspect)
+        self.semaphore.call("release", "return", "first")
+        tokens = [self.finish(process)[0][0] for process in waiting]
+        self.assertEqual(tokens, sorted(tokens))
+
+    def test_each_is_woken_by_each_other_and_does_not_poll(self):
+        for holder, waiter in itertools.product(LANGUAGES, LANGUAGES):
+            with self.subTest(holder=holder, waiter=waiter):
+                self.semaphore = Semaphore()
+                holding = self.semaphore.start(holder, 1, 1, hold_ms=500)
+                self.assertTrue(holding.stdout.readline().startswith("held "))
+                waiting = self.semaphore.start(waiter, 1, 1)
+                before = self.semaphore.calls()
+                self.assertEqual(len(self.finish(waiting)), 1)
+                holding.communicate(timeout=DEADLINE)
+                # Connecting, acquiring, refreshing once if the message came late, releasing; and
+                # nothing every few ms.
+                self.assertLess(self.semaphore.calls() - before, 12)
+
+    def test_who_is_killed_loses_its_place_in_time(self):
+        for killed, next_one in zip(LANGUAGES, LANGUAGES[1:] + LANGUAGES[:1]):
+            with self.subTest(killed=killed):
+                self.semaphore = Semaphore()
+                holding = self.semaphore.start(killed, 1, 1, hold_ms=600_000, lease_ms=2_000)
+                self.assertTrue(holding.stdout.readline().startswith("held "))
+                waiting = self.semaphore.start(killed, 1, 1)
+                self.eventually((1, 1), self.semaphore.inspect)
+                last = self.semaphore.start(next_one, 1, 1)
+                self.eventually((1, 2), self.semaphore.inspect)
+                for process in (waiting, holding):
+                    process.kill()
+                    process.communicate()
+                # The first one's lease must end, and nobody listens for the second one.
+                self.assertEqual(len(self.finish(last)), 1)
+                self.eventually((0, 0), self.semaphore.inspect)
+
+
+if __name__ == "__main__":
+    LANGUAGES += sys.argv[1:] or list(PROGRAMS)
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,35 @@
+//! Takes a permit again and again, and says when: beside programs in other languages that do the
+//! same, it shows that all of them share one semaphore. See `clients/test`.
+//!
+//! `cargo run --example turns -- NAME LIMIT COUNT HOLD_MS LEASE_MS`
+
+use std::env;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis_semaphore::Semaphores;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [name, limit, count, hold, lease] = arguments.as_slice() else {
+        return Err("usage: turns NAME LIMIT COUNT HOLD_MS LEASE_MS".into());
+    };
+    let url = env::var("REDIS_URL").unwrap_or("redis://127.0.0.1".to_owned());
+    let semaphores = Semaphores::connect(&url).await?;
+    let lease = Duration::from_millis(lease.parse()?);
+    let semaphore = semaphores.semaphore(name).limit(limit.parse()?).lease(lease).build()?;
+    for _ in 0..count.parse::<u64>()? {
+        let permit = semaphore.acquire().await?;
+        println!("held {} {}", permit.token(), now()?);
+        tokio::time::sleep(Duration::from_millis(hold.parse()?)).await;
+        println!("released {}", now()?);
+        permit.release().await?;
+    }
+    semaphores.shutdown().await;
+    Ok(())
+}
+
+/// In microseconds.
+fn now() -> Result<u128, std::time::SystemTimeError> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())
+}
