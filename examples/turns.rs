@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let semaphore = semaphores.semaphore(name).limit(limit.parse()?).lease(lease).build()?;
     for _ in 0..count.parse::<u64>()? {
         let permit = semaphore.acquire().await?;
-        println!("held {} {}", permit.token(), now()?);
+        println!("held {} {}", permit.fencing_token(), now()?);
         tokio::time::sleep(Duration::from_millis(hold.parse()?)).await;
         println!("released {}", now()?);
         permit.release().await?;

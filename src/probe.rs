@@ -168,7 +168,7 @@ impl Probe {
     fn calling_command(&self) -> &'static str {
         match self.link.call_by() {
             CallBy::Sha1 => "evalsha",
-            CallBy::Function => "fcall",
+            CallBy::Function(_) => "fcall",
         }
     }
 

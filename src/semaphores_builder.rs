@@ -6,11 +6,13 @@ use tokio::runtime::Handle;
 
 use crate::client::{ClientSettings, Shared};
 use crate::keys::{check_name, check_word};
-use crate::registry::CallBy;
+use crate::registry::{CallBy, Library};
 use crate::servers::{Cluster, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
 use crate::{Error, Semaphores, connect, tls, worker};
 
+/// As it is published: `lua/functions.lua`.
+const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 const MAX_OWNER: usize = 128;
 
 /// Settings of the connection. From [`Semaphores::builder`].
@@ -132,7 +134,7 @@ impl SemaphoresBuilder {
     /// # }
     /// ```
     pub fn use_functions(mut self) -> Self {
-        self.call_by = CallBy::Function;
+        self.call_by = CallBy::Function(FUNCTIONS);
         self
     }
 

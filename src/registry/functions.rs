@@ -5,9 +5,12 @@ use redis::{Cmd, FromRedisValue, RedisError};
 
 use super::{Script, ScriptRegistry};
 
-/// Names of the published library: `lua/functions.lua`.
-const LIBRARY: &str = "redis_semaphore";
-const PREFIX: &str = "sem_";
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Library {
+    pub(crate) name: &'static str,
+    /// What the names of its functions begin with.
+    pub(crate) prefix: &'static str,
+}
 
 impl ScriptRegistry {
     /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know. Each
@@ -30,11 +33,12 @@ impl ScriptRegistry {
         std::iter::once(head).chain(functions).collect()
     }
 
-    /// Calls a function of the published library. A server that does not have it (any more) gets it
+    /// Calls a script as a function. A server that does not have the library (any more) gets it
     /// first.
     pub(super) async fn call_function<C, T>(
         &self,
         connection: &mut C,
+        library: Library,
         name: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, RedisError>
@@ -43,10 +47,10 @@ impl ScriptRegistry {
         T: FromRedisValue,
     {
         let mut call = redis::cmd("FCALL");
-        write(call.arg(format!("{PREFIX}{name}")));
+        write(call.arg(format!("{}{name}", library.prefix)));
         match call.query_async(connection).await {
             Err(error) if says(&error, "Function not found") => {
-                Box::pin(self.load_functions(connection)).await?;
+                Box::pin(self.load_functions(connection, library)).await?;
                 Box::pin(call.query_async(connection)).await
             }
             result => result,
@@ -56,11 +60,12 @@ impl ScriptRegistry {
     async fn load_functions<C: ConnectionLike>(
         &self,
         connection: &mut C,
+        library: Library,
     ) -> Result<(), RedisError> {
         let mut load = redis::cmd("FUNCTION");
-        load.arg("LOAD").arg(self.function_library(LIBRARY, PREFIX));
+        load.arg("LOAD").arg(self.function_library(library.name, library.prefix));
         match load.exec_async(connection).await {
-            // Another client was faster.
+            // Another client was faster. One that is there is not replaced: it may be newer.
             Err(error) if says(&error, "already exists") => Ok(()),
             result => result,
         }

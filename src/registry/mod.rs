@@ -16,6 +16,7 @@ use include_dir::{Dir, include_dir};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
+pub(crate) use functions::Library;
 pub use script::Script;
 
 use crate::Error;
@@ -31,8 +32,8 @@ static EMBEDDED: LazyLock<ScriptRegistry> = LazyLock::new(|| {
 pub(crate) enum CallBy {
     /// By the SHA-1 of its text.
     Sha1,
-    /// By the name of a function that the server keeps.
-    Function,
+    /// As a function of this library, which the server keeps.
+    Function(Library),
 }
 
 /// Lua scripts by name, ready to be loaded into a Redis server and run there.
@@ -224,8 +225,8 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
-        if call_by == CallBy::Function {
-            return Ok(self.call_function(connection, name, write).await?);
+        if let CallBy::Function(library) = call_by {
+            return Ok(self.call_function(connection, library, name, write).await?);
         }
         let script = self
             .script(name)
