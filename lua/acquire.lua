@@ -22,7 +22,7 @@
 --                   1 to 9007199254740991
 -- Reply             server time (ms), wake_in, then for each request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket place  queued: ticket, position (1 is the head)
+--   2 ticket rank   queued: ticket, rank in the queue (1 is the head)
 --   0 0 0           refused
 --   3 token end     to several requests, once: all are granted, with the same end of lease; the
 --                   first has this token, each next one the next number

@@ -29,7 +29,7 @@ redis.register_function{
 --                   1 to 9007199254740991
 -- Reply             server time (ms), wake_in, then for each request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket place  queued: ticket, position (1 is the head)
+--   2 ticket rank   queued: ticket, rank in the queue (1 is the head)
 --   0 0 0           refused
 --   3 token end     to several requests, once: all are granted, with the same end of lease; the
 --                   first has this token, each next one the next number
@@ -385,7 +385,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)
@@ -1100,10 +1100,10 @@ redis.register_function{
 -- KEYS[2] queue     sorted set: request id -> ticket
 -- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
--- ARGV[1] holders   how many holders to leave out, 0 to 9007199254740991
--- ARGV[2] count     how many to tell, 0 to 1000
--- ARGV[3] waiters   how many waiters to leave out, 0 to 9007199254740991
--- ARGV[4] count     how many to tell, 0 to 1000
+-- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
+-- ARGV[2] holders   0 to 1000: how many holders to tell
+-- ARGV[3] skip_wait 0 to 9007199254740991: how many waiters to leave out
+-- ARGV[4] waiters   0 to 1000: how many waiters to tell
 -- Reply             server time (ms), then seven integers and two lists:
 --   limit           in force, -1 where there is none
 --   declared        -1 where there is none
@@ -1351,7 +1351,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)
@@ -1789,10 +1789,10 @@ end
 local function check()
   return check_keys()
     or check_count(4)
-    or check_integer(1, 'holders', 0, MAX_SEQUENCE)
-    or check_integer(2, 'count', 0, MAX_REQUESTS)
-    or check_integer(3, 'waiters', 0, MAX_SEQUENCE)
-    or check_integer(4, 'count', 0, MAX_REQUESTS)
+    or check_integer(1, 'skip_held', 0, MAX_SEQUENCE)
+    or check_integer(2, 'holders', 0, MAX_REQUESTS)
+    or check_integer(3, 'skip_wait', 0, MAX_SEQUENCE)
+    or check_integer(4, 'waiters', 0, MAX_REQUESTS)
 end
 
 -- The ids of a page, and every id's score.
@@ -1890,8 +1890,8 @@ redis.register_function{
 --   "add" n id      sets what is in force plus n at run time; repeated with the same id within a
 --                   minute it counts once
 --   "clear"         the declared limit is in force again
--- ARGV[2] n         0 to 4294967295
--- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front
+-- ARGV[2] n         0 to 4294967295; not with "clear"
+-- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front; only with "add"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before
@@ -2132,7 +2132,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)
@@ -3029,7 +3029,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)
@@ -3910,7 +3910,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)
@@ -4757,7 +4757,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)

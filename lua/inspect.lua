@@ -6,10 +6,10 @@
 -- KEYS[2] queue     sorted set: request id -> ticket
 -- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
--- ARGV[1] holders   how many holders to leave out, 0 to 9007199254740991
--- ARGV[2] count     how many to tell, 0 to 1000
--- ARGV[3] waiters   how many waiters to leave out, 0 to 9007199254740991
--- ARGV[4] count     how many to tell, 0 to 1000
+-- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
+-- ARGV[2] holders   0 to 1000: how many holders to tell
+-- ARGV[3] skip_wait 0 to 9007199254740991: how many waiters to leave out
+-- ARGV[4] waiters   0 to 1000: how many waiters to tell
 -- Reply             server time (ms), then seven integers and two lists:
 --   limit           in force, -1 where there is none
 --   declared        -1 where there is none
@@ -33,10 +33,10 @@
 local function check()
   return check_keys()
     or check_count(4)
-    or check_integer(1, 'holders', 0, MAX_SEQUENCE)
-    or check_integer(2, 'count', 0, MAX_REQUESTS)
-    or check_integer(3, 'waiters', 0, MAX_SEQUENCE)
-    or check_integer(4, 'count', 0, MAX_REQUESTS)
+    or check_integer(1, 'skip_held', 0, MAX_SEQUENCE)
+    or check_integer(2, 'holders', 0, MAX_REQUESTS)
+    or check_integer(3, 'skip_wait', 0, MAX_SEQUENCE)
+    or check_integer(4, 'waiters', 0, MAX_REQUESTS)
 end
 
 -- The ids of a page, and every id's score.

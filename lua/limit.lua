@@ -14,8 +14,8 @@
 --   "add" n id      sets what is in force plus n at run time; repeated with the same id within a
 --                   minute it counts once
 --   "clear"         the declared limit is in force again
--- ARGV[2] n         0 to 4294967295
--- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front
+-- ARGV[2] n         0 to 4294967295; not with "clear"
+-- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front; only with "add"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before

@@ -133,7 +133,7 @@ local function clear_runtime(sem)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in µs, so it
+-- The next number in the order of grants and tickets. It follows the server's clock in us, so it
 -- stays ahead when the keys have expired, and counts on when the clock steps back.
 local function next_sequence(sem)
   set(sem, 'sequence', sem.sequence + 1)

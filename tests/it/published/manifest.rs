@@ -10,6 +10,9 @@ use crate::support::head::{Head, Section, range};
 struct Manifest {
     about: &'static str,
     protocol: u32,
+    servers: &'static str,
+    prefix: &'static str,
+    name: &'static str,
     keys: Vec<Key>,
     errors: Vec<Named>,
     wake_up: WakeUp,
@@ -91,7 +94,14 @@ struct Argument {
 #[derive(Serialize)]
 struct Reply {
     text: String,
+    /// What there may be for a request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<Named>,
+    /// What follows the time, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fields: Vec<Named>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_in: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -172,6 +182,21 @@ fn argument_of(section: &Section) -> Argument {
     }
 }
 
+/// A case begins with its number, or is an end of lease; a field has a name.
+fn reply_of(section: &Section) -> Reply {
+    let is_case = |name: &str| name.starts_with(|c: char| c.is_ascii_digit()) || name == "end";
+    let (cases, fields): (Vec<_>, Vec<_>) =
+        section.parts.iter().cloned().partition(|(name, _)| is_case(name));
+    let (wake_in, fields): (Vec<_>, Vec<_>) =
+        fields.into_iter().partition(|(name, _)| name == "wake_in");
+    Reply {
+        text: section.text.clone(),
+        cases: all_named(&cases),
+        fields: all_named(&fields),
+        wake_in: wake_in.into_iter().map(|(_, text)| text).next(),
+    }
+}
+
 fn entry(script: &Script) -> Entry {
     let head = Head::read(script.name());
     let (reply, cost) = (head.section("Reply"), head.section("Cost"));
@@ -183,7 +208,7 @@ fn entry(script: &Script) -> Entry {
         sha1: script.sha1().to_owned(),
         keys: script.keys().to_owned(),
         arguments: head.arguments().map(argument_of).collect(),
-        reply: Reply { text: reply.text.clone(), cases: all_named(&reply.parts) },
+        reply: reply_of(reply),
         errors: head.section("Errors").text.split(", ").map(str::to_owned).collect(),
         cost: Cost {
             text: cost.text.clone(),
@@ -200,13 +225,16 @@ fn manifest() -> Manifest {
     let keys = acquire.sections.iter().filter(|section| section.label.starts_with("KEYS["));
     let key = |section: &Section| Key {
         name: section.name.clone(),
-        key: format!("{{prefix}}:{{{{name}}}}:{}", section.name),
+        key: format!("sem:{{NAME}}:{}", section.name),
         text: section.text.clone(),
     };
     Manifest {
         about: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
                 beside this file says how to write a client.",
         protocol: 1,
+        servers: "Redis 6.2 or newer, Valkey; for functions and sharded channels Redis 7.0 or newer",
+        prefix: "sem unless chosen otherwise: 1 to 200 bytes, no braces, no white space",
+        name: "of a semaphore: 1 to 512 bytes of UTF-8, no braces, no control characters",
         keys: keys.map(key).collect(),
         errors: vec![
             named("SEM_KEYS", "not four keys, or one of them twice"),

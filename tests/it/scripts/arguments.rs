@@ -85,10 +85,10 @@ fn calls() -> Vec<Call> {
         Call {
             script: "inspect",
             arguments: vec![
-                Argument("holders", "0", Integer(0, MAX_SEQUENCE)),
-                Argument("count", "10", Integer(0, 1000)),
-                Argument("waiters", "0", Integer(0, MAX_SEQUENCE)),
-                Argument("count", "10", Integer(0, 1000)),
+                Argument("skip_held", "0", Integer(0, MAX_SEQUENCE)),
+                Argument("holders", "10", Integer(0, 1000)),
+                Argument("skip_wait", "0", Integer(0, MAX_SEQUENCE)),
+                Argument("waiters", "10", Integer(0, 1000)),
             ],
             repeated: 0,
         },

@@ -61,8 +61,8 @@ fn value_of(name: &str) -> &'static str {
         "how" => "return",
         "action" => "set",
         "id" => "new",
-        "weight" | "liveness" | "lease" | "count" => "1",
-        "holders" | "waiters" => "0",
+        "weight" | "liveness" | "lease" | "holders" | "waiters" => "1",
+        "skip_held" | "skip_wait" => "0",
         "place" => "wait",
         _ => panic!("the tests know no value for an argument {name}"),
     }
