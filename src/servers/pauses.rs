@@ -33,3 +33,21 @@ impl Pauses {
         self.last.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand clients that come back together show it, too, but not on a busy machine.
+    #[test]
+    fn they_grow_to_the_longest_and_are_never_the_same() {
+        let timeout = Duration::from_secs(60);
+        let [mut one, mut other] = [(); 2].map(|()| Pauses::of_connections(timeout));
+        for most in [20, 40, 80, 160, 320, 640, 1000, 1000] {
+            let most = Duration::from_millis(most);
+            let (its, others) = (one.next(), other.next());
+            assert!(its <= most && its >= most / 2, "{its:?} of {most:?}");
+            assert_ne!(its, others);
+        }
+    }
+}
