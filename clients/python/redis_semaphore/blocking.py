@@ -1,0 +1,151 @@
+"""The blocking client, for threads: the asyncio one on a loop in a thread of its own.
+
+That thread renews the leases, whatever the threads of the program do, and all share its two
+connections.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+
+from . import client
+from .errors import Closed
+
+
+class Client:
+    """As redis_semaphore.asyncio.Client. Threads may share it; processes may not (fork before)."""
+
+    def __init__(self, url, **settings):
+        self._url, self._settings = url, settings
+        self._loop = None
+        self._thread = None
+        self._core = None
+
+    def semaphore(self, name, limit, lease=30.0):
+        return Semaphore(self, name, limit, lease)
+
+    def connect(self):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="redis-semaphore", daemon=True)
+        self._thread.start()
+        try:
+            self._core = self._run(self._connect())
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self):
+        if self._loop is not None:
+            try:
+                self._run(self._core.close())
+            finally:
+                self._stop()
+
+    def __enter__(self):
+        self.connect()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
+
+    async def _connect(self):
+        core = client.Client(self._url, **self._settings)
+        core._new_event = threading.Event
+        await core.connect()
+        return core
+
+    def _stop(self):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = None
+
+    def _run(self, coroutine, undo=None):
+        """Waits for what the coroutine returns.
+
+        When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
+        result if that comes too late.
+        """
+        if self._loop is None:
+            coroutine.close()
+            raise Closed("the client is not connected")
+        answer = concurrent.futures.Future()
+        tasks = []
+
+        async def work():
+            try:
+                answer.set_result(await coroutine)
+            except BaseException as error:
+                answer.set_exception(error)
+
+        def abandon():
+            if not answer.done():
+                tasks[0].cancel()
+            elif undo is not None and answer.exception() is None:
+                undo(answer.result())
+
+        self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(work())))
+        try:
+            concurrent.futures.wait([answer])
+        except BaseException:
+            self._loop.call_soon_threadsafe(abandon)
+            raise
+        return answer.result()
+
+
+class Semaphore:
+    """Made by Client.semaphore()."""
+
+    def __init__(self, client, name, limit, lease):
+        self._client = client
+        self._core = client._core.semaphore(name, limit, lease)
+        self.name, self.limit, self.lease = name, limit, lease
+
+    def acquire(self, timeout=None, weight=1):
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
+        return self._wrap(self._core.acquire(timeout, weight))
+
+    def try_acquire(self, weight=1):
+        """A permit, or None when there is no room or anybody waits."""
+        return self._wrap(self._core.try_acquire(weight))
+
+    def _wrap(self, coroutine):
+        permit = self._client._run(coroutine, undo=_give_back)
+        return permit and Permit(self._client, permit)
+
+
+def _give_back(permit):
+    if permit is not None:
+        permit._give_back()
+
+
+class Permit:
+    """As redis_semaphore.asyncio.Permit. `lost` is a threading.Event."""
+
+    def __init__(self, client, core):
+        self._client, self._core = client, core
+        self.id, self.weight, self.fencing_token = core.id, core.weight, core.fencing_token
+        self.lost = core.lost
+
+    @property
+    def is_lost(self):
+        return self._core.is_lost
+
+    @property
+    def expires_in(self):
+        """Seconds until it is lost, unless the lease is renewed before."""
+        return self._core.expires_in
+
+    def check(self):
+        """Raises LeaseLost if it is held no longer."""
+        self._core.check()
+
+    def release(self):
+        """Gives it back: True when that is confirmed, False when the lease had ended before."""
+        return self._client._run(self._core.release())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self._client._run(self._core.__aexit__(kind, error, traceback))
