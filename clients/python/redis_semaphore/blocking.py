@@ -22,7 +22,12 @@ class Client:
         self._core = None
 
     def semaphore(self, name, limit, lease=30.0):
-        return Semaphore(self, name, limit, lease)
+        """The semaphore of that name, with at most `limit` held at once."""
+
+        async def make():
+            return self._core.semaphore(name, limit, lease)
+
+        return Semaphore(self, self._run(make()))
 
     def connect(self):
         self._loop = asyncio.new_event_loop()
@@ -96,10 +101,9 @@ class Client:
 class Semaphore:
     """Made by Client.semaphore()."""
 
-    def __init__(self, client, name, limit, lease):
-        self._client = client
-        self._core = client._core.semaphore(name, limit, lease)
-        self.name, self.limit, self.lease = name, limit, lease
+    def __init__(self, client, core):
+        self._client, self._core = client, core
+        self.name, self.limit, self.lease = core.name, core.limit, core.lease
 
     def acquire(self, timeout=None, weight=1):
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""

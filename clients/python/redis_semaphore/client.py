@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import weakref
 
 import redis
 import redis.asyncio
@@ -39,12 +40,21 @@ class Client:
         self._response_timeout = response_timeout
         self._channel = f"{prefix}:wake:{secrets.token_hex(16)}"
         self._listener = None
-        self._active = set()  # semaphores with something to do
+        self._semaphores = weakref.WeakValueDictionary()  # by name
+        self._active = set()  # those with something to do
         self._new_event = asyncio.Event
 
     def semaphore(self, name, limit, lease=30.0):
-        """The semaphore of that name, with at most `limit` held at once."""
-        return Semaphore(self, name, limit, lease)
+        """The semaphore of that name, with at most `limit` held at once.
+
+        A client has one of each name, so that its requests keep their order.
+        """
+        semaphore = self._semaphores.get(name)
+        if semaphore is None:
+            semaphore = self._semaphores[name] = Semaphore(self, name, limit, lease)
+        elif (limit, lease) != (semaphore.limit, semaphore.lease):
+            raise ValueError(f"{name} has limit {semaphore.limit} and lease {semaphore.lease} already")
+        return semaphore
 
     async def connect(self):
         """Finds out whether the server is there and permits what is needed."""
@@ -106,10 +116,10 @@ class Client:
             logger.warning("ignored a message that no script sends")
             return
         name, grants = told
-        for semaphore in list(self._active):
-            if semaphore.name == name:
-                for id, token, end in grants:
-                    semaphore._handed_off(id, token, end)
+        semaphore = self._semaphores.get(name)
+        if semaphore is not None:
+            for id, token, end in grants:
+                semaphore._handed_off(id, token, end)
 
     def _subscribed(self):
         for semaphore in list(self._active):

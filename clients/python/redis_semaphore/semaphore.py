@@ -196,7 +196,7 @@ class Semaphore:
                 await step()
             except (redis.RedisError, SemaphoreError, OSError) as error:
                 if self._error is None and failed is None:
-                    logger.warning("semaphore %s: %s", self.name, error)
+                    logger.warning("semaphore %s: a call failed: %s", self.name, error)
                 failed = error
                 await self._client._heed(error)
                 if scripts.is_passing(error):
