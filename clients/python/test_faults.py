@@ -136,15 +136,15 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         semaphore = await self.semaphore()
 
         async def work():
-            for _ in range(10):
+            for _ in range(30):
                 async with await semaphore.acquire():
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.01)
 
         tasks = [asyncio.create_task(work()) for _ in range(4)]
         while not all(task.done() for task in tasks):
             for kind in ("normal", "pubsub"):
                 self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)  # else it would hardly come to be connected
         await asyncio.gather(*tasks)
         await until_async(self.keys.are_empty)
 
