@@ -1,3 +1,4 @@
+import os
 import signal
 import threading
 import unittest
@@ -70,7 +71,20 @@ class Blocking(unittest.TestCase):
                 self.assertTrue(permit.lost.wait(1.5))
                 permit.check()
 
-    def test_an_interrupted_wait_leaves_nothing_behind(self):
+    def test_an_interrupted_wait_leaves_the_queue(self):
+        def interrupt():
+            until(lambda: self.keys.queued() == 1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with self.semaphore.acquire():
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with self.assertRaises(KeyboardInterrupt):
+                self.semaphore.acquire()
+            thread.join()
+            until(lambda: self.keys.queued() == 0)
+
+    def test_an_interrupted_program_leaves_nothing_behind(self):
         with self.semaphore.acquire():
             turns = Turns(URL, self.name)
             until(lambda: self.keys.queued() == 1)

@@ -30,6 +30,9 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await until_async(lambda: self.keys.queued() == before + 1)
         return task
 
+    def connections_so_far(self):
+        return self.server.connection.info("stats")["total_connections_received"]
+
     async def test_who_waits_does_not_poll(self):
         held = await (await self.semaphore()).acquire()
         waits = [await self.queue(await self.semaphore(liveness=3.0))]
@@ -158,10 +161,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         semaphore = await self.semaphore(lease=60)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)
+        connections = self.connections_so_far()
         self.server.connection.execute_command("REPLICAOF", "127.0.0.1", "1")
         release = asyncio.create_task(permit.release())
         await until_async(lambda: semaphore._error is not None)
         self.assertFalse(release.done())
+        # The address may lead to another server by now.
+        await until_async(lambda: self.connections_so_far() > connections)
         self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
         self.assertTrue(await release)
         self.assertTrue(await (await wait).release())

@@ -141,7 +141,7 @@ class Permit:
         return self._core.expires_in
 
     def check(self):
-        """Raises LeaseLost if it is held no longer."""
+        """Raises LeaseLost if it was lost."""
         self._core.check()
 
     def release(self):

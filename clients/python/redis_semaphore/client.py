@@ -61,8 +61,8 @@ class Client:
         self._listener = Listener(
             self._connections, self._channel, self.ask_interval, self._received, self._subscribed
         )
-        await self._listener.start()
         try:
+            await self._listener.start()
             keys = scripts.keys(self.prefix, f"probe-{secrets.token_hex(16)}")
             refused = await self._call("probe", keys, [self._channel, "publish"])
             if refused:

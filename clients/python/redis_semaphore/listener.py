@@ -27,8 +27,9 @@ class Listener:
         self._task = asyncio.create_task(self._run(await self._subscribe()))
 
     async def stop(self):
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _run(self, pubsub):
         try:

@@ -39,7 +39,7 @@ class Permit:
         return self._deadline - time.monotonic()
 
     def check(self):
-        """Raises LeaseLost if it is held no longer."""
+        """Raises LeaseLost if it was lost."""
         if self.is_lost:
             raise LeaseLost(f"the lease of {self.id} has ended")
 

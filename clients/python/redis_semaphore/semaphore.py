@@ -183,7 +183,8 @@ class Semaphore:
     def _next_due(self):
         if self._releases or any(claim.is_due for claim in self._waits.values()):
             return 0
-        wake_at = self._wake_at if self._waits or self._wake_at == 0 else math.inf
+        # "At once" is for whoever else waits, too.
+        wake_at = self._wake_at if self._waits or self._wake_at <= time.monotonic() else math.inf
         ask_at = self._ask_at if self._waits else math.inf
         renew_at = self._renew_at if self._permits else math.inf
         return min(wake_at, ask_at, renew_at)
