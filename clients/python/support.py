@@ -71,7 +71,7 @@ class Keys:
 class Server:
     """A private server, to be stopped, killed and asked for what it did."""
 
-    def __init__(self, *options):
+    def __init__(self):
         program = os.environ.get("REDIS_SERVER_BIN") or shutil.which("redis-server")
         if program is None:
             raise RuntimeError("no redis-server: set REDIS_SERVER_BIN")
@@ -80,7 +80,7 @@ class Server:
             self.port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}"
         self._folder = tempfile.TemporaryDirectory()
-        self._command = [program, "--port", str(self.port), "--save", "", "--dir", self._folder.name, *options]
+        self._command = [program, "--port", str(self.port), "--save", "", "--dir", self._folder.name]
         self.start()
 
     def start(self):

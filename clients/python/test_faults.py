@@ -99,6 +99,16 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertIs(await permit.release(), False)
         self.assertTrue(await later.release())
 
+    async def test_close_ends_a_release_that_redis_does_not_confirm(self):
+        client = Client(self.server.url, response_timeout=0.2)
+        await client.connect()
+        permit = await client.semaphore(self.name, limit=1).acquire()
+        self.server.kill()
+        release = asyncio.create_task(permit.release())
+        await asyncio.sleep(0)
+        await client.close()
+        self.assertIs(await asyncio.wait_for(release, 1), False)
+
     async def test_an_outage_without_end_ends_the_wait(self):
         semaphore = await self.semaphore(liveness=0.6, patience=0.3, response_timeout=0.2)
         self.server.kill()

@@ -60,10 +60,11 @@ class Client:
         return core
 
     def _stop(self):
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        loop, self._loop = self._loop, None
+        loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
-        self._loop.close()
-        self._loop = None
+        loop.run_until_complete(_cancel_all())  # no thread may wait for ever
+        loop.close()
 
     def _run(self, coroutine, undo=None):
         """Waits for what the coroutine returns.
@@ -71,7 +72,8 @@ class Client:
         When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
         result if that comes too late.
         """
-        if self._loop is None:
+        loop = self._loop
+        if loop is None:
             coroutine.close()
             raise Closed("the client is not connected")
         answer = concurrent.futures.Future()
@@ -80,6 +82,8 @@ class Client:
         async def work():
             try:
                 answer.set_result(await coroutine)
+            except asyncio.CancelledError:
+                answer.set_exception(Closed("the client was closed"))
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -89,11 +93,11 @@ class Client:
             elif undo is not None and answer.exception() is None:
                 undo(answer.result())
 
-        self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(work())))
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
         try:
             concurrent.futures.wait([answer])
         except BaseException:
-            self._loop.call_soon_threadsafe(abandon)
+            loop.call_soon_threadsafe(abandon)
             raise
         return answer.result()
 
@@ -116,6 +120,13 @@ class Semaphore:
     def _wrap(self, coroutine):
         permit = self._client._run(coroutine, undo=_give_back)
         return permit and Permit(self._client, permit)
+
+
+async def _cancel_all():
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _give_back(permit):

@@ -51,6 +51,8 @@ class Claim:
 
 
 class Release:
+    """An id that is being given back, until that is confirmed or does not matter any more."""
+
     def __init__(self, until):
         self.until = until
         self.tries = 0
@@ -177,6 +179,9 @@ class Semaphore:
                 self._refuse(claim, error)
             raise
         finally:
+            for release in self._releases.values():  # the client closes while Redis is away
+                release.outcome.set_result(False)
+            self._releases.clear()
             self._worker = None
             self._client._active.discard(self)
 
