@@ -1,0 +1,30 @@
+"""A fair counting semaphore in Redis, shared by processes in any language.
+
+This is the blocking client, for threads. The one for asyncio is redis_semaphore.asyncio.
+"""
+
+from .blocking import Client, Permit, Semaphore
+from .errors import (
+    AcquireTimeout,
+    Closed,
+    LeaseLost,
+    MissingPermission,
+    ProtocolError,
+    SemaphoreError,
+    TooHeavy,
+    Unavailable,
+)
+
+__all__ = [
+    "AcquireTimeout",
+    "Client",
+    "Closed",
+    "LeaseLost",
+    "MissingPermission",
+    "Permit",
+    "ProtocolError",
+    "Semaphore",
+    "SemaphoreError",
+    "TooHeavy",
+    "Unavailable",
+]

@@ -1,0 +1,166 @@
+"""The blocking client, for threads: the asyncio one on a loop in a thread of its own.
+
+That thread renews the leases, whatever the threads of the program do, and all share its two
+connections.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+
+from . import client
+from .errors import Closed
+
+
+class Client:
+    """As redis_semaphore.asyncio.Client. Threads may share it; processes may not (fork before)."""
+
+    def __init__(self, url, **settings):
+        self._url, self._settings = url, settings
+        self._loop = None
+        self._thread = None
+        self._core = None
+
+    def semaphore(self, name, limit, lease=30.0):
+        """The semaphore of that name, with at most `limit` held at once."""
+
+        async def make():
+            return self._core.semaphore(name, limit, lease)
+
+        return Semaphore(self, self._run(make()))
+
+    def connect(self):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="redis-semaphore", daemon=True)
+        self._thread.start()
+        try:
+            self._core = self._run(self._connect())
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self):
+        if self._loop is not None:
+            try:
+                self._run(self._core.close())
+            finally:
+                self._stop()
+
+    def __enter__(self):
+        self.connect()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.close()
+
+    async def _connect(self):
+        core = client.Client(self._url, **self._settings)
+        core._new_event = threading.Event
+        await core.connect()
+        return core
+
+    def _stop(self):
+        loop, self._loop = self._loop, None
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.run_until_complete(_cancel_all())  # no thread may wait for ever
+        loop.close()
+
+    def _run(self, coroutine, undo=None):
+        """Waits for what the coroutine returns.
+
+        When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
+        result if that comes too late.
+        """
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise Closed("the client is not connected")
+        answer = concurrent.futures.Future()
+        tasks = []
+
+        async def work():
+            try:
+                answer.set_result(await coroutine)
+            except asyncio.CancelledError:
+                answer.set_exception(Closed("the client was closed"))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        def abandon():
+            if not answer.done():
+                tasks[0].cancel()
+            elif undo is not None and answer.exception() is None:
+                undo(answer.result())
+
+        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
+        try:
+            concurrent.futures.wait([answer])
+        except BaseException:
+            loop.call_soon_threadsafe(abandon)
+            raise
+        return answer.result()
+
+
+class Semaphore:
+    """Made by Client.semaphore()."""
+
+    def __init__(self, client, core):
+        self._client, self._core = client, core
+        self.name, self.limit, self.lease = core.name, core.limit, core.lease
+
+    def acquire(self, timeout=None, weight=1):
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
+        return self._wrap(self._core.acquire(timeout, weight))
+
+    def try_acquire(self, weight=1):
+        """A permit, or None when there is no room or anybody waits."""
+        return self._wrap(self._core.try_acquire(weight))
+
+    def _wrap(self, coroutine):
+        permit = self._client._run(coroutine, undo=_give_back)
+        return permit and Permit(self._client, permit)
+
+
+async def _cancel_all():
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _give_back(permit):
+    if permit is not None:
+        permit._give_back()
+
+
+class Permit:
+    """As redis_semaphore.asyncio.Permit. `lost` is a threading.Event."""
+
+    def __init__(self, client, core):
+        self._client, self._core = client, core
+        self.id, self.weight, self.fencing_token = core.id, core.weight, core.fencing_token
+        self.lost = core.lost
+
+    @property
+    def is_lost(self):
+        return self._core.is_lost
+
+    @property
+    def expires_in(self):
+        """Seconds until it is lost, unless the lease is renewed before."""
+        return self._core.expires_in
+
+    def check(self):
+        """Raises LeaseLost if it was lost."""
+        self._core.check()
+
+    def release(self):
+        """Gives it back: True when that is confirmed, False when the lease had ended before."""
+        return self._client._run(self._core.release())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self._client._run(self._core.__aexit__(kind, error, traceback))

@@ -1,0 +1,49 @@
+"""What can go wrong. Errors of Redis itself, such as a wrong password, stay redis.RedisError."""
+
+import re
+
+
+class SemaphoreError(Exception):
+    """The base of all errors of this package."""
+
+
+class AcquireTimeout(SemaphoreError, TimeoutError):
+    """No permit came in time. The request has left the queue."""
+
+
+class LeaseLost(SemaphoreError):
+    """The permit was held no longer: somebody else may have had it meanwhile."""
+
+
+class Unavailable(SemaphoreError):
+    """Redis gave no answer for longer than the client's patience."""
+
+
+class Closed(SemaphoreError):
+    """The client is closed, or not connected yet."""
+
+
+class MissingPermission(SemaphoreError):
+    """The server refuses commands that the scripts need."""
+
+
+class ProtocolError(SemaphoreError):
+    """The scripts refused the call: a wrong key, argument or version. Nothing was changed."""
+
+
+class TooHeavy(SemaphoreError):
+    """The request weighs more than the limit, so it could never be granted."""
+
+    def __init__(self, message):
+        super().__init__(message)
+        self.weight, self.limit = map(int, re.search(r"is (\d+), the limit is (\d+)", message).groups())
+
+
+def from_reply(error):
+    """The error that an answer of the scripts stands for; any other one as it is."""
+    text = str(error)
+    if text.startswith("SEM_TOO_HEAVY "):
+        return TooHeavy(text)
+    if text.startswith("SEM_"):
+        return ProtocolError(text)
+    return error

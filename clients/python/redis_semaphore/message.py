@@ -1,0 +1,30 @@
+"""Wake-up messages."""
+
+import re
+
+_LONGEST = 1_000_000
+_LARGEST = 2**53 - 1
+_LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
+
+
+def parse(data):
+    """The semaphore's name and (id, token, end of lease) of each line.
+
+    None for what no script sends: anybody who may publish on the channel can send anything.
+    """
+    if len(data) > _LONGEST:
+        return None
+    try:
+        name, *lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        return None
+    grants = []
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return None
+        token, end = int(match[2]), int(match[3])
+        if max(token, end) > _LARGEST:
+            return None
+        grants.append((match[1], token, end))
+    return name, grants

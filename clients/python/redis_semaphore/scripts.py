@@ -1,0 +1,38 @@
+"""The semaphore's Lua scripts, and how they are called."""
+
+import json
+import pathlib
+import re
+
+import redis
+
+from . import errors
+
+# In the repository this is a link to lua/manifest.json; an installed package has a copy.
+_MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
+_SCRIPTS = {script["name"]: script for script in _MANIFEST["scripts"]}
+_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|UNBLOCKED)\b")
+
+KEYS = ("permits", "queue", "waiting", "state")
+
+
+def keys(prefix, name):
+    return [f"{prefix}:{{{name}}}:{key}" for key in KEYS]
+
+
+async def call(connection, name, keys, arguments):
+    script = _SCRIPTS[name]
+    operands = (len(keys), *keys, *arguments)
+    try:
+        try:
+            return await connection.execute_command("EVALSHA", script["sha1"], *operands)
+        except redis.exceptions.NoScriptError:
+            return await connection.execute_command("EVAL", script["source"], *operands)
+    except redis.ResponseError as error:
+        raise errors.from_reply(error)
+
+
+def is_passing(error):
+    """Whether a call that failed so should be repeated: no answer came, or the server can't now."""
+    no_answer = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError, OSError)
+    return isinstance(error, no_answer) or _PASSING.search(str(error)) is not None

@@ -1,0 +1,186 @@
+"""What the tests share: servers, other processes, waiting for a condition."""
+
+import asyncio
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+import redis
+
+URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
+TURNS = pathlib.Path(__file__).with_name("turns.py")
+DEADLINE = 10.0
+
+
+def new_name():
+    return f"test-{uuid.uuid4()}"
+
+
+def until(condition, deadline=DEADLINE):
+    """Waits for the condition and returns what it told."""
+    end = time.monotonic() + deadline
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline} s")
+        time.sleep(0.005)
+
+
+async def until_async(condition, deadline=DEADLINE):
+    end = time.monotonic() + deadline
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline} s")
+        await asyncio.sleep(0.005)
+
+
+class Keys:
+    """What the server has of one semaphore."""
+
+    def __init__(self, url, name):
+        self.connection = redis.Redis.from_url(url, decode_responses=True)
+        self.permits, self.queue, self.waiting, self.state = (
+            f"sem:{{{name}}}:{key}" for key in ("permits", "queue", "waiting", "state")
+        )
+
+    def held(self):
+        return self.connection.zcard(self.permits)
+
+    def queued(self):
+        return self.connection.zcard(self.queue)
+
+    def are_empty(self):
+        return not self.connection.exists(self.permits, self.queue, self.waiting)
+
+    def close(self):
+        self.connection.connection_pool.disconnect()
+
+
+class Server:
+    """A private server, to be stopped, killed and asked for what it did."""
+
+    def __init__(self):
+        program = os.environ.get("REDIS_SERVER_BIN") or shutil.which("redis-server")
+        if program is None:
+            raise RuntimeError("no redis-server: set REDIS_SERVER_BIN")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._folder = tempfile.TemporaryDirectory()
+        self._command = [program, "--port", str(self.port), "--save", "", "--dir", self._folder.name]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self.connection = redis.Redis.from_url(self.url, decode_responses=True)
+        until(self._answers)
+
+    def _answers(self):
+        try:
+            return self.connection.ping()
+        except redis.ConnectionError:
+            return False
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.connection.connection_pool.disconnect()
+        self.kill()
+        self._folder.cleanup()
+
+    def script_calls(self):
+        return self.connection.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+class Turns:
+    """The program turns.py in a process of its own."""
+
+    def __init__(self, url, name, limit=1, count=1, hold_ms=0, lease_ms=30_000):
+        words = (str(word) for word in (name, limit, count, hold_ms, lease_ms))
+        self.process = subprocess.Popen(
+            [sys.executable, TURNS, *words],
+            env={**os.environ, "REDIS_URL": url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self):
+        return self.process.stdout.readline().split()
+
+    def kill(self):
+        """As a crash does."""
+        self.process.kill()
+        self.finish()
+
+    def finish(self):
+        """The lines that it printed, and its exit status."""
+        output, self.errors = self.process.communicate(timeout=DEADLINE)
+        return [line.split() for line in output.splitlines()], self.process.returncode
+
+
+class Proxy:
+    """Stands between a client and a server, and loses replies when told to."""
+
+    def __init__(self, port):
+        self._port = port
+        self.lose = None  # a word: the reply to the next request with it is lost
+        self.lost = 0
+        self._tasks, self._writers = [], []
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks)
+
+    async def _serve(self, reader, writer):
+        self._tasks.append(asyncio.current_task())
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += (writer, server_writer)
+        is_losing = False
+
+        async def requests():
+            nonlocal is_losing
+            while data := await reader.read(65536):
+                if self.lose is not None and self.lose in data:
+                    self.lose, is_losing = None, True
+                server_writer.write(data)
+            server_writer.close()
+
+        async def replies():
+            while data := await server_reader.read(65536):
+                if is_losing:
+                    self.lost += 1
+                    break
+                writer.write(data)
+            writer.close()
+            server_writer.close()
+
+        await asyncio.gather(requests(), replies())

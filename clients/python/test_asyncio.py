@@ -1,0 +1,272 @@
+import asyncio
+import random
+import unittest
+
+from redis_semaphore import AcquireTimeout, Closed, LeaseLost, TooHeavy
+from redis_semaphore.asyncio import Client
+
+from support import URL, Keys, new_name, until_async
+
+
+class Asyncio(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.name = new_name()
+        self.keys = Keys(URL, self.name)
+        self.addCleanup(self.keys.close)
+        self.client = await self.connect()
+        self.semaphore = self.client.semaphore(self.name, limit=1)
+
+    async def connect(self, **settings):
+        client = Client(URL, **settings)
+        await client.connect()
+        self.addAsyncCleanup(client.close)
+        return client
+
+    async def another(self, limit=1, lease=30.0, **settings):
+        """The semaphore as another client has it."""
+        return (await self.connect(**settings)).semaphore(self.name, limit, lease)
+
+    async def queue(self, semaphore, **arguments):
+        """A waiting task whose request is in the queue."""
+        before = self.keys.queued()
+        task = asyncio.create_task(semaphore.acquire(**arguments))
+        await until_async(lambda: self.keys.queued() == before + 1)
+        return task
+
+    async def test_a_permit_is_a_context_manager(self):
+        async with await self.semaphore.acquire() as permit:
+            self.assertEqual(self.keys.held(), 1)
+            self.assertFalse(permit.is_lost)
+            self.assertIsNone(await self.semaphore.try_acquire())
+        self.assertTrue(self.keys.are_empty())
+        self.assertIs(await permit.release(), True)
+        async with await self.semaphore.try_acquire() as later:
+            self.assertGreater(later.fencing_token, permit.fencing_token)
+
+    async def test_an_error_of_the_body_passes(self):
+        with self.assertRaises(ZeroDivisionError):
+            async with await self.semaphore.acquire():
+                1 / 0
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_permits_are_handed_on_in_order(self):
+        other = await self.another()
+        held = await self.semaphore.acquire()
+        waits = [await self.queue(semaphore) for semaphore in (other, self.semaphore, other, other)]
+        while waits:
+            self.assertFalse(any(wait.done() for wait in waits))
+            await held.release()
+            held = await waits.pop(0)
+        await held.release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_concurrent_acquires_of_one_object(self):
+        semaphore = await self.another(limit=3)
+        inside, most, order = 0, 0, []
+
+        async def work(number):
+            nonlocal inside, most
+            async with await semaphore.acquire():
+                order.append(number)
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+
+        await asyncio.gather(*(work(number) for number in range(200)))
+        self.assertEqual(order, list(range(200)))
+        self.assertLessEqual(most, 3)
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_weights(self):
+        semaphore = await self.another(limit=4)
+        three = await semaphore.acquire(weight=3)
+        heavy = await self.queue(semaphore, weight=4)
+        light = await self.queue(semaphore, weight=1)  # would fit, but nobody overtakes
+        self.assertIsNone(await semaphore.try_acquire())
+        self.assertFalse(light.done())
+        await three.release()
+        await (await heavy).release()
+        await (await light).release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_too_heavy_for_the_limit_beside_others(self):
+        semaphore = await self.another(limit=2)
+        results = await asyncio.gather(
+            semaphore.acquire(), semaphore.acquire(weight=3), semaphore.acquire(), return_exceptions=True
+        )
+        self.assertIsInstance(results[1], TooHeavy)
+        self.assertEqual((results[1].weight, results[1].limit), (3, 2))
+        for permit in (results[0], results[2]):
+            self.assertTrue(await permit.release())
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_too_heavy_after_the_limit_was_lowered(self):
+        held = await (await self.another(limit=2)).acquire(weight=2)
+        wait = await self.queue(await self.another(limit=2), weight=2)
+        with self.assertLogs("redis_semaphore", "WARNING") as log:
+            self.assertIsNone(await self.semaphore.try_acquire())
+        self.assertIn("had a limit of 2, now 1", log.output[0])
+        await held.release()
+        with self.assertRaises(TooHeavy):
+            await wait
+
+    async def test_one_semaphore_of_a_name(self):
+        self.assertIs(self.client.semaphore(self.name, limit=1), self.semaphore)
+        with self.assertRaises(ValueError):
+            self.client.semaphore(self.name, limit=2)
+
+    async def test_wrong_arguments(self):
+        for limit, lease in ((-1, 1), (2**32, 1), (1, 0), (1, 604801)):
+            with self.assertRaises(ValueError):
+                self.client.semaphore(self.name, limit=limit, lease=lease)
+        for name in ("", "a{b", "a\nb", "é" * 257):
+            with self.assertRaises(ValueError):
+                self.client.semaphore(name, limit=1)
+        for weight in (0, 2**32):
+            with self.assertRaises(ValueError):
+                await self.semaphore.acquire(weight=weight)
+
+    async def test_a_timeout_leaves_nothing_behind(self):
+        held = await self.semaphore.acquire()
+        with self.assertRaises(AcquireTimeout):
+            await self.semaphore.acquire(timeout=0.05)
+        await until_async(lambda: self.keys.queued() == 0)
+        await held.release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_a_cancelled_wait_leaves_nothing_behind(self):
+        held = await self.semaphore.acquire()
+        wait = await self.queue(self.semaphore)
+        wait.cancel()
+        await asyncio.gather(wait, return_exceptions=True)
+        await until_async(lambda: self.keys.queued() == 0)
+        await held.release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_cancelled_at_any_moment(self):
+        semaphore = await self.another(limit=2)
+        rng = random.Random(7)
+
+        async def hold():
+            async with await semaphore.acquire():
+                await asyncio.sleep(rng.random() / 500)
+
+        for _ in range(20):
+            tasks = [asyncio.create_task(hold()) for _ in range(20)]
+            while not all(task.done() for task in tasks):
+                rng.choice(tasks).cancel()
+                await asyncio.sleep(rng.random() / 500)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await until_async(self.keys.are_empty)
+        permits = [await semaphore.try_acquire(), await semaphore.try_acquire()]
+        self.assertNotIn(None, permits)
+
+    async def test_a_wait_is_cancelled_when_it_was_granted_just_now(self):
+        wait = asyncio.create_task(self.semaphore.acquire())
+        await asyncio.sleep(0)
+        (claim,) = self.semaphore._waits.values()
+        claim.outcome.add_done_callback(lambda _: wait.cancel())  # before the task runs again
+        with self.assertRaises(asyncio.CancelledError):
+            await wait
+        self.assertIsNotNone(claim.outcome.result())
+        await until_async(self.keys.are_empty)
+
+    async def test_a_lease_is_renewed_beyond_its_length(self):
+        semaphore = await self.another(limit=2, lease=1.5)
+        permits = [await semaphore.acquire(), await semaphore.acquire()]
+        first_ends = dict(self.keys.connection.zrange(self.keys.permits, 0, -1, withscores=True))
+
+        def all_are_long_over():
+            seconds, microseconds = self.keys.connection.time()
+            return seconds * 1000 + microseconds // 1000 > max(first_ends.values()) + 1500
+
+        await until_async(all_are_long_over)
+        self.assertIsNone(await semaphore.try_acquire())
+        for permit in permits:
+            self.assertFalse(permit.is_lost)
+            self.assertTrue(await permit.release())
+
+    async def test_a_permit_whose_key_was_deleted_is_lost_at_the_next_renewal(self):
+        semaphore = await self.another(limit=1, lease=3)
+        permit = await semaphore.acquire()
+        self.keys.connection.delete(self.keys.permits)
+        await asyncio.wait_for(permit.lost.wait(), 1.5)
+        self.assertTrue(permit.is_lost)
+        with self.assertRaises(LeaseLost):
+            permit.check()
+        self.assertIs(await permit.release(), False)
+
+    async def test_a_loss_is_told_at_the_end_of_the_block(self):
+        with self.assertRaises(LeaseLost):
+            async with await self.semaphore.acquire():
+                self.keys.connection.delete(self.keys.permits)
+
+    async def test_a_loss_is_told_although_the_loop_is_busy(self):
+        permit = await (await self.another(lease=0.2)).acquire()
+        while permit.expires_in > 0:
+            pass  # the loop does not run
+        self.assertFalse(permit.lost.is_set())
+        self.assertTrue(permit.is_lost)
+        self.assertIs(await permit.release(), False)
+        self.assertTrue(permit.lost.is_set())
+
+    async def test_a_turn_in_spite_of_killed_subscriptions(self):
+        held = await self.semaphore.acquire()
+        patient = await self.another(liveness=600)  # it would ask again after minutes
+        waits = [await self.queue(patient) for _ in range(2)]
+        for wait in waits:
+            # Nobody listens when the permit is given back, so the waiter leaves the queue for now.
+            self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await held.release()
+            held = await asyncio.wait_for(wait, 5)
+        await held.release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_strange_messages_are_ignored(self):
+        held = await self.semaphore.acquire()
+        wait = await self.queue(self.semaphore)
+        (id,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
+        server_ms = self.keys.connection.time()[0] * 1000
+        publish = lambda message: self.keys.connection.publish(self.client._channel, message)
+        for message in (
+            "\n\n",
+            f"{self.name}\n{id} 1 {server_ms + 90000}\nrubbish",
+            f"other\n{id} 1 {server_ms + 90000}",
+            f"{self.name}\nsomebody 1 {server_ms + 90000}",
+            f"{self.name}\n{id} 1 {server_ms + 20000}",  # of a grant before it was queued
+        ):
+            self.assertEqual(publish(message), 1)
+        # Once this one was heeded, the others have been.
+        self.assertEqual(publish(f"{self.name}\n{id} 0 0"), 1)
+        heard = self.keys.connection.hget(self.keys.waiting, id)
+        await until_async(lambda: self.keys.connection.hget(self.keys.waiting, id) != heard)
+        self.assertFalse(wait.done())
+        await held.release()
+        await (await wait).release()
+
+    async def test_a_hand_off_after_half_of_the_lease_is_not_taken_on_trust(self):
+        semaphore = await self.another(lease=1, liveness=600)
+        held = await self.semaphore.acquire()
+        wait = await self.queue(semaphore)
+        (claim,) = semaphore._waits.values()
+        await until_async(lambda: asyncio.get_running_loop().time() > claim.asked_at + 1.2)
+        await held.release()
+        permit = await asyncio.wait_for(wait, 1)
+        self.assertGreater(permit.expires_in, 0.5)
+        self.assertTrue(await permit.release())
+
+    async def test_close_ends_waits_and_gives_back(self):
+        held = await self.semaphore.acquire()
+        wait = await self.queue(self.semaphore)
+        await self.client.close()
+        with self.assertRaises(Closed):
+            await wait
+        self.assertTrue(held.lost.is_set())
+        self.assertTrue(self.keys.are_empty())
+        with self.assertRaises(Closed):
+            await self.semaphore.acquire()
+
+
+if __name__ == "__main__":
+    unittest.main()

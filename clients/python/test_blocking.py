@@ -1,0 +1,126 @@
+import os
+import signal
+import threading
+import unittest
+
+import redis
+
+from redis_semaphore import AcquireTimeout, Client, Closed, LeaseLost
+
+from support import URL, Keys, Turns, new_name, until
+
+
+class Blocking(unittest.TestCase):
+    def setUp(self):
+        self.name = new_name()
+        self.keys = Keys(URL, self.name)
+        self.addCleanup(self.keys.close)
+        self.client = self.connect()
+        self.semaphore = self.client.semaphore(self.name, limit=1)
+
+    def connect(self):
+        client = Client(URL)
+        client.connect()
+        self.addCleanup(client.close)
+        return client
+
+    def another(self, limit=1, lease=30.0):
+        """The semaphore as another client has it."""
+        return self.connect().semaphore(self.name, limit, lease)
+
+    def test_a_permit_is_a_context_manager(self):
+        with self.semaphore.acquire() as permit:
+            self.assertFalse(permit.is_lost)
+            self.assertIsNone(self.semaphore.try_acquire())
+        self.assertTrue(self.keys.are_empty())
+        self.assertIs(permit.release(), True)
+
+    def test_concurrent_acquires_of_one_object(self):
+        semaphore = self.another(limit=3)
+        room = threading.BoundedSemaphore(3)  # an acquire that has to wait would be one too many
+        failures = []
+
+        def work():
+            for _ in range(10):
+                with semaphore.acquire():
+                    if not room.acquire(blocking=False):
+                        failures.append("more than the limit")
+                        return
+                    room.release()
+
+        threads = [threading.Thread(target=work) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_timeout_leaves_nothing_behind(self):
+        with self.semaphore.acquire():
+            with self.assertRaises(AcquireTimeout):
+                self.semaphore.acquire(timeout=0.05)
+            until(lambda: self.keys.queued() == 0)
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_lost_lease(self):
+        semaphore = self.another(lease=2)
+        with self.assertRaises(LeaseLost):
+            with semaphore.acquire() as permit:
+                self.keys.connection.delete(self.keys.permits)
+                self.assertTrue(permit.lost.wait(1.5))
+                permit.check()
+
+    def test_an_interrupted_wait_leaves_the_queue(self):
+        def interrupt():
+            until(lambda: self.keys.queued() == 1)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with self.semaphore.acquire():
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with self.assertRaises(KeyboardInterrupt):
+                self.semaphore.acquire()
+            thread.join()
+            until(lambda: self.keys.queued() == 0)
+
+    def test_an_interrupted_program_leaves_nothing_behind(self):
+        with self.semaphore.acquire():
+            turns = Turns(URL, self.name)
+            until(lambda: self.keys.queued() == 1)
+            turns.process.send_signal(signal.SIGINT)
+            _, status = turns.finish()
+            self.assertNotEqual(status, 0)
+            self.assertIn("KeyboardInterrupt", turns.errors)
+            self.assertEqual(self.keys.queued(), 0)
+
+    def test_closed(self):
+        wait = []
+
+        def work():
+            try:
+                self.semaphore.acquire()
+            except Closed:
+                wait.append("closed")
+
+        held = self.semaphore.acquire()
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: self.keys.queued() == 1)
+        self.client.close()
+        thread.join()
+        self.assertEqual(wait, ["closed"])
+        self.assertTrue(held.lost.is_set())
+        self.assertTrue(self.keys.are_empty())
+        with self.assertRaises(Closed):
+            self.semaphore.acquire()
+
+    def test_no_server(self):
+        client = Client("redis://127.0.0.1:1")
+        with self.assertRaises(redis.ConnectionError):
+            client.connect()
+        client.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

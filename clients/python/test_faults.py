@@ -1,0 +1,200 @@
+"""What happens when the server or a connection breaks. Each test has a server of its own."""
+
+import asyncio
+import time
+import unittest
+
+from redis_semaphore import AcquireTimeout, MissingPermission, ProtocolError, Unavailable
+from redis_semaphore.asyncio import Client
+
+from support import Keys, Proxy, Server, new_name, until_async
+
+
+class Faults(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        self.server = Server()
+        self.addCleanup(self.server.close)
+        self.name = new_name()
+        self.keys = Keys(self.server.url, self.name)
+        self.addCleanup(self.keys.close)
+
+    async def semaphore(self, url=None, limit=1, lease=30.0, **settings):
+        client = Client(url or self.server.url, **settings)
+        await client.connect()
+        self.addAsyncCleanup(client.close)
+        return client.semaphore(self.name, limit, lease)
+
+    async def queue(self, semaphore, **arguments):
+        before = self.keys.queued()
+        task = asyncio.create_task(semaphore.acquire(**arguments))
+        await until_async(lambda: self.keys.queued() == before + 1)
+        return task
+
+    def connections_so_far(self):
+        return self.server.connection.info("stats")["total_connections_received"]
+
+    async def test_who_waits_does_not_poll(self):
+        held = await (await self.semaphore()).acquire()
+        waits = [await self.queue(await self.semaphore(liveness=3.0))]
+        start, before = time.monotonic(), self.server.script_calls()
+        await until_async(lambda: self.server.script_calls() >= before + 2)
+        self.assertGreater(time.monotonic() - start, 1.5)  # it asks every third of the liveness time
+        before = self.server.script_calls()
+        await held.release()
+        permit = await waits[0]
+        self.assertEqual(self.server.script_calls(), before + 1)  # the release, nothing else
+        await permit.release()
+
+    async def test_one_call_renews_all_permits(self):
+        semaphore = await self.semaphore(limit=50, lease=1.2)
+        permits = await asyncio.gather(*(semaphore.acquire() for _ in range(50)))
+        start, before = time.monotonic(), self.server.script_calls()
+        await until_async(lambda: self.server.script_calls() >= before + 3)
+        self.assertGreater(time.monotonic() - start, 0.75)
+        await asyncio.gather(*(permit.release() for permit in permits))
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_a_loss_is_told_in_time_while_the_server_is_silent(self):
+        semaphore = await self.semaphore(lease=1.2, response_timeout=0.3)
+        permit = await semaphore.acquire()
+        start = time.monotonic()
+        self.server.stop()
+        try:
+            await asyncio.wait_for(permit.lost.wait(), 1.4)
+            self.assertGreater(time.monotonic() - start, 0.7)  # not before the lease ended
+            self.assertIs(await permit.release(), False)
+            with self.assertRaises(AcquireTimeout):
+                await semaphore.acquire(timeout=0.1)
+        finally:
+            self.server.go_on()
+        # A renewal that reached the server late is undone.
+        await until_async(self.keys.are_empty)
+        async with await semaphore.acquire(timeout=2):
+            pass
+
+    async def test_a_loss_is_told_in_time_when_the_server_is_gone(self):
+        semaphore = await self.semaphore(lease=1.2)
+        permit = await semaphore.acquire()
+        self.server.kill()
+        await asyncio.wait_for(permit.lost.wait(), 1.4)
+
+    async def test_a_short_outage_loses_nothing(self):
+        semaphore = await self.semaphore(lease=2, response_timeout=0.3)
+        permit = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        self.server.stop()
+        await until_async(lambda: semaphore._error is not None)  # a renewal has failed
+        self.server.go_on()
+        self.assertTrue(await permit.release())
+        self.assertTrue(await (await wait).release())
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_waits_outlast_a_restart_that_lost_all_data(self):
+        semaphore = await self.semaphore(lease=2)
+        permit = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        self.server.kill()
+        self.server.start()
+        later = await asyncio.wait_for(wait, 5)
+        self.assertIs(await permit.release(), False)
+        self.assertTrue(await later.release())
+
+    async def test_close_ends_a_release_that_redis_does_not_confirm(self):
+        client = Client(self.server.url, response_timeout=0.2)
+        await client.connect()
+        permit = await client.semaphore(self.name, limit=1).acquire()
+        self.server.kill()
+        release = asyncio.create_task(permit.release())
+        await asyncio.sleep(0)
+        await client.close()
+        self.assertIs(await asyncio.wait_for(release, 1), False)
+
+    async def test_an_outage_without_end_ends_the_wait(self):
+        semaphore = await self.semaphore(liveness=0.6, patience=0.3, response_timeout=0.2)
+        self.server.kill()
+        with self.assertRaises(Unavailable):
+            await asyncio.wait_for(semaphore.acquire(), 3)
+
+    async def test_calls_are_repeated_after_a_lost_reply(self):
+        async with Proxy(self.server.port) as proxy:
+            semaphore = await self.semaphore(url=proxy.url, limit=2)
+            await (await semaphore.acquire()).release()  # from now on the server knows the scripts
+            proxy.lose = b"declared"  # of acquire
+            permit = await semaphore.acquire()
+            self.assertEqual((proxy.lost, self.keys.held()), (1, 1))
+            proxy.lose = b"return"  # of release
+            self.assertIs(await permit.release(), True)
+            self.assertEqual((proxy.lost, self.keys.held()), (2, 0))
+            proxy.lose = b"declared"
+            wait = asyncio.create_task(semaphore.acquire())
+            await until_async(lambda: proxy.lost == 3)
+            wait.cancel()  # whether it was granted is not known
+            await until_async(self.keys.are_empty)
+
+    async def test_a_queued_request_is_repeated_after_a_lost_reply(self):
+        async with Proxy(self.server.port) as proxy:
+            semaphore = await self.semaphore(url=proxy.url)
+            held = await semaphore.acquire()
+            proxy.lose = b"declared"
+            wait = await self.queue(semaphore)
+            await until_async(lambda: proxy.lost == 1)
+            behind = await self.queue(semaphore)
+            self.assertEqual(self.keys.queued(), 2)
+            await held.release()
+            await (await wait).release()
+            await (await behind).release()
+            self.assertTrue(self.keys.are_empty())
+
+    async def test_cut_connections(self):
+        semaphore = await self.semaphore()
+
+        async def work():
+            for _ in range(30):
+                async with await semaphore.acquire():
+                    await asyncio.sleep(0.01)
+
+        tasks = [asyncio.create_task(work()) for _ in range(4)]
+        while not all(task.done() for task in tasks):
+            for kind in ("normal", "pubsub"):
+                self.server.connection.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+            await asyncio.sleep(0.5)  # else it would hardly come to be connected
+        await asyncio.gather(*tasks)
+        await until_async(self.keys.are_empty)
+
+    async def test_the_server_forgot_the_scripts(self):
+        semaphore = await self.semaphore()
+        permit = await semaphore.acquire()
+        self.server.connection.script_flush()
+        self.assertTrue(await permit.release())
+
+    async def test_a_replica_that_becomes_a_primary_again(self):
+        semaphore = await self.semaphore(lease=60)
+        permit = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        connections = self.connections_so_far()
+        self.server.connection.execute_command("REPLICAOF", "127.0.0.1", "1")
+        release = asyncio.create_task(permit.release())
+        await until_async(lambda: semaphore._error is not None)
+        self.assertFalse(release.done())
+        # The address may lead to another server by now.
+        await until_async(lambda: self.connections_so_far() > connections)
+        self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
+        self.assertTrue(await release)
+        self.assertTrue(await (await wait).release())
+
+    async def test_what_the_user_may_not_do_is_found_when_connecting(self):
+        acl = "ACL SETUSER jobs on >secret ~sem:{* &sem:wake:* +@all -zadd"
+        self.server.connection.execute_command(*acl.split())
+        client = Client(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
+        with self.assertRaisesRegex(MissingPermission, "(?i)zadd"):
+            await client.connect()
+
+    async def test_what_the_scripts_refuse(self):
+        semaphore = await self.semaphore()
+        self.server.connection.set(self.keys.permits, "something else")
+        with self.assertRaisesRegex(ProtocolError, "SEM_TYPE"):
+            await semaphore.acquire()
+
+
+if __name__ == "__main__":
+    unittest.main()

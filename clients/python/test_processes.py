@@ -1,0 +1,76 @@
+import unittest
+
+from redis_semaphore import Client
+
+from support import URL, Keys, Turns, new_name, until
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        self.name = new_name()
+        self.keys = Keys(URL, self.name)
+        self.addCleanup(self.keys.close)
+        self.client = Client(URL)
+        self.client.connect()
+        self.addCleanup(self.client.close)
+        self.semaphore = self.client.semaphore(self.name, limit=1)
+
+    def turns(self, **settings):
+        turns = Turns(URL, self.name, **settings)
+        self.addCleanup(turns.kill)
+        return turns
+
+    def queue_turns(self, **settings):
+        before = self.keys.queued()
+        turns = self.turns(**settings)
+        until(lambda: self.keys.queued() == before + 1)
+        return turns
+
+    def test_first_come_first_served(self):
+        with self.semaphore.acquire() as permit:
+            crew = [self.queue_turns(hold_ms=20) for _ in range(3)]
+        spans, tokens = [], [permit.fencing_token]
+        for turns in crew:
+            ((held, token, start), (released, end)), status = turns.finish()
+            self.assertEqual((held, released, status), ("held", "released", 0), turns.errors)
+            tokens.append(int(token))
+            spans.append((int(start), int(end)))
+        self.assertEqual(tokens, sorted(tokens))
+        for (_, end), (start, _) in zip(spans, spans[1:]):
+            self.assertLess(end, start)
+        self.assertTrue(self.keys.are_empty())
+
+    def test_many_turns_of_processes_keep_the_limit(self):
+        crew = [self.turns(limit=2, count=10, hold_ms=5) for _ in range(4)]
+        changes = []
+        for turns in crew:
+            lines, status = turns.finish()
+            self.assertEqual((len(lines), status), (20, 0), turns.errors)
+            changes += [(int(line[-1]), 1 if line[0] == "held" else -1) for line in lines]
+        held = most = 0
+        for _, change in sorted(changes):
+            held += change
+            most = max(most, held)
+        self.assertEqual(most, 2)
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_killed_holder_loses_its_place_when_its_lease_ends(self):
+        turns = self.turns(hold_ms=60_000, lease_ms=1000)
+        self.assertEqual(turns.line()[0], "held")
+        turns.kill()
+        with self.semaphore.acquire(timeout=2):
+            pass
+
+    def test_a_killed_waiter_holds_nobody_up(self):
+        held = self.semaphore.acquire()
+        turns = self.queue_turns()
+        turns.kill()
+        behind = self.queue_turns(hold_ms=0)
+        held.release()
+        lines, _ = behind.finish()
+        self.assertEqual(lines[0][0], "held")
+        until(self.keys.are_empty, deadline=2)
+
+
+if __name__ == "__main__":
+    unittest.main()
