@@ -7,6 +7,7 @@ after the other, and prints `held TOKEN MICROSECONDS` and `released MICROSECONDS
 """
 
 import itertools
+import json
 import os
 import pathlib
 import subprocess
@@ -17,10 +18,9 @@ import uuid
 
 import redis
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "python"))
-from redis_semaphore.scripts import Scripts  # noqa: E402
-
 CLIENTS = pathlib.Path(__file__).resolve().parent
+MANIFEST = json.loads((CLIENTS.parent / "lua/manifest.json").read_text("utf-8"))
+SOURCES = {script["name"]: script["source"] for script in MANIFEST["scripts"]}
 DEADLINE = 60
 PROGRAMS = {
     "rust": [CLIENTS.parent / "target/debug/examples/turns"],
@@ -41,12 +41,11 @@ class Semaphore:
 
     def __init__(self):
         self.connection = redis.Redis.from_url(os.environ["REDIS_URL"])
-        self.scripts = Scripts(self.connection)
         self.name = f"together-{uuid.uuid4()}"
         self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "waiting", "state")]
 
     def call(self, script, *arguments):
-        return self.scripts.call(script, self.keys, arguments)
+        return self.connection.eval(SOURCES[script], 4, *self.keys, *arguments)
 
     def inspect(self):
         """How much is held, and how many wait."""

@@ -163,6 +163,11 @@ async def main(files):
             except Mismatch as mismatch:
                 failed += 1
                 print(f"{pathlib.Path(file).name}: {case['name']}: {mismatch}", file=sys.stderr)
+    # A client that changes the text on its way would send all of it with every call.
+    known = await connection.script_exists(*(script["sha1"] for script in scripts.SCRIPTS.values()))
+    if not all(known):
+        failed += 1
+        print(f"the server knows other scripts than the manifest: {known}", file=sys.stderr)
     await connection.connection_pool.disconnect()
     print(f"{passed} cases passed, {failed} failed")
     return 1 if failed or not passed else 0

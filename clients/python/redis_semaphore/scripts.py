@@ -10,7 +10,7 @@ from . import errors
 
 # In the repository this is a link to lua/manifest.json; an installed package has a copy.
 _MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
-_SCRIPTS = {script["name"]: script for script in _MANIFEST["scripts"]}
+SCRIPTS = {script["name"]: script for script in _MANIFEST["scripts"]}
 _PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|UNBLOCKED)\b")
 
 KEYS = ("permits", "queue", "waiting", "state")
@@ -21,7 +21,7 @@ def keys(prefix, name):
 
 
 async def call(connection, name, keys, arguments):
-    script = _SCRIPTS[name]
+    script = SCRIPTS[name]
     operands = (len(keys), *keys, *arguments)
     try:
         try:
