@@ -2,6 +2,7 @@
 
 mod hold;
 mod market;
+mod textbook;
 
 use std::process::{Output, Stdio};
 
