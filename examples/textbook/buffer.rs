@@ -2,6 +2,8 @@
 //!
 //! The textbook has a third semaphore around the buffer itself. A list in Redis needs none.
 
+use std::time::Duration;
+
 use redis_semaphore::redis::cmd;
 
 use crate::ROUNDS;
@@ -12,6 +14,8 @@ pub const ROLES: [&str; 4] = ["producer-1", "producer-2", "consumer-1", "consume
 pub const SIGNALS: [&str; 2] = ["spaces", "products"];
 
 const ROOM: u32 = 3;
+/// Longer than a producer needs, so the buffer fills up.
+const CONSUMING: Duration = Duration::from_millis(10);
 
 pub async fn play(role: &str, table: &mut Table) -> Result<()> {
     let (spaces, products) = (table.signal("spaces", ROOM)?, table.signal("products", 0)?);
@@ -32,6 +36,7 @@ pub async fn play(role: &str, table: &mut Table) -> Result<()> {
             let product: Option<String> = table.tell(&format!("{role} takes one"), pop).await?;
             println!("{role} has {}", product.ok_or("the buffer was empty")?);
             v(&spaces).await?;
+            tokio::time::sleep(CONSUMING).await;
         }
     }
     Ok(())
