@@ -1,7 +1,9 @@
 //! The smaller examples, as their users start them. What must hold is looked at from outside.
 
+mod autocomplete;
 mod hold;
 mod market;
+mod pages;
 mod textbook;
 
 use std::process::{Output, Stdio};
