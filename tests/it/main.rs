@@ -17,6 +17,7 @@ mod lanes;
 mod load;
 mod lost_replies;
 mod memory;
+mod migration;
 mod model;
 mod outages;
 mod permissions;
