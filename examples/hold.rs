@@ -99,10 +99,12 @@ async fn run(how: How) -> Result<()> {
 async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
     println!("granted {}", permit.fencing_token());
     tokio::select! {
-        () = work => {}
-        () = enter() => {}
-        // Somebody else may hold it now, so the work is stopped at once.
+        biased;
+        // Somebody else may hold it now, so the work is stopped at once. It is looked at first: when
+        // this process was asleep, there is not even one more chunk.
         () = permit.lost() => {}
+        () = enter() => {}
+        () = work => {}
     }
     println!("{}", if permit.release().await? { "released" } else { "lost" });
     Ok(())
