@@ -85,3 +85,8 @@ pub use semaphores_builder::SemaphoresBuilder;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So is what stands here.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migrating.md")]
+struct Migrating;

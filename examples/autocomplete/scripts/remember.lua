@@ -1,0 +1,10 @@
+-- remember: puts a contact in front of the recent ones.
+--
+-- KEYS[1] recent    list: entries, the most recent first
+-- ARGV[1] entry     an entry, see lib/entry.lua
+-- ARGV[2] most      how many are kept
+-- Reply             how many there are now
+redis.call('LREM', KEYS[1], 0, ARGV[1])
+redis.call('LPUSH', KEYS[1], ARGV[1])
+redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
+return redis.call('LLEN', KEYS[1])

@@ -1,0 +1,130 @@
+//! A process that wants a permit, in one of four ways. Start several, in several terminals; each
+//! holds until Enter is pressed or its input ends.
+//!
+//! ```text
+//! REDIS_URL=redis://... cargo run --example hold -- try downloads 2
+//! REDIS_URL=redis://... cargo run --example hold -- lock invoices 5000 30000
+//! ```
+//!
+//! They replace four designs that are known from "Redis in Action", chapter 6:
+//!
+//! - `try`: the counting semaphore, a sorted set of holders by the client's time. A client with a
+//!   slow clock took the permit of another one.
+//! - `queue`: the fair semaphore, with a counter and a second sorted set. It refused, too, so
+//!   waiting meant to ask again and again; each acquire read all holders, in several round trips.
+//! - `stream`: the refreshed semaphore. Each holder had to refresh by itself, and heard of a loss
+//!   only when it did; for a moment a lost permit was there again.
+//! - `lock`: the lock with a timeout. Whoever waited asked every millisecond, and anybody might be
+//!   next; a crash between its two commands left it locked for good.
+
+#[path = "shared/start.rs"]
+mod start;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use redis_semaphore::{Error, Permit, Semaphores};
+use tokio::sync::oneshot;
+
+use start::Result;
+
+const CHUNK: Duration = Duration::from_millis(20);
+
+/// Wants a permit, holds it until Enter is pressed, and tells what happens
+#[derive(Parser)]
+enum How {
+    /// Takes a permit if there is one now, and is refused otherwise
+    Try { name: String, limit: u32 },
+    /// Waits in the queue, in the order of arrival
+    Queue { name: String, limit: u32 },
+    /// Sends a stream that may take longer than its lease, and stops when the permit is lost
+    Stream { name: String, limit: u32, lease_ms: u64 },
+    /// Mutual exclusion: waits no longer than the timeout; a crash blocks the others for a lease
+    Lock { name: String, timeout_ms: u64, lease_ms: u64 },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(How::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hold: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(how: How) -> Result<()> {
+    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    match how {
+        How::Try { name, limit } => {
+            let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+            match semaphore.try_acquire().await? {
+                Some(permit) => hold(permit, std::future::pending()).await?,
+                None => println!("refused"),
+            }
+        }
+        How::Queue { name, limit } => {
+            let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+            hold(semaphore.acquire().await?, std::future::pending()).await?;
+        }
+        How::Stream { name, limit, lease_ms } => {
+            let lease = Duration::from_millis(lease_ms);
+            let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
+            hold(semaphore.acquire().await?, send_chunks()).await?;
+        }
+        How::Lock { name, timeout_ms, lease_ms } => {
+            let lock = semaphores
+                .semaphore(name)
+                .limit(1)
+                .acquire_timeout(Duration::from_millis(timeout_ms))
+                .lease(Duration::from_millis(lease_ms))
+                .build()?;
+            match lock.acquire().await {
+                Ok(permit) => hold(permit, std::future::pending()).await?,
+                Err(Error::Timeout { waited, position, .. }) => {
+                    let position = position.map_or("?".to_owned(), |position| position.to_string());
+                    println!("timed out after {} ms, at position {position}", waited.as_millis());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    semaphores.shutdown().await;
+    Ok(())
+}
+
+/// Works with the permit until Enter. Its renewal goes on by itself meanwhile.
+async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
+    println!("granted {}", permit.fencing_token());
+    tokio::select! {
+        biased;
+        // Somebody else may hold it now, so the work is stopped at once. It is looked at first: when
+        // this process was asleep, there is not even one more chunk.
+        () = permit.lost() => {}
+        () = enter() => {}
+        () = work => {}
+    }
+    println!("{}", if permit.release().await? { "released" } else { "lost" });
+    Ok(())
+}
+
+async fn send_chunks() {
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval(CHUNK);
+    for chunk in 1.. {
+        ticks.tick().await;
+        println!("chunk {chunk} after {} ms", started.elapsed().as_millis());
+    }
+}
+
+async fn enter() {
+    let (pressed, is_pressed) = oneshot::channel::<()>();
+    // A thread of our own: tokio would wait for the end of one of its threads that still reads.
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        drop(pressed);
+    });
+    let _ = is_pressed.await;
+}

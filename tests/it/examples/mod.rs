@@ -1,0 +1,79 @@
+//! The smaller examples, as their users start them. What must hold is looked at from outside.
+
+mod autocomplete;
+mod hold;
+mod market;
+mod pages;
+mod textbook;
+
+use std::process::{Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::support::example;
+use crate::support::observer::in_time;
+use crate::support::server::shared_admin_url;
+
+fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
+    let mut command = Command::new(example::program(name));
+    command.args(arguments).env("REDIS_URL", shared_admin_url()).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What it prints, of an example that ends well.
+async fn output_of<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> String {
+    let output = in_time(name, command(name, arguments).output()).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The example says what is wrong, and does nothing.
+async fn fails(name: &str, arguments: &[&str], status: i32, reason: &str) {
+    let output: Output = in_time(name, command(name, arguments).output()).await.unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
+    assert!(errors.contains(reason), "{arguments:?}: {reason:?} is not in {errors:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+/// An example that goes on until its input ends.
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut child = command(name, arguments).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// `None` when it has ended.
+    async fn line(&mut self) -> Option<String> {
+        in_time("a line", self.lines.next_line()).await.unwrap()
+    }
+
+    /// Reads on to a line that begins so, and answers the rest of it.
+    async fn reads(&mut self, beginning: &str) -> String {
+        while let Some(line) = self.line().await {
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.to_owned();
+            }
+        }
+        panic!("it ended without {beginning:?}");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().unwrap() as i32), signal).unwrap();
+    }
+
+    /// Ends its input.
+    fn let_go(&mut self) {
+        self.child.stdin = None;
+    }
+}

@@ -1,0 +1,36 @@
+use redis::Commands;
+
+use super::{command, fails, output_of};
+use crate::support::observer::{Observer, in_time};
+use crate::support::server::{connect, shared_admin_url, unique_name};
+
+#[tokio::test]
+async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {
+    let name = unique_name();
+    let output = output_of("pages", &["2", &name]).await;
+    let sum: u64 = (1..=9500).map(|i| i * 7919 % 1000).sum();
+    for title in ["blocking list", "redis-semaphore"] {
+        for job in ["first", "second"] {
+            let beginning = format!("{title}, {job} job: 12 pages in ");
+            let line = output.lines().find(|line| line.starts_with(&beginning)).expect(&output);
+            assert!(line.contains(&format!(", sum {sum}; ")), "{output}");
+            let (_, most) = line.rsplit_once("; at most ").unwrap();
+            let most: u32 = most.strip_suffix(" at once").unwrap().parse().unwrap();
+            // The older design may let in more as soon as a wake-up is left over.
+            assert!((1..=2).contains(&most) || title == "blocking list", "{output}");
+        }
+    }
+    let left_over: u32 = connect(&shared_admin_url()).llen(format!("{name}:wake-ups")).unwrap();
+    assert!(left_over >= 2, "whoever was let in at once leaves one: {left_over}");
+    assert!(output.ends_with(&format!("list: {left_over} wake-ups for nobody are left over\n")));
+    Observer::new(&shared_admin_url(), &name, 2).await.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    fails("pages", &["0"], 2, "0 is not in 1..").await;
+    let mut without_sqlite = command("pages", &["2", &unique_name()]);
+    let output = in_time("the end", without_sqlite.env("PATH", "").output()).await.unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("Debian has it in the package sqlite3"), "{output:?}");
+}

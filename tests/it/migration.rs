@@ -1,0 +1,125 @@
+//! What `docs/migrating.md` tells to do: the places of an older design are moved while old and new
+//! workers work, and both together never hold more than the limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, cmd};
+use redis_semaphore::{Semaphore, Semaphores};
+use tokio::task::{JoinSet, yield_now};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{shared_admin_url, shared_url, unique_name};
+
+const PLACES: u32 = 3;
+const WORKERS: u32 = 5;
+
+#[derive(Default)]
+struct Work {
+    at_once: AtomicU32,
+    most_at_once: AtomicU32,
+    old_turns: AtomicU32,
+    new_turns: AtomicU32,
+    is_over: AtomicBool,
+}
+
+impl Work {
+    async fn turn(&self, turns: &AtomicU32) {
+        self.most_at_once.fetch_max(self.at_once.fetch_add(1, SeqCst) + 1, SeqCst);
+        for _ in 0..50 {
+            yield_now().await;
+        }
+        self.at_once.fetch_sub(1, SeqCst);
+        turns.fetch_add(1, SeqCst);
+    }
+}
+
+async fn more(turns: &AtomicU32) {
+    let now = turns.load(SeqCst);
+    eventually("more turns", async || turns.load(SeqCst), |turns| *turns > now + 20).await;
+}
+
+/// The older design: a token is popped from a list, and pushed back.
+struct Tokens {
+    redis: MultiplexedConnection,
+    list: String,
+}
+
+impl Tokens {
+    /// With a connection of its own, as each waiter needs it there.
+    async fn at(list: &str) -> Self {
+        let settings = AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = Client::open(shared_admin_url()).unwrap();
+        let redis = client.get_multiplexed_async_connection_with_config(&settings).await.unwrap();
+        Self { redis, list: list.to_owned() }
+    }
+
+    async fn pop(&mut self) {
+        let mut pop = cmd("BLPOP");
+        pop.arg(&self.list).arg(0).exec_async(&mut self.redis).await.unwrap();
+    }
+
+    async fn push(&mut self) {
+        let mut push = cmd("RPUSH");
+        push.arg(&self.list).arg("token").exec_async(&mut self.redis).await.unwrap();
+    }
+
+    async fn count(&mut self) -> u32 {
+        cmd("LLEN").arg(&self.list).query_async(&mut self.redis).await.unwrap()
+    }
+}
+
+async fn old_worker(mut tokens: Tokens, work: Arc<Work>) {
+    loop {
+        tokens.pop().await;
+        work.turn(&work.old_turns).await;
+        tokens.push().await;
+    }
+}
+
+async fn new_worker(semaphore: Semaphore, work: Arc<Work>) {
+    while !work.is_over.load(SeqCst) {
+        let permit = semaphore.acquire().await.unwrap();
+        work.turn(&work.new_turns).await;
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_are_moved_one_by_one_while_old_and_new_work() {
+    let (name, list) = (unique_name(), unique_name());
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(PLACES).build().unwrap();
+    let mut mover = Tokens::at(&list).await;
+    for _ in 0..PLACES {
+        mover.push().await;
+    }
+    semaphore.set_limit(0).await.unwrap();
+
+    let work = Arc::new(Work::default());
+    let (mut old, mut new) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..WORKERS {
+        old.spawn(old_worker(Tokens::at(&list).await, work.clone()));
+        new.spawn(new_worker(semaphore.clone(), work.clone()));
+    }
+    Observer::of(semaphore.clone()).sees(0, WORKERS.into()).await;
+    more(&work.old_turns).await;
+
+    for place in 1..=PLACES {
+        in_time("a token", mover.pop()).await;
+        semaphore.set_limit(place).await.unwrap();
+        more(&work.new_turns).await;
+        if place < PLACES {
+            more(&work.old_turns).await;
+        }
+    }
+    assert_eq!(mover.count().await, 0, "all places have been moved");
+    old.shutdown().await;
+    assert_eq!(semaphore.clear_limit().await.unwrap(), PLACES);
+    more(&work.new_turns).await;
+
+    work.is_over.store(true, SeqCst);
+    in_time("the end", new.join_all()).await;
+    assert_eq!(work.most_at_once.load(SeqCst), PLACES);
+}
