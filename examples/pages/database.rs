@@ -1,9 +1,6 @@
-//! A database with a table of sales: SQLite, through its command line program.
+//! A database with a table of sales: SQLite.
 
-use std::io;
-use std::process::Output;
-
-use tokio::process::Command;
+use rusqlite::{Connection, OpenFlags};
 
 use crate::start::Result;
 
@@ -26,7 +23,7 @@ impl Database {
         let path = std::env::temp_dir().join(format!("pages-{}.sqlite", std::process::id()));
         let path = path.into_os_string().into_string().map_err(|_| "a path that is not UTF-8")?;
         let database = Self { path, is_ours: true };
-        answer(std::process::Command::new("sqlite3").arg(&database.path).arg(CREATE).output())?;
+        Connection::open(&database.path)?.execute_batch(CREATE)?;
         Ok(database)
     }
 
@@ -39,9 +36,9 @@ impl Database {
     }
 
     pub fn pages(&self) -> Result<u32> {
-        let query = "SELECT count(*) FROM sales";
-        let output = std::process::Command::new("sqlite3").arg(&self.path).arg(query).output();
-        Ok(answer(output)?.parse::<u32>()?.div_ceil(PAGE))
+        let count = Connection::open(&self.path)?;
+        let rows: u32 = count.query_row("SELECT count(*) FROM sales", [], |row| row.get(0))?;
+        Ok(rows.div_ceil(PAGE))
     }
 
     /// The sum of a page. As real queries take a while, it looks at all pairs of its rows, too.
@@ -52,9 +49,22 @@ impl Database {
              WHERE (SELECT count(*) FROM page a, page b WHERE abs(a.amount - b.amount) < 1) > 0",
             page * PAGE
         );
-        let mut command = Command::new("sqlite3");
-        command.arg("-readonly").arg(&self.path).arg(query).kill_on_drop(true);
-        Ok(answer(command.output().await)?.parse()?)
+        let database = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        // Whoever stops waiting for the sum stops the query.
+        let stop = Stop(database.get_interrupt_handle());
+        let sum =
+            tokio::task::spawn_blocking(move || database.query_row(&query, [], |row| row.get(0)));
+        let sum = sum.await??;
+        drop(stop);
+        Ok(sum)
+    }
+}
+
+struct Stop(rusqlite::InterruptHandle);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.interrupt();
     }
 }
 
@@ -65,14 +75,4 @@ impl Drop for Database {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-fn answer(output: io::Result<Output>) -> Result<String> {
-    let output = output
-        .map_err(|error| format!("sqlite3: {error}; Debian has it in the package sqlite3"))?;
-    if !output.status.success() {
-        let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("sqlite3: {}, {}", output.status, reason.trim()).into());
-    }
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -10,8 +10,6 @@
 //! each release pushes. A release for which nobody waits leaves its wake-up in the list, so the next
 //! job lets in too many; a process that dies between its pop and its release takes a place along;
 //! and every waiter needs a connection of its own. See for yourself what the second job does.
-//!
-//! It needs the program `sqlite3`.
 
 #[path = "../shared/crew.rs"]
 mod crew;
