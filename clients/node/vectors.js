@@ -24,7 +24,8 @@ class Mismatch extends Error {}
 class Unable extends Error {}
 
 async function connect() {
-  const client = createClient({ url: URL, RESP: 2 }).on("error", () => {}); // Calls tell of it.
+  const socket = { reconnectStrategy: () => new Error("not connected anew") };
+  const client = createClient({ url: URL, socket, RESP: 2 }).on("error", () => {}); // Calls tell of it.
   await client.connect();
   return client;
 }
@@ -190,4 +191,10 @@ async function main(files) {
   return failed > 0 || passed === 0 ? 1 : 0;
 }
 
-main(process.argv.slice(2)).then((status) => (process.exitCode = status));
+main(process.argv.slice(2)).then(
+  (status) => (process.exitCode = status),
+  (error) => {
+    console.error(error);
+    process.exit(1);
+  },
+);

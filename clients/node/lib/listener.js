@@ -106,4 +106,4 @@ function read(message) {
   return { name, grants: grants.map(([, id, token, end]) => ({ id, token: Number(token), end: Number(end) })) };
 }
 
-module.exports = { Listener, read };
+module.exports = { Listener };
