@@ -178,8 +178,9 @@ class Queue {
     clearTimeout(this.#wakeTimer);
     if (wakeIn < 0) return;
     if (wakeIn === 0) return this.#wake();
-    const positions = [...this.#waiters].map(({ position }) => position ?? Infinity);
-    const delay = DELAY_BY_POSITION * (Math.min(...positions) - 1);
+    let first = Infinity;
+    for (const { position } of this.#waiters) if (position < first) first = position;
+    const delay = DELAY_BY_POSITION * (first - 1);
     if (delay >= this.#server.askInterval) return; // Asking again comes first.
     this.#wakeTimer = setTimeout(() => this.#wake(), wakeIn + delay);
   }

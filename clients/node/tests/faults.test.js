@@ -2,10 +2,9 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { test } = require("node:test");
 const { Semaphores, Unavailable, Unsupported } = require("../index.js");
 const {
-  admin, connect, empty, keyOf, newName, queued, queueLength, startProxy, startServer, until,
+  admin, connect, empty, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
 } = require("./support.js");
 
 const liveness = 600;

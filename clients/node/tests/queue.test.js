@@ -1,10 +1,9 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { test } = require("node:test");
 const { AcquireTimeout, TooHeavy } = require("../index.js");
 const {
-  admin, connect, empty, newName, queued, queueLength, scriptCalls, startHolder, startServer, until,
+  admin, connect, empty, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
 
 test("two processes are served in the order in which they came", async (t) => {

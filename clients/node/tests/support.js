@@ -8,6 +8,7 @@ const net = require("node:net");
 const os = require("node:os");
 const path = require("node:path");
 const readline = require("node:readline");
+const nodeTest = require("node:test");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { createClient } = require("redis");
 
@@ -15,6 +16,9 @@ const { Semaphores } = require("../index.js");
 
 const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
+
+/** A test that waits for something in vain must end, too. */
+const test = (what, run) => nodeTest.test(what, { timeout: 60_000 }, run);
 
 const newName = () => `node-test-${randomUUID()}`;
 
@@ -138,7 +142,7 @@ async function startProxy(t, { port }) {
     links.add(link);
     for (const socket of [client, upstream]) socket.on("error", end).on("close", end);
     client.on("data", (data) => {
-      if (data.includes("SUBSCRIBE")) link.isListener = true;
+      if (/subscribe/i.test(data.toString("latin1"))) link.isListener = true;
       if (proxy.onRequest(data.toString("latin1")) === "lose reply") {
         proxy.cuts += 1;
         link.isSilent = true;
@@ -159,5 +163,6 @@ async function startProxy(t, { port }) {
 }
 
 module.exports = {
-  URL, newName, until, admin, connect, keyOf, queued, queueLength, empty, scriptCalls, startServer, startHolder, startProxy,
+  test, newName, until, admin, connect, keyOf, queued, queueLength, empty, scriptCalls, startServer, startHolder,
+  startProxy,
 };
