@@ -1,0 +1,130 @@
+import type { RedisClientOptions } from "redis";
+
+declare global {
+  // Merges with the library of TypeScript 5.2 and newer.
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol;
+  }
+}
+
+/** All times are in milliseconds. */
+export interface ConnectOptions {
+  /** What all keys and channels begin with: "sem" unless set. */
+  prefix?: string;
+  /** 15,000 unless set: a waiter that has not asked for so long is passed over. It asks every third. */
+  liveness?: number;
+  /** 2,000 unless set: after that a connection is taken for dead, and the call is repeated. */
+  responseTimeout?: number;
+  /** 30,000 unless set: what a wait survives without an answer from Redis. */
+  outageTolerance?: number;
+}
+
+export interface SemaphoreOptions {
+  /** The total weight that may be held at once. The newest declaration is in force. */
+  limit: number;
+  /** 30,000 ms unless set: how long a crashed process blocks its place. */
+  lease?: number;
+}
+
+export interface TryOptions {
+  /** How much of the limit the permit takes: 1 unless set. */
+  weight?: number;
+  /** Gives the request up: it leaves the queue, and the acquire rejects with the signal's reason. */
+  signal?: AbortSignal;
+}
+
+export interface AcquireOptions extends TryOptions {
+  /** Rejects with AcquireTimeout after so many ms. */
+  timeout?: number;
+}
+
+/** A client: two connections to Redis, for as many semaphores as you like. */
+export class Semaphores {
+  private constructor();
+  /** `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. */
+  static connect(redis: string | RedisClientOptions, options?: ConnectOptions): Promise<Semaphores>;
+  semaphore(name: string, options: SemaphoreOptions): Semaphore;
+  /**
+   * Ends all waits, resolves when what was given up is given back, and disconnects. Release permits
+   * before: those that are still held are renewed no more, and are lost when their leases end.
+   */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** A semaphore by its name. Keep it: it declares its limit once, and renews its permits together. */
+export class Semaphore {
+  private constructor();
+  readonly name: string;
+  readonly limit: number;
+  readonly lease: number;
+  /** Waits in the queue for a permit. */
+  acquire(options?: AcquireOptions): Promise<Permit>;
+  /** A permit if there is room and nobody waits, else null. */
+  tryAcquire(options?: TryOptions): Promise<Permit | null>;
+  /**
+   * Calls back with a permit and gives it back afterwards. Rejects with LeaseLost if the permit was
+   * lost meanwhile: what the callback did was not protected to its end.
+   */
+  use<T>(callback: (permit: Permit) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
+}
+
+/** A place in the semaphore, renewed in the background until it is released or lost. */
+export class Permit {
+  private constructor();
+  readonly id: string;
+  readonly weight: number;
+  /** The fencing token: it grows with every grant. Below 2^53. */
+  readonly token: number;
+  /** Aborted when the permit is lost, with Redis in reach or not. The reason is a LeaseLost. */
+  readonly lost: AbortSignal;
+  /** Exact even where the event loop was too busy to tell `lost` in time. */
+  readonly isHeld: boolean;
+  /** Repeated until Redis confirms it. Resolves to false if the permit had been lost before. */
+  release(): Promise<boolean>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** What all errors of this client have in common. */
+export class SemaphoreError extends Error {}
+
+/** The request weighs more than the limit, so it could never be granted. */
+export class TooHeavy extends SemaphoreError {
+  readonly semaphore: string;
+  readonly weight: number;
+  readonly limit: number;
+}
+
+/** The wait took longer than its timeout. The request leaves the queue. */
+export class AcquireTimeout extends SemaphoreError {
+  readonly semaphore: string;
+  readonly timeout: number;
+  /** The last known position in the queue, where 1 is the head. */
+  readonly position?: number;
+}
+
+/** The lease has ended: somebody else may hold the permit now. */
+export class LeaseLost extends SemaphoreError {
+  readonly semaphore: string;
+  readonly id: string;
+}
+
+/** Redis gave no answer for longer than the outage tolerance. */
+export class Unavailable extends SemaphoreError {
+  readonly semaphore: string;
+  readonly operation: string;
+  readonly cause: Error;
+}
+
+/** Redis answered with an error that will not pass by itself. */
+export class Refused extends SemaphoreError {
+  readonly semaphore: string;
+  readonly operation: string;
+  readonly cause: Error;
+}
+
+/** The server or its user cannot be used: a right is missing, it is a replica, it is too old. */
+export class Unsupported extends SemaphoreError {}
+
+/** `close` was called. */
+export class Closed extends SemaphoreError {}

@@ -1,0 +1,75 @@
+"use strict";
+
+const { ErrorReply } = require("redis");
+
+/** What all errors of this client have in common. */
+class SemaphoreError extends Error {
+  get name() {
+    return this.constructor.name;
+  }
+}
+
+/** The request weighs more than the limit, so it could never be granted. */
+class TooHeavy extends SemaphoreError {
+  constructor(semaphore, weight, limit) {
+    super(`semaphore ${semaphore}: a weight of ${weight} can never fit the limit of ${limit}`);
+    Object.assign(this, { semaphore, weight, limit });
+  }
+}
+
+/** The wait took longer than the timeout of the acquire. The request leaves the queue. */
+class AcquireTimeout extends SemaphoreError {
+  constructor(semaphore, timeout, position) {
+    const reached = position ? `last at position ${position}` : "the queue was not reached";
+    super(`semaphore ${semaphore}: no permit within ${timeout} ms, ${reached}`);
+    Object.assign(this, { semaphore, timeout, position });
+  }
+}
+
+/** The lease has ended: somebody else may hold the permit now. */
+class LeaseLost extends SemaphoreError {
+  constructor(semaphore, id, why, cause) {
+    super(`semaphore ${semaphore}: the permit ${id} is lost: ${why}`, cause && { cause });
+    Object.assign(this, { semaphore, id });
+  }
+}
+
+/** Redis gave no answer for longer than the outage tolerance. `cause` is the last failure. */
+class Unavailable extends SemaphoreError {
+  constructor(semaphore, operation, cause) {
+    super(`semaphore ${semaphore}: ${operation} had no answer from Redis: ${cause.message}`, { cause });
+    Object.assign(this, { semaphore, operation });
+  }
+}
+
+/** Redis answered with an error that will not pass by itself. `cause` is that error. */
+class Refused extends SemaphoreError {
+  constructor(semaphore, operation, cause) {
+    super(`semaphore ${semaphore}: ${operation} was refused: ${cause.message}`, { cause });
+    Object.assign(this, { semaphore, operation });
+  }
+}
+
+/** The server or its user cannot be used: a right is missing, it is a replica, it is too old. */
+class Unsupported extends SemaphoreError {}
+
+/** `close` was called. */
+class Closed extends SemaphoreError {
+  constructor() {
+    super("the semaphores were closed");
+  }
+}
+
+const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY";
+
+/** Redis 6.2 puts words in front of an error that a command inside a script caused. */
+const says = (error, codes) =>
+  error instanceof ErrorReply && new RegExp(`^(?:ERR .*-)?(?:${codes}) `).test(error.message);
+
+/** Whether a call that failed so is to be repeated: the connection's fault, or a passing state. */
+const isPassing = (error) =>
+  error instanceof ErrorReply ? says(error, PASSING) : !(error instanceof SemaphoreError || error instanceof TypeError);
+
+module.exports = {
+  SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Refused, Unsupported, Closed, says, isPassing,
+};

@@ -1,0 +1,24 @@
+"use strict";
+
+const { setTimeout: sleep } = require("node:timers/promises");
+
+/** Pauses between attempts: longer each time, and not the same for all clients of a server. */
+class Pauses {
+  #last = 0;
+  #longest;
+
+  constructor(longest = 250) {
+    this.#longest = longest;
+  }
+
+  next() {
+    this.#last = Math.min(Math.max(5, 2 * this.#last), this.#longest);
+    return sleep(this.#last * (0.5 + Math.random() / 2));
+  }
+
+  reset() {
+    this.#last = 0;
+  }
+}
+
+module.exports = { Pauses };

@@ -1,0 +1,200 @@
+"use strict";
+
+const { AcquireTimeout, Closed, isPassing, Refused, TooHeavy, Unavailable } = require("./errors");
+const { Pauses } = require("./pauses");
+const { Waiter } = require("./waiter");
+
+const MOST = 1000;
+const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
+/** Of the weights, which argument is the first one. */
+const FIRST_WEIGHT = 7;
+/** So that of a thousand waiting processes only the first few call `wake`. */
+const DELAY_BY_POSITION = 20;
+
+/** What one semaphore asks for: new requests, and again all that wait in the server's queue. */
+class Queue {
+  #server;
+  #semaphore;
+  #toAsk = new Set();
+  #waiters = new Set();
+  #isRunning = false;
+  #round;
+  #wakeTimer;
+
+  /** The semaphore says its limit and lease, makes calls, and has what becomes of a grant. */
+  constructor(server, semaphore) {
+    this.#server = server;
+    this.#semaphore = semaphore;
+  }
+
+  get name() {
+    return this.#semaphore.name;
+  }
+
+  add(waiter) {
+    this.#waiters.add(waiter);
+    this.#server.waiters.set(waiter.id, { waiter, queue: this });
+    this.#ask([waiter]);
+  }
+
+  #ask(waiters) {
+    for (const waiter of waiters) this.#toAsk.add(waiter);
+    if (!this.#isRunning) this.#run();
+  }
+
+  /** All that the server has queued: after each new subscription, and a third of the liveness time. */
+  askAgain() {
+    this.#ask([...this.#waiters].filter(({ ticket }) => ticket !== undefined));
+  }
+
+  async #run() {
+    this.#isRunning = true;
+    const pauses = new Pauses();
+    await undefined; // What is asked for in one go is one call.
+    while (this.#toAsk.size > 0) {
+      let batch = [...this.#toAsk].sort(Waiter.compare).slice(0, MOST);
+      for (const waiter of batch) this.#toAsk.delete(waiter);
+      try {
+        await this.#semaphore.declare();
+        batch = batch.filter(({ isWaiting }) => isWaiting);
+        if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
+        if (batch.length > 0) await this.#acquire(batch);
+        pauses.reset();
+      } catch (error) {
+        if (this.#failed(batch, error)) await pauses.next();
+      }
+    }
+    this.#isRunning = false;
+  }
+
+  async #acquire(batch) {
+    const { limit, lease } = this.#semaphore;
+    const args = ["declared", limit, this.#server.listener.channel, "publish", this.#server.liveness];
+    for (const waiter of batch) {
+      waiter.isSent = true;
+      args.push(waiter.id, waiter.weight, lease, waiter.place);
+    }
+    const { reply, sent } = await this.#semaphore.call("acquire", args);
+    this.#heed(batch, reply, sent);
+  }
+
+  #heed(asked, [serverTime, wakeIn, ...rest], sent) {
+    const allGranted = rest[0] === ALL_GRANTED;
+    asked.forEach((waiter, index) => {
+      const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
+      if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // This may have overtaken its release.
+      if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
+      if (kind === GRANTED) this.#granted(waiter, number, sent, this.#semaphore.lease);
+      else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
+      else this.#settle(waiter, () => waiter.resolve(null));
+    });
+    const mustWait = asked.some(({ isWaiting }) => isWaiting);
+    if (mustWait) this.#planRound();
+    if (mustWait || wakeIn === 0) this.planWake(wakeIn);
+  }
+
+  /** Answers whether to pause before the next call. */
+  #failed(batch, error) {
+    const waiting = batch.filter(({ isWaiting }) => isWaiting);
+    const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(weight\) is \d+, the limit is (\d+)/.exec(error.message);
+    if (tooHeavy) {
+      // The whole call was refused: ask for the others without it.
+      const [argument, limit] = tooHeavy.slice(1).map(Number);
+      const heavy = batch[(argument - FIRST_WEIGHT) / 4];
+      this.giveUp(heavy, new TooHeavy(this.#semaphore.name, heavy.weight, limit));
+      this.#ask(waiting.filter((waiter) => waiter !== heavy));
+      return false;
+    }
+    const isOutage = isPassing(error);
+    const patience = this.#server.outageTolerance;
+    for (const waiter of waiting) {
+      if (!isOutage) {
+        this.giveUp(waiter, error instanceof Closed ? error : new Refused(this.#semaphore.name, "acquire", error));
+      } else if (performance.now() - waiter.since > patience + (waiter.ticket ? this.#server.askInterval : 0)) {
+        this.giveUp(waiter, new Unavailable(this.#semaphore.name, "acquire", error));
+      } else {
+        this.#toAsk.add(waiter);
+      }
+    }
+    return isOutage;
+  }
+
+  /** By a message: it may be old, or of a permit of the past. */
+  handedOff(waiter, { token, end }) {
+    if (token === 0) return this.#ask([waiter]); // It became too heavy: the reply tells.
+    if (end - this.#semaphore.lease < waiter.queuedAt) return;
+    this.#granted(waiter, token, waiter.since, this.#semaphore.lease / 2);
+  }
+
+  /**
+   * Where too much of the lease has passed since it was surely not granted yet, ask again: that
+   * starts the lease of a permit anew, and else takes the old place in the queue.
+   */
+  #granted(waiter, token, since, mostPassed) {
+    if (performance.now() - since >= mostPassed) return this.#ask([waiter]);
+    this.#settle(waiter, () => waiter.resolve(this.#semaphore.granted(waiter, token, since)));
+  }
+
+  giveUp(waiter, error) {
+    if (!waiter.isWaiting) return;
+    waiter.isOver = true;
+    this.#settle(waiter, () => waiter.reject(error));
+    if (waiter.isSent) this.#giveBack(waiter);
+  }
+
+  timedOut(waiter, timeout) {
+    this.giveUp(waiter, new AcquireTimeout(this.#semaphore.name, timeout, waiter.position));
+  }
+
+  /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
+  #giveBack(waiter) {
+    const until = performance.now() + this.#server.liveness + this.#semaphore.lease;
+    this.#semaphore.giveBack(waiter.id, until).catch((error) => process.emitWarning(error));
+  }
+
+  #settle(waiter, tell) {
+    waiter.isWaiting = false;
+    this.#waiters.delete(waiter);
+    this.#toAsk.delete(waiter);
+    this.#server.waiters.delete(waiter.id);
+    if (this.#waiters.size === 0) {
+      clearTimeout(this.#round);
+      clearTimeout(this.#wakeTimer);
+      this.#round = undefined;
+    }
+    tell();
+  }
+
+  #planRound() {
+    this.#round ??= setTimeout(() => {
+      this.#round = undefined;
+      this.askAgain();
+      // The reply plans the next one; where none comes, the call is repeated until one does.
+    }, this.#server.askInterval);
+  }
+
+  /** The script says when a lease ends, so that `wake` may have something to hand off. */
+  planWake(wakeIn) {
+    clearTimeout(this.#wakeTimer);
+    if (wakeIn < 0) return;
+    if (wakeIn === 0) return this.#wake();
+    let first = Infinity;
+    for (const { position } of this.#waiters) if (position < first) first = position;
+    const delay = DELAY_BY_POSITION * (first - 1);
+    if (delay >= this.#server.askInterval) return; // Asking again comes first.
+    this.#wakeTimer = setTimeout(() => this.#wake(), wakeIn + delay);
+  }
+
+  async #wake() {
+    try {
+      const { reply } = await this.#semaphore.call("wake", []);
+      const [, wakeIn] = reply;
+      if (this.#waiters.size > 0 || wakeIn === 0) this.planWake(wakeIn);
+    } catch (error) {
+      // Asking again, which goes on meanwhile, serves the queue as well, and tells what is wrong.
+      if (!isPassing(error) && !(error instanceof Closed)) process.emitWarning(error);
+    }
+  }
+}
+
+module.exports = { Queue };

@@ -1,0 +1,63 @@
+"use strict";
+
+const MOST = 1000;
+
+/** Renews the leases of a semaphore: every third of the lease, all in one call. */
+class Renewal {
+  #refresh;
+  #duration;
+  #interval;
+  #leases = new Map();
+  #timer;
+
+  /** `refresh(args, timeout)` calls the script. */
+  constructor(refresh, duration) {
+    this.#refresh = refresh;
+    this.#duration = duration;
+    this.#interval = duration / 3;
+  }
+
+  add(lease) {
+    this.#leases.set(lease.id, lease);
+    this.#timer ??= this.#plan(this.#interval);
+  }
+
+  remove(lease) {
+    this.#leases.delete(lease.id);
+  }
+
+  #plan(pause) {
+    return setTimeout(() => this.#renew(), pause).unref();
+  }
+
+  async #renew() {
+    const started = performance.now();
+    const leases = [...this.#leases.values()];
+    let isDone = true;
+    for (let start = 0; start < leases.length && isDone; start += MOST) {
+      isDone = await this.#renewBatch(leases.slice(start, start + MOST));
+    }
+    for (const lease of leases) if (lease.lost.aborted) this.remove(lease);
+    const pause = isDone ? started + this.#interval - performance.now() : this.#interval / 10;
+    this.#timer = this.#leases.size > 0 ? this.#plan(Math.max(0, pause)) : undefined;
+  }
+
+  /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
+  async #renewBatch(leases) {
+    const args = leases.flatMap(({ id }) => [id, this.#duration]);
+    try {
+      const { reply, sent } = await this.#refresh(args, this.#interval / 2);
+      leases.forEach((lease, index) => {
+        if (!this.#leases.has(lease.id)) return; // Given back meanwhile.
+        if (reply[2 + index] > 0) lease.renewed(sent);
+        else lease.lose("the server does not know it any more");
+      });
+      return true;
+    } catch (error) {
+      for (const lease of leases) lease.failure = error;
+      return false;
+    }
+  }
+}
+
+module.exports = { Renewal };

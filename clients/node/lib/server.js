@@ -1,0 +1,111 @@
+"use strict";
+
+const { randomBytes } = require("node:crypto");
+const os = require("node:os");
+const { setTimeout: sleep } = require("node:timers/promises");
+
+const { Connection, Link } = require("./connection");
+const { Closed, says, Unsupported } = require("./errors");
+const { Listener } = require("./listener");
+const { keysOf, run } = require("./scripts");
+
+const random = () => randomBytes(16).toString("hex");
+/** For people who look at who holds. */
+const owner = `${os.hostname().replace(/[^\w.-]/g, "_").slice(0, 100)}:${process.pid}`;
+
+/** What all semaphores of a client share: the two connections, and who waits. */
+class Server {
+  /** Requests that wait, by id. */
+  waiters = new Map();
+  #connection;
+  #checks;
+  #underWay = new Set();
+
+  constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
+    Object.assign(this, { prefix, liveness, responseTimeout, outageTolerance });
+    this.askInterval = liveness / 3;
+    const open = () => Link.open(redis, responseTimeout);
+    this.#connection = new Connection(open);
+    this.listener = new Listener(`${prefix}:wake:${random()}`, {
+      open,
+      onMessage: (message) => this.#handOff(message),
+      onSubscribed: () => this.#askAgain(),
+    });
+  }
+
+  async start() {
+    try {
+      await this.listener.start();
+      await this.#probe();
+    } catch (error) {
+      await this.#disconnect();
+      throw error;
+    }
+    this.#checks = setInterval(() => this.#check(), this.askInterval);
+  }
+
+  async #probe() {
+    const [command, why] = (await this.call(`probe-${random()}`, "probe", [this.listener.channel, "publish"])).reply;
+    if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
+  }
+
+  newId() {
+    return `${owner}:${random()}`;
+  }
+
+  async call(name, script, args, timeout = this.responseTimeout) {
+    try {
+      return await run(this.#connection, script, keysOf(this.prefix, name), args, timeout);
+    } catch (error) {
+      if (says(error, "READONLY")) {
+        // The primary is elsewhere by now.
+        this.listener.reset(error);
+        await this.#connection.reset(error);
+      }
+      throw error;
+    }
+  }
+
+  #handOff({ name, grants }) {
+    for (const grant of grants) {
+      const { waiter, queue } = this.waiters.get(grant.id) ?? {};
+      if (queue?.name === name) queue.handedOff(waiter, grant);
+    }
+  }
+
+  #askAgain() {
+    for (const queue of new Set([...this.waiters.values()].map(({ queue }) => queue))) queue.askAgain();
+  }
+
+  #check() {
+    const publish = (...args) => this.#connection.call(["PUBLISH", ...args], this.responseTimeout);
+    this.listener.check(publish, this.responseTimeout).catch(() => {
+      // Nothing was learnt about the other connection. The next call tells what is wrong with this one.
+    });
+  }
+
+  /** `close` waits for it. */
+  track(promise) {
+    const done = () => this.#underWay.delete(promise);
+    this.#underWay.add(promise);
+    promise.then(done, done); // Whoever started it hears of a failure.
+    return promise;
+  }
+
+  async close() {
+    for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
+    const patience = new AbortController();
+    const released = Promise.allSettled(this.#underWay).then(() => patience.abort());
+    const tooLong = sleep(2 * this.responseTimeout, undefined, { signal: patience.signal }).catch(() => {});
+    await Promise.race([released, tooLong]);
+    clearInterval(this.#checks);
+    await this.#disconnect();
+  }
+
+  async #disconnect() {
+    this.listener.close();
+    await this.#connection.close();
+  }
+}
+
+module.exports = { Server };

@@ -1,0 +1,222 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const { Semaphores, Unavailable, Unsupported } = require("../index.js");
+const {
+  admin, connect, empty, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
+} = require("./support.js");
+
+const liveness = 600;
+
+test("a cut subscription is made anew, and the turn is not missed", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const [holder, waiter] = [await connect(t, server), await connect(t, server)]; // Asks again after 5 s.
+  const permit = await holder.semaphore(name, { limit: 1 }).acquire();
+  const wait = waiter.semaphore(name, { limit: 1 }).acquire();
+  await queued(send, name, 1);
+  assert.equal(await send("CLIENT", "KILL", "TYPE", "pubsub"), 2);
+  await permit.release(); // Nobody listens at this moment, or the message is lost.
+  const started = performance.now();
+  await (await wait).release();
+  assert.ok(performance.now() - started < 2000);
+  await empty(send, name);
+});
+
+test("a subscription that went silent is found out", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const holder = await connect(t, server);
+  const options = { liveness, responseTimeout: 300 };
+  const waiter = await connect(t, { ...options, url: proxy.url });
+  const permit = await holder.semaphore(name, { limit: 1 }).acquire();
+  const wait = waiter.semaphore(name, { limit: 1 }).acquire();
+  await queued(send, name, 1);
+  const [silent] = [...proxy.links].filter(({ isListener }) => isListener);
+  silent.isSilent = true;
+  const others = () => [...proxy.links].filter((link) => link.isListener && link !== silent);
+  await until("it has subscribed anew", () => others().length === 1);
+  assert.equal(proxy.links.has(silent), false);
+  await permit.release();
+  await (await wait).release();
+  await empty(send, name);
+});
+
+test("calls whose replies are lost are repeated", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 1500 });
+  await (await semaphore.acquire()).release();
+
+  const loseOne = () => {
+    const before = proxy.cuts;
+    proxy.onRequest = (text) => (text.includes("EVALSHA") && proxy.cuts === before ? "lose reply" : "pass");
+    return () => assert.equal(proxy.cuts, before + 1);
+  };
+  let isLost = loseOne();
+  const permit = await semaphore.acquire();
+  isLost();
+  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1);
+
+  isLost = loseOne();
+  const wait = semaphore.acquire();
+  await until("the reply to queueing was lost", () => proxy.links.size > 0 && proxy.cuts === 2);
+  await queued(send, name, 1);
+  isLost();
+
+  isLost = loseOne();
+  const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+  const first = await end();
+  await until("it was renewed for two leases", async () => (await end()) > first + 3000);
+  isLost();
+  assert.equal(permit.isHeld, true);
+
+  isLost = loseOne();
+  assert.equal(await permit.release(), true);
+  isLost();
+  assert.equal(await (await wait).release(), true);
+
+  // A wait that is given up is released until that is confirmed, too.
+  const [holder, controller] = [await semaphore.acquire(), new AbortController()];
+  const given = semaphore.acquire({ signal: controller.signal });
+  await queued(send, name, 1);
+  isLost = loseOne();
+  controller.abort();
+  await assert.rejects(given, { name: "AbortError" });
+  await queued(send, name, 0);
+  await holder.release();
+  isLost();
+  await empty(send, name);
+});
+
+test("many acquires go on while connections are cut", async (t) => {
+  const server = await startServer(t);
+  const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
+  const other = await connect(t, server);
+  const [limit, held] = [3, new Set()];
+  const tasks = Array.from({ length: 300 }, (_, number) =>
+    [semaphores, other][number % 2].semaphore(name, { limit }).use(async (permit) => {
+      held.add(permit.id);
+      assert.ok(held.size <= limit);
+      await new Promise(setImmediate);
+      held.delete(permit.id);
+    }),
+  );
+  const all = Promise.all(tasks);
+  let isDone = false;
+  all.finally(() => (isDone = true)).catch(() => {});
+  let [looks, cut] = [0, 0];
+  const kill = (type) => send("CLIENT", "KILL", "TYPE", type, "SKIPME", "yes");
+  const isOver = async () => {
+    looks += 1;
+    if (looks % 10 === 1) cut += await kill(looks % 20 === 1 ? "normal" : "pubsub");
+    return isDone;
+  };
+  await until("all are done", isOver, 30_000);
+  await all;
+  assert.ok(cut > 0);
+  await empty(send, name);
+});
+
+test("a restarted server that has forgotten all goes on in the same order", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphores = await connect(t, { ...server, responseTimeout: 500 });
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 900 });
+  const permit = await semaphore.acquire();
+  const order = [];
+  const waits = [1, 2, 3].map((number) => semaphore.use(() => order.push(number)));
+  await queued(send, name, 3);
+  await server.kill();
+  await server.start();
+  await Promise.all(waits);
+  assert.deepEqual(order, [1, 2, 3]);
+  if (!permit.lost.aborted) await once(permit.lost, "abort");
+  assert.equal(await permit.release(), false);
+  await empty(await admin(t, server.url), name);
+});
+
+test("a wait ends with an error when the server stays away", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphores = await connect(t, { ...server, liveness, responseTimeout: 200, outageTolerance: 500 });
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  const wait = assert.rejects(semaphore.acquire(), Unavailable);
+  await queued(send, name, 1);
+  await server.kill();
+  await wait;
+  await assert.rejects(semaphore.tryAcquire(), Unavailable);
+  await server.start();
+  assert.equal(await permit.release(), false); // The server has forgotten it.
+  await empty(await admin(t, server.url), name);
+});
+
+test("what a server refuses for good is told at once", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
+  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /SEM_TYPE/ });
+});
+
+test("connecting fails at once where nobody listens, and for a user who lacks a right", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const url = server.url.replace("//", "//jobs:secret@");
+  await assert.rejects(Semaphores.connect(url), /WRONGPASS/);
+
+  // The line of docs/protocol.md.
+  const rights =
+    "on >secret ~sem:{* resetchannels &sem:wake:* +evalsha +eval +script|load +subscribe +ping +time +hmget " +
+    "+hset +hdel +hlen +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrank +zrem +persist +pexpireat " +
+    "+unlink +pubsub|numsub +publish";
+  await send("ACL", "SETUSER", "jobs", ...rights.split(" "));
+  const semaphores = await connect(t, { url, liveness });
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  const wait = semaphore.acquire();
+  await queued(send, name, 1);
+  await permit.release();
+  await (await wait).release();
+  await empty(send, name);
+
+  await send("ACL", "SETUSER", "jobs", "-zrank");
+  const lacks = (error) => error instanceof Unsupported && /zrank/i.test(error.message);
+  await assert.rejects(Semaphores.connect(url), lacks);
+  await server.kill();
+  await assert.rejects(Semaphores.connect(server.url), /ECONNREFUSED/);
+});
+
+test("messages that no script sends are ignored, and old ones", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const lease = 30_000;
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease });
+  const permit = await semaphore.acquire();
+  const wait = semaphore.acquire();
+  await queued(send, name, 1);
+  const [id, record] = await send("HGETALL", keyOf(name, "waiting"));
+  const channel = record.split(" ")[4];
+  const now = Date.now();
+  const messages = [
+    "", name, "\n\n", `${name}\n${id}`, `${name}\n${id} 5 -1`, `${name}\n${id} 5 99999999999999999`,
+    `${name}\n${id} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
+    `other\n${id} 5 ${now + 2 * lease}`,
+    `${name}\nsomebody 5 ${now + 2 * lease}`,
+    `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
+    `${name}\n${id} 0 0`, // Asks again, and is told that it is queued.
+    name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
+  ];
+  for (const message of messages) await send("PUBLISH", channel, message);
+  const notUtf8 = "return redis.call('PUBLISH', KEYS[1], ARGV[1] .. '\\nx\\255 1 1')";
+  await send("EVAL", notUtf8, 1, channel, `${name}\n${id} 5 ${now + 2 * lease}`);
+  const other = semaphore.acquire();
+  await queued(send, name, 2);
+  await permit.release();
+  const granted = await wait;
+  assert.ok(granted.token > permit.token); // What was published before came before this grant.
+  assert.equal(await queueLength(send, name), 1);
+  await granted.release();
+  await (await other).release();
+  await empty(send, name);
+});

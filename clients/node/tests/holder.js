@@ -1,0 +1,21 @@
+"use strict";
+
+// Takes one permit, says "held TOKEN", and gives it back after a line of standard input.
+
+const { once } = require("node:events");
+const { Semaphores } = require("../index.js");
+
+async function main([name, limit, lease, liveness]) {
+  const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { liveness: Number(liveness) });
+  const permit = await semaphores.semaphore(name, { limit: Number(limit), lease: Number(lease) }).acquire();
+  process.stdout.write(`held ${permit.token}\n`);
+  await once(process.stdin, "data");
+  await permit.release();
+  await semaphores.close();
+  process.exit(0);
+}
+
+main(process.argv.slice(2)).catch((error) => {
+  console.error(error);
+  process.exit(1);
+});

@@ -1,0 +1,142 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const { LeaseLost } = require("../index.js");
+const {
+  admin, connect, empty, keyOf, newName, queued, scriptCalls, startHolder, startServer, test, until,
+} = require("./support.js");
+
+/** How late a timer may be on a busy machine. */
+const SLACK = 300;
+
+test("a permit is held far beyond its lease, and has a token", async (t) => {
+  const [name, send, semaphores, other] = [newName(), await admin(t), await connect(t), await connect(t)];
+  const lease = 400;
+  const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
+  assert.ok(Number.isSafeInteger(permit.token) && permit.token > 0);
+  const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+  const first = await end();
+  const rival = other.semaphore(name, { limit: 1, lease });
+  await until("four leases more", async () => {
+    assert.equal(await rival.tryAcquire(), null);
+    assert.ok(permit.isHeld && !permit.lost.aborted);
+    return (await end()) > first + 4 * lease;
+  });
+  assert.equal(await permit.release(), true);
+  assert.equal(permit.isHeld, false);
+  const next = await rival.acquire();
+  assert.ok(next.token > permit.token);
+  await next.release();
+  await empty(send, name);
+});
+
+test("all permits of a semaphore are renewed in one call", async (t) => {
+  const server = await startServer(t);
+  const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
+  const semaphore = semaphores.semaphore(name, { limit: 30, lease: 900 });
+  const permits = await Promise.all(Array.from({ length: 30 }, () => semaphore.acquire()));
+  const before = await scriptCalls(send);
+  const ends = () => send("ZRANGE", keyOf(name, "permits"), 0, 0, "WITHSCORES");
+  const [, first] = await ends();
+  await until("two leases more", async () => Number((await ends())[1]) > Number(first) + 1800);
+  const calls = (await scriptCalls(send)) - before;
+  assert.ok(calls >= 5 && calls <= 8, `${calls} calls`); // Every 300 ms one.
+  for (const permit of permits) assert.ok(permit.isHeld);
+  await Promise.all(permits.map((permit) => permit.release()));
+  await empty(send, name);
+});
+
+test("a permit whose key was deleted is lost at the next renewal", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const permit = await semaphores.semaphore(name, { limit: 1, lease: 1500 }).acquire();
+  await send("DEL", keyOf(name, "permits"));
+  const started = performance.now();
+  await once(permit.lost, "abort");
+  assert.ok(performance.now() - started < 500 + SLACK);
+  assert.ok(permit.lost.reason instanceof LeaseLost);
+  assert.equal(permit.isHeld, false);
+  assert.equal(await permit.release(), false);
+});
+
+for (const [how, signal] of [["hangs", "SIGSTOP"], ["has died", "SIGKILL"]]) {
+  test(`a permit is said to be lost at its deadline when the server ${how}`, async (t) => {
+    const server = await startServer(t);
+    const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
+    const lease = 900;
+    const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
+    const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+    const first = await end();
+    await until("it was renewed", async () => (await end()) > first);
+    const stopped = performance.now();
+    await server.kill(signal);
+    await once(permit.lost, "abort");
+    const passed = performance.now() - stopped;
+    assert.ok(passed > lease / 2 && passed < lease + SLACK, `${passed} ms`);
+    assert.ok(permit.lost.reason instanceof LeaseLost);
+    assert.ok(permit.lost.reason.cause, "it tells why renewing failed");
+    if (signal === "SIGSTOP") server.child.kill("SIGCONT");
+    else await server.start();
+    assert.equal(await permit.release(), false);
+    const other = await connect(t, server);
+    await (await other.semaphore(name, { limit: 1, lease }).acquire({ timeout: 5000 })).release();
+  });
+}
+
+test("isHeld is exact while the event loop is too busy to tell of a loss", async (t) => {
+  const [name, semaphores] = [newName(), await connect(t)];
+  const lease = 200;
+  const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
+  assert.equal(permit.isHeld, true);
+  for (const end = performance.now() + lease; performance.now() < end; );
+  assert.equal(permit.isHeld, false);
+  assert.equal(await permit.release(), false);
+});
+
+test("a killed process loses its permit when its lease ends, and its wait with its connection", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const lease = 1000;
+  const holder = startHolder(t, name, { lease });
+  await holder.held();
+  const waiter = startHolder(t, name, { lease });
+  await queued(send, name, 1);
+  const wait = semaphores.semaphore(name, { limit: 1, lease }).acquire();
+  await queued(send, name, 2);
+  await waiter.kill();
+  await holder.kill();
+  const killed = performance.now();
+  const permit = await wait;
+  const passed = performance.now() - killed;
+  assert.ok(passed > lease / 2 && passed < lease + SLACK, `${passed} ms`);
+  await permit.release();
+  await empty(send, name);
+});
+
+test("use gives the permit back, whatever the callback does", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 2, lease: 600 });
+  assert.equal(await semaphore.use((permit) => permit.weight + 1, { weight: 2 }), 3);
+  await empty(send, name);
+  const failure = new Error("the work failed");
+  await assert.rejects(semaphore.use(() => Promise.reject(failure)), failure);
+  await empty(send, name);
+  const lost = semaphore.use(async (permit) => {
+    await send("DEL", keyOf(name, "permits"));
+    await once(permit.lost, "abort");
+  });
+  await assert.rejects(lost, LeaseLost);
+  // Lost, and found out only when it is given back.
+  await assert.rejects(semaphore.use(() => send("DEL", keyOf(name, "permits"))), LeaseLost);
+});
+
+test("a permit can be disposed of, and released twice", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  // Node.js 18 may not have it.
+  await (Symbol.asyncDispose ? permit[Symbol.asyncDispose]() : permit.release());
+  assert.equal(permit.isHeld, false);
+  assert.equal(await permit.release(), true);
+  assert.equal(permit.lost.aborted, false);
+  await empty(send, name);
+});

@@ -1,0 +1,223 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { AcquireTimeout, TooHeavy } = require("../index.js");
+const {
+  admin, connect, empty, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
+} = require("./support.js");
+
+test("two processes are served in the order in which they came", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const first = await semaphore.acquire();
+  const served = [];
+  const wait = (who) => semaphore.acquire().then((permit) => (served.push(who), permit));
+
+  const ours = [wait("ours 1")];
+  await queued(send, name, 1);
+  const theirs = [startHolder(t, name)];
+  await queued(send, name, 2);
+  ours.push(wait("ours 2"));
+  await queued(send, name, 3);
+  theirs.push(startHolder(t, name));
+  await queued(send, name, 4);
+
+  await first.release();
+  const tokens = [first.token, (await ours[0]).token];
+  await (await ours[0]).release();
+  tokens.push(await theirs[0].held());
+  assert.deepEqual(served, ["ours 1"]);
+  await theirs[0].release();
+  tokens.push((await ours[1]).token);
+  await (await ours[1]).release();
+  tokens.push(await theirs[1].held());
+  await theirs[1].release();
+  assert.deepEqual(tokens, [...tokens].sort((a, b) => a - b));
+  await empty(send, name);
+});
+
+test("a message wakes who waits, and nobody polls", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const [holder, waiter] = [await connect(t, server), await connect(t, server)];
+  const permit = await holder.semaphore(name, { limit: 1 }).acquire();
+  const wait = waiter.semaphore(name, { limit: 1 }).acquire();
+  await queued(send, name, 1);
+
+  // For a second, far shorter than a lease or the liveness time, nothing is asked.
+  const before = await scriptCalls(send);
+  await send("SET", "second", "", "PX", 1000);
+  await until("a second has passed", async () => (await send("EXISTS", "second")) === 0);
+  assert.equal(await scriptCalls(send), before);
+
+  const started = performance.now();
+  await permit.release();
+  const next = await wait;
+  assert.ok(performance.now() - started < 1000);
+  assert.equal(await scriptCalls(send), before + 1);
+  await next.release();
+});
+
+test("who waits asks again in time, so that the server knows that it is alive", async (t) => {
+  const [name, send] = [newName(), await admin(t)];
+  const semaphores = await connect(t, { liveness: 300 });
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  const waits = [semaphore.acquire(), semaphore.acquire()];
+  await queued(send, name, 2);
+  const [first] = await send("ZRANGE", `sem:{${name}}:queue`, 0, 0);
+  const heardUntil = async () => Number((await send("HGET", `sem:{${name}}:waiting`, first)).split(" ")[2]);
+  const start = await heardUntil();
+  await until("it was heard of for three times as long", async () => (await heardUntil()) > start + 900);
+  assert.deepEqual(await send("ZRANGE", `sem:{${name}}:queue`, 0, 0), [first]);
+  await permit.release();
+  for (const wait of waits) await (await wait).release();
+  await empty(send, name);
+});
+
+test("many acquires of one object at once: the limit is kept, in order, in few calls", async (t) => {
+  const server = await startServer(t);
+  const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
+  const semaphore = semaphores.semaphore(name, { limit: 5 });
+  let [held, most] = [0, 0];
+  const order = [];
+  const one = (number) =>
+    semaphore.use(async () => {
+      order.push(number);
+      held += 1;
+      most = Math.max(most, held);
+      await new Promise(setImmediate);
+      held -= 1;
+    });
+  await Promise.all(Array.from({ length: 1500 }, (_, number) => one(number)));
+  assert.equal(most, 5);
+  assert.deepEqual(order, Array.from(order.keys()));
+  const calls = await scriptCalls(send);
+  assert.ok(calls < 700, `${calls} calls`); // Of which 300 at least are for 5 at a time.
+  await empty(send, name);
+});
+
+test("weights: heavy requests are not overtaken, nor take they more than the limit", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 4 });
+  const three = await semaphore.acquire({ weight: 3 });
+  const heavy = semaphore.acquire({ weight: 4 });
+  await queued(send, name, 1);
+  assert.equal(await semaphore.tryAcquire(), null);
+  const light = semaphore.acquire();
+  await queued(send, name, 2);
+  await three.release();
+  const permit = await heavy;
+  assert.equal(permit.weight, 4);
+  assert.equal(await queueLength(send, name), 1);
+  await permit.release();
+  await (await light).release();
+  await empty(send, name);
+});
+
+test("one that is too heavy is refused, and those beside it are not", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 3 });
+  const all = [1, 4, 1, 5].map((weight) => semaphore.acquire({ weight }));
+  await assert.rejects(all[1], (error) => error instanceof TooHeavy && error.weight === 4 && error.limit === 3);
+  await assert.rejects(all[3], (error) => error instanceof TooHeavy && error.weight === 5);
+  await (await all[0]).release();
+  await (await all[2]).release();
+  await empty(send, name);
+});
+
+test("a wait that is given up leaves nothing behind", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+
+  const inTime = (error) => error instanceof AcquireTimeout && error.position === 1 && error.timeout === 100;
+  await assert.rejects(semaphore.acquire({ timeout: 100 }), inTime);
+  await queued(send, name, 0);
+
+  const controller = new AbortController();
+  const wait = semaphore.acquire({ signal: controller.signal });
+  await queued(send, name, 1);
+  controller.abort(new Error("not needed any more"));
+  await assert.rejects(wait, /not needed any more/);
+  await queued(send, name, 0);
+
+  await assert.rejects(semaphore.acquire({ signal: AbortSignal.abort() }), { name: "AbortError" });
+  assert.equal(await semaphore.tryAcquire(), null);
+  await permit.release();
+  await empty(send, name);
+});
+
+test("waits may be given up at any moment", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 3 });
+  let [granted, aborted] = [0, 0];
+  const one = async (number) => {
+    const controller = new AbortController();
+    const wait = semaphore.acquire({ signal: controller.signal });
+    if (number % 4 === 1) controller.abort();
+    if (number % 4 === 2) setImmediate(() => controller.abort());
+    if (number % 4 === 3) setTimeout(() => controller.abort(), number % 17);
+    try {
+      const permit = await wait;
+      granted += 1;
+      await permit.release();
+    } catch (error) {
+      assert.equal(error.name, "AbortError");
+      aborted += 1;
+    }
+  };
+  for (let round = 0; round < 20; round += 1) {
+    await Promise.all(Array.from({ length: 40 }, (_, number) => one(number)));
+  }
+  assert.equal(granted + aborted, 800);
+  assert.ok(granted >= 200 && aborted >= 200, `${granted} granted, ${aborted} aborted`);
+  await empty(send, name);
+});
+
+test("a permit that was granted while its wait was given up goes to the next", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  const controller = new AbortController();
+  const given = semaphore.acquire({ signal: controller.signal });
+  await queued(send, name, 1);
+  const next = semaphore.acquire();
+  await queued(send, name, 2);
+  const released = permit.release();
+  controller.abort();
+  await assert.rejects(given, { name: "AbortError" });
+  await released;
+  await (await next).release();
+  await empty(send, name);
+});
+
+test("close ends waits and gives back what they have", async (t) => {
+  const [name, send] = [newName(), await admin(t)];
+  const [ours, theirs] = [await connect(t), await connect(t)];
+  const permit = await theirs.semaphore(name, { limit: 1 }).acquire();
+  const semaphore = ours.semaphore(name, { limit: 1 });
+  const wait = assert.rejects(semaphore.acquire(), { name: "Closed" });
+  await queued(send, name, 1);
+  await ours.close();
+  await wait;
+  assert.equal(await queueLength(send, name), 0);
+  await assert.rejects(semaphore.acquire(), { name: "Closed" });
+  await permit.release();
+  await empty(send, name);
+});
+
+test("wrong arguments are refused before anything is sent", async (t) => {
+  const semaphores = await connect(t);
+  const name = newName();
+  for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
+    assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
+  }
+  for (const limit of [-1, 1.5, 2 ** 32, undefined]) {
+    assert.throws(() => semaphores.semaphore(name, { limit }), RangeError);
+  }
+  assert.throws(() => semaphores.semaphore(name, { limit: 1, lease: 0 }), RangeError);
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  await assert.rejects(semaphore.acquire({ weight: 0 }), RangeError);
+  await assert.rejects(semaphore.acquire({ timeout: -1 }), RangeError);
+});

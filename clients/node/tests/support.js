@@ -1,0 +1,168 @@
+"use strict";
+
+const { spawn } = require("node:child_process");
+const { randomUUID } = require("node:crypto");
+const { once } = require("node:events");
+const fs = require("node:fs");
+const net = require("node:net");
+const os = require("node:os");
+const path = require("node:path");
+const readline = require("node:readline");
+const nodeTest = require("node:test");
+const { setTimeout: sleep } = require("node:timers/promises");
+const { createClient } = require("redis");
+
+const { Semaphores } = require("../index.js");
+
+const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
+const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
+
+/** A test that waits for something in vain must end, too. */
+const test = (what, run) => nodeTest.test(what, { timeout: 60_000 }, run);
+
+const newName = () => `node-test-${randomUUID()}`;
+
+/** Waits until the condition holds, and answers what it answered. */
+async function until(what, condition, patience = 10_000) {
+  for (const deadline = performance.now() + patience; ; await sleep(5)) {
+    const answer = await condition();
+    if (answer) return answer;
+    if (performance.now() > deadline) throw new Error(`not within ${patience} ms: ${what}`);
+  }
+}
+
+/** A plain connection, to look at the server. */
+async function admin(t, url = URL) {
+  const socket = { reconnectStrategy: () => new Error("not connected anew") };
+  const client = createClient({ url, socket, RESP: 2 }).on("error", () => {}); // Calls tell of it.
+  await client.connect();
+  t.after(() => client.isOpen && (client.destroy ? client.destroy() : client.disconnect()));
+  return (...words) => client.sendCommand(words.map(String));
+}
+
+async function connect(t, { url = URL, ...options } = {}) {
+  const semaphores = await Semaphores.connect(url, options);
+  t.after(() => semaphores.close());
+  return semaphores;
+}
+
+const keyOf = (name, key) => `sem:{${name}}:${key}`;
+const queueLength = (send, name) => send("ZCARD", keyOf(name, "queue"));
+
+/** Once that many wait. */
+const queued = (send, name, count) =>
+  until(`${count} in the queue`, async () => (await queueLength(send, name)) === count);
+
+/** Once nobody holds or waits. */
+const empty = (send, name) =>
+  until(`nothing left of ${name}`, async () => {
+    const keys = ["permits", "queue", "waiting"].map((key) => keyOf(name, key));
+    return (await send("EXISTS", ...keys)) === 0;
+  });
+
+/** How many scripts the server has run. */
+async function scriptCalls(send) {
+  const stats = await send("INFO", "commandstats");
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+}
+
+const exited = (child) => child.exitCode !== null || child.signalCode !== null;
+
+async function freePort() {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** A server of the test's own, to stop and to kill. */
+async function startServer(t) {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+  const port = await freePort();
+  const server = { url: `redis://127.0.0.1:${port}`, port };
+  server.start = async () => {
+    const args = ["--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"];
+    server.child = spawn(SERVER, args.map(String), { stdio: "ignore" });
+    await until("the server accepts connections", async () => {
+      const socket = net.connect(port, "127.0.0.1");
+      const isUp = await once(socket, "connect").then(() => true, () => false);
+      socket.destroy();
+      return isUp;
+    });
+  };
+  server.kill = async (signal = "SIGKILL") => {
+    server.child.kill(signal);
+    if (signal === "SIGKILL" && !exited(server.child)) await once(server.child, "exit");
+  };
+  await server.start();
+  t.after(async () => {
+    await server.kill();
+    fs.rmSync(dir, { recursive: true });
+  });
+  return server;
+}
+
+/** Another process that takes one permit, says so, and gives it back when told to. */
+function startHolder(t, name, { limit = 1, lease = 30_000, liveness = 15_000 } = {}) {
+  const file = path.join(__dirname, "holder.js");
+  const child = spawn(process.execPath, [file, name, limit, lease, liveness].map(String), {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  const lines = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return {
+    child,
+    /** Its token, once it holds. */
+    held: async () => Number((await lines.next()).value.split(" ")[1]),
+    release: async () => {
+      child.stdin.end("\n");
+      if (!exited(child)) await once(child, "exit");
+    },
+    kill: async () => {
+      child.kill("SIGKILL");
+      if (!exited(child)) await once(child, "exit");
+    },
+  };
+}
+
+/** Between a client and the server, to make a connection silent, or to cut it after a request. */
+async function startProxy(t, { port }) {
+  const links = new Set();
+  const proxy = { links, cuts: 0, onRequest: () => "pass" };
+  const server = net.createServer((client) => {
+    const upstream = net.connect(port, "127.0.0.1");
+    const link = { client, upstream, isSilent: false, isListener: false };
+    const end = () => {
+      client.destroy();
+      upstream.destroy();
+      links.delete(link);
+    };
+    links.add(link);
+    for (const socket of [client, upstream]) socket.on("error", end).on("close", end);
+    client.on("data", (data) => {
+      if (/subscribe/i.test(data.toString("latin1"))) link.isListener = true;
+      if (proxy.onRequest(data.toString("latin1")) === "lose reply") {
+        proxy.cuts += 1;
+        link.isSilent = true;
+        upstream.once("data", end); // The server has done it, and the client never hears.
+      }
+      upstream.write(data);
+    });
+    upstream.on("data", (data) => link.isSilent || client.write(data));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  proxy.url = `redis://127.0.0.1:${server.address().port}`;
+  t.after(() => {
+    for (const { client } of links) client.destroy();
+    server.close();
+  });
+  return proxy;
+}
+
+module.exports = {
+  test, newName, until, admin, connect, keyOf, queued, queueLength, empty, scriptCalls, startServer, startHolder,
+  startProxy,
+};

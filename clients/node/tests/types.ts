@@ -1,0 +1,32 @@
+// Compiled and never run: do the declarations fit what programs write?
+import { AcquireTimeout, LeaseLost, Permit, Semaphores, TooHeavy, Unavailable } from "../index";
+
+async function main(): Promise<void> {
+  const semaphores = await Semaphores.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
+  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000 });
+  const controller = new AbortController();
+  const length: number = await semaphore.use(async (permit) => `${permit.token}`.length, { signal: controller.signal });
+  const text: string = await semaphore.use(() => "at once", { timeout: 500, weight: length });
+  const permit: Permit | null = await semaphore.tryAcquire({ weight: 2 });
+  permit?.lost.addEventListener("abort", () => controller.abort(text));
+  try {
+    const held: boolean | undefined = permit?.isHeld && (await permit.release());
+    await permit?.[Symbol.asyncDispose]();
+    if (!held) throw new Error("lost");
+  } catch (error) {
+    if (error instanceof TooHeavy) throw new RangeError(`${error.weight} of ${error.limit}`);
+    if (error instanceof AcquireTimeout && error.position === 1) throw error;
+    if (error instanceof Unavailable) throw error.cause;
+    if (error instanceof LeaseLost) throw new Error(error.id);
+  }
+  await semaphores.close();
+}
+
+// @ts-expect-error node-redis has no such option
+const misspelt = () => Semaphores.connect({ ulr: "redis://127.0.0.1" });
+// @ts-expect-error a limit is needed
+const wrong = (semaphores: Semaphores) => semaphores.semaphore("printers", {});
+// @ts-expect-error permits come from semaphores
+const forged = () => new Permit();
+
+export { main, misspelt, wrong, forged };

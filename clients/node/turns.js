@@ -1,0 +1,48 @@
+#!/usr/bin/env node
+"use strict";
+
+const { setTimeout: sleep } = require("node:timers/promises");
+const { Semaphores } = require("./index.js");
+
+const usage = `usage: turns.js NAME LIMIT COUNT HOLD_MS LEASE_MS
+
+Takes COUNT permits one after the other and holds each for HOLD_MS. Prints for each turn
+"held TOKEN MICROSECONDS" and "released MICROSECONDS" (wall clock). REDIS_URL says which server.`;
+
+/** The wall clock in microseconds: performance.timeOrigin is some hundred of them beside it. */
+function wallClock() {
+  let offset = -Infinity;
+  for (let i = 0; i < 5; i += 1) {
+    const before = Date.now();
+    let now = before;
+    while (now === before) now = Date.now();
+    offset = Math.max(offset, now - performance.now());
+  }
+  return () => Math.round((offset + performance.now()) * 1000);
+}
+
+async function main([name, ...numbers]) {
+  const [limit, count, hold, lease] = numbers.map(Number);
+  if (numbers.length !== 4 || !numbers.every((number) => /^\d+$/.test(number))) {
+    console.error(usage);
+    process.exit(2);
+  }
+  const now = wallClock();
+  // To a pipe or a file this writes at once.
+  const print = (...words) => process.stdout.write(`${words.join(" ")}\n`);
+  const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
+  const semaphore = semaphores.semaphore(name, { limit, lease });
+  for (let turn = 0; turn < count; turn += 1) {
+    const permit = await semaphore.acquire();
+    print("held", permit.token, now());
+    await sleep(hold);
+    print("released", now());
+    if (!(await permit.release())) throw new Error(`the permit ${permit.id} was lost`);
+  }
+  await semaphores.close();
+}
+
+main(process.argv.slice(2)).catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
