@@ -58,17 +58,19 @@ sem_try() {
 
 # sem_release ID: gives a permit back. Answers 1 when it was lost before.
 sem_release() {
-    local id=${1:?the id of a permit} held
-    local name=${sem__names[$id]:-}
+    local id=${1:?the id of a permit} name left held
+    name=${sem__names[$id]:-}
     if [ -z "$name" ]; then
         echo "semaphore: $id is not held" >&2
         return 2
     fi
     # Again and again until the lease has ended anyway.
     sem__now
-    sem__call $((${sem__ends[$id]:-0} - sem__now)) release "$name" return "$id" || return
+    left=$((${sem__ends[$id]:-0} - sem__now))
+    sem__call "$left" release "$name" return "$id" || return
     unset "sem__names[$id]" "sem__ends[$id]"
-    held=${sem__reply[2]}
+    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
+    held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated)))
     while ((sem__reply[1] == 0)); do # There is more to do than the server does in one call.
         sem__call "$SEM_PATIENCE" wake "$name" || return
     done
@@ -222,11 +224,13 @@ sem__read_message() { # NAME ID
 }
 
 # Calls a script of a semaphore, again and again while Redis is away, for so many ms: each script
-# may be called twice. Sets sem__reply, and sem__sent to the time before it was called.
+# may be called twice. Sets sem__reply, sem__sent to the time before it was called, and
+# sem__repeated.
 sem__call() { # MS SCRIPT NAME ARGUMENT...
     local script=$2 name=$3 until
     sem__now
     until=$((sem__now + $1))
+    sem__repeated=0
     shift 3
     while :; do
         sem__now
@@ -245,6 +249,7 @@ sem__call() { # MS SCRIPT NAME ARGUMENT...
             echo "semaphore: $script: ${sem_answer:-no answer in $SEM_CALL_SECONDS s}" >&2
             return 2
         fi
+        sem__repeated=1
         sleep 0.2
     done
     if ! [[ $sem_answer =~ ^\[(-?[0-9]+(,-?[0-9]+)*)\]$ ]]; then
