@@ -59,18 +59,18 @@ final class Scripts
             $this->redis ??= $this->connect();
             $this->redis->clearLastError();
             $reply = $this->redis->rawCommand($command, ...$arguments);
-        } catch (\RedisException $error) {
-            // It throws some errors of the server, too, and others it returns.
-            if ($this->redis?->getLastError() === null) {
-                $this->disconnect();
-                throw new ConnectionError($error->getMessage(), previous: $error);
-            }
+            $error = $this->redis->getLastError();
+        } catch (\RedisException $exception) { // It throws some errors of the server, and returns others.
+            $error = $exception->getMessage();
         }
-        $error = $this->redis->getLastError();
-        if ($error !== null) {
+        if ($error === null) {
+            return $reply;
+        }
+        if (preg_match('/^[A-Z_]+ /', $error) === 1) {
             throw new CommandError($error);
         }
-        return $reply;
+        $this->disconnect();
+        throw new ConnectionError($error);
     }
 
     /** The next command connects anew. */
