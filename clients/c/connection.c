@@ -1,0 +1,251 @@
+#include "connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_WORDS = 4096 };
+
+int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+bool connection_init(struct connection *connection, const char *url)
+{
+    *connection = (struct connection){.url = strdup(url)};
+    return connection->url != NULL;
+}
+
+void connection_close(struct connection *connection)
+{
+    redisFree(connection->context);
+    connection->context = NULL;
+}
+
+void connection_end(struct connection *connection)
+{
+    connection_close(connection);
+    json_decref(connection->manifest);
+    free(connection->url);
+}
+
+/* Decodes %41 and the like, in place. */
+static void decode(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from != '\0'; from++) {
+        unsigned int byte;
+        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1) {
+            *to++ = (char)byte;
+            from += 2;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+}
+
+/* Sends one command while connecting; false with the cause in `error`. */
+static bool prepare(redisContext *context, int count, const char *words[], char *error, size_t size)
+{
+    redisReply *reply = redisCommandArgv(context, count, words, NULL);
+    if (reply == NULL) {
+        snprintf(error, size, "no answer from Redis: %s", context->errstr);
+        return false;
+    }
+    bool done = reply->type != REDIS_REPLY_ERROR;
+    if (!done)
+        snprintf(error, size, "%s", reply->str);
+    freeReplyObject(reply);
+    return done;
+}
+
+static redisContext *open_connection(const char *url, char *error, size_t size)
+{
+    char user[256] = "", password[256] = "", host[256] = "", rest[64] = "";
+    int port = 6379, database = 0;
+    const char *at = strrchr(url, '@');
+    const char *begin = url + strlen("redis://");
+    bool sound = strncmp(url, "redis://", strlen("redis://")) == 0;
+    if (sound && at != NULL) {
+        sound = sscanf(begin, "%255[^:@]:%255[^@]", user, password) >= 1 ||
+                sscanf(begin, ":%255[^@]", password) == 1;
+        begin = at + 1;
+    }
+    sound = sound && sscanf(begin, "%255[^:/]%63s", host, rest) >= 1;
+    if (sound && rest[0] == ':')
+        sound = sscanf(rest, ":%d/%d", &port, &database) >= 1;
+    else if (sound && rest[0] == '/' && rest[1] != '\0')
+        sound = sscanf(rest, "/%d", &database) == 1;
+    if (!sound) {
+        snprintf(error, size, "a URL is redis://[[user]:password@]host[:port][/database]");
+        return NULL;
+    }
+    decode(user);
+    decode(password);
+
+    struct timeval limit = {.tv_sec = RESPONSE_MS / 1000};
+    redisContext *context = redisConnectWithTimeout(host, port, limit);
+    if (context == NULL || context->err != 0) {
+        snprintf(error, size, "cannot connect to %s: %s", host,
+                 context != NULL ? context->errstr : "no memory");
+        redisFree(context);
+        return NULL;
+    }
+    redisSetTimeout(context, limit);
+
+    char number[16];
+    snprintf(number, sizeof number, "%d", database);
+    const char *select[] = {"SELECT", number};
+    const char *auth[] = {"AUTH", user, password};
+    const char *old_auth[] = {"AUTH", password};
+    if ((user[0] != '\0' && !prepare(context, 3, auth, error, size)) ||
+        (user[0] == '\0' && password[0] != '\0' && !prepare(context, 2, old_auth, error, size)) ||
+        (database != 0 && !prepare(context, 2, select, error, size))) {
+        redisFree(context);
+        return NULL;
+    }
+    return context;
+}
+
+redisReply *connection_command(struct connection *connection, int count, const char *words[])
+{
+    if (connection->context == NULL)
+        connection->context =
+            open_connection(connection->url, connection->error, sizeof connection->error);
+    if (connection->context == NULL)
+        return NULL;
+    redisReply *reply = redisCommandArgv(connection->context, count, words, NULL);
+    if (reply == NULL) {
+        /* An answer that comes late must not be taken for that to the next command. */
+        snprintf(connection->error, sizeof connection->error, "no answer from Redis: %s",
+                 connection->context->errstr);
+        connection_close(connection);
+    }
+    return reply;
+}
+
+/* The script's entry in the manifest, or NULL with the cause in `error`. */
+static json_t *find_script(struct connection *connection, const char *name)
+{
+    if (connection->manifest == NULL) {
+        json_error_t cause;
+        connection->manifest = json_load_file(SEM_MANIFEST, 0, &cause);
+        if (connection->manifest == NULL) {
+            snprintf(connection->error, sizeof connection->error, "ERR %s: %s", SEM_MANIFEST,
+                     cause.text);
+            return NULL;
+        }
+    }
+    size_t index;
+    json_t *script;
+    json_array_foreach(json_object_get(connection->manifest, "scripts"), index, script)
+    {
+        if (strcmp(json_string_value(json_object_get(script, "name")), name) == 0)
+            return script;
+    }
+    snprintf(connection->error, sizeof connection->error, "ERR no script is called %s", name);
+    return NULL;
+}
+
+redisReply *connection_script(struct connection *connection, const char *name, int count,
+                              const char *words[])
+{
+    const char *all[MAX_WORDS];
+    json_t *script = find_script(connection, name);
+    if (script == NULL)
+        return NULL;
+    if (count > MAX_WORDS - 2) {
+        snprintf(connection->error, sizeof connection->error, "ERR too many arguments");
+        return NULL;
+    }
+    memcpy(all + 2, words, (size_t)count * sizeof *words);
+    all[0] = "EVALSHA";
+    all[1] = json_string_value(json_object_get(script, "sha1"));
+    redisReply *reply = connection_command(connection, count + 2, all);
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR &&
+        strncmp(reply->str, "NOSCRIPT ", strlen("NOSCRIPT ")) == 0) {
+        freeReplyObject(reply);
+        all[0] = "EVAL";
+        all[1] = json_string_value(json_object_get(script, "source"));
+        reply = connection_command(connection, count + 2, all);
+    }
+    return reply;
+}
+
+bool listener_start(struct listener *listener, struct connection *connection, const char *command,
+                    const char *channel)
+{
+    listener_end(listener);
+    listener->context =
+        open_connection(connection->url, connection->error, sizeof connection->error);
+    const char *words[] = {command, channel};
+    if (listener->context != NULL &&
+        !prepare(listener->context, 2, words, connection->error, sizeof connection->error))
+        listener_end(listener);
+    return listener->context != NULL;
+}
+
+void listener_end(struct listener *listener)
+{
+    redisFree(listener->context);
+    *listener = (struct listener){0};
+}
+
+static bool is_message(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+           (strcmp(reply->element[0]->str, "message") == 0 ||
+            strcmp(reply->element[0]->str, "smessage") == 0);
+}
+
+enum heard listener_next(struct listener *listener, int64_t until, int cancel_fd,
+                         redisReply **message)
+{
+    for (;;) {
+        redisReply *reply = NULL;
+        if (redisGetReplyFromReader(listener->context, (void **)&reply) != REDIS_OK)
+            return HEARD_END;
+        if (reply != NULL) {
+            listener->pinged = false;
+            if (is_message(reply)) {
+                *message = reply;
+                return HEARD_MESSAGE;
+            }
+            freeReplyObject(reply);
+            continue;
+        }
+        int64_t left = until - now_ms();
+        if (left < 0)
+            left = 0;
+        struct pollfd fds[] = {{.fd = listener->context->fd, .events = POLLIN},
+                               {.fd = cancel_fd, .events = POLLIN}}; /* poll ignores one below 0 */
+        int ready = poll(fds, 2, (int)left);
+        if (ready < 0 && errno != EINTR)
+            return HEARD_END;
+        if (ready == 0 && until <= now_ms())
+            return HEARD_NOTHING;
+        if (ready > 0 && fds[1].revents != 0)
+            return HEARD_CANCEL;
+        if (ready > 0 && fds[0].revents != 0 && redisBufferRead(listener->context) != REDIS_OK)
+            return HEARD_END;
+    }
+}
+
+bool listener_check(struct listener *listener)
+{
+    int done = 0;
+    if (listener->pinged || redisAppendCommand(listener->context, "PING") != REDIS_OK)
+        return false;
+    while (!done)
+        if (redisBufferWrite(listener->context, &done) != REDIS_OK)
+            return false;
+    listener->pinged = true;
+    return true;
+}

@@ -1,0 +1,223 @@
+<?php
+
+// The two connections of the client in semaphore.php: for calls, and for wake-up messages.
+
+declare(strict_types=1);
+
+namespace RedisSemaphore;
+
+const RESPONSE_SECONDS = 2.0;
+
+/** Host, port, user, password, database and whether TLS is asked for. */
+function parseUrl(string $url): array
+{
+    $parts = parse_url($url);
+    if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])) {
+        throw new \InvalidArgumentException('a URL is redis://[[user]:password@]host[:port][/database], or rediss://...');
+    }
+    return [
+        'host' => trim($parts['host'], '[]'),
+        'port' => $parts['port'] ?? 6379,
+        'tls' => $parts['scheme'] === 'rediss',
+        // As arguments of AUTH.
+        'auth' => array_map(rawurldecode(...), array_filter([$parts['user'] ?? '', $parts['pass'] ?? ''], strlen(...))),
+        'database' => (int) trim($parts['path'] ?? '', '/'),
+    ];
+}
+
+/** Calls scripts by their SHA-1; a server that has forgotten one gets it again. */
+final class Scripts
+{
+    private static ?array $all = null;
+    private ?\Redis $redis = null;
+
+    public function __construct(private readonly string $url)
+    {
+        self::$all ??= array_column(
+            json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), true, flags: JSON_THROW_ON_ERROR)['scripts'],
+            null,
+            'name',
+        );
+    }
+
+    public function call(string $name, array $keys, array $arguments): mixed
+    {
+        $script = self::$all[$name];
+        try {
+            return $this->command('EVALSHA', $script['sha1'], count($keys), ...$keys, ...$arguments);
+        } catch (CommandError $error) {
+            if (!str_starts_with($error->getMessage(), 'NOSCRIPT ')) {
+                throw $error;
+            }
+            return $this->command('EVAL', $script['source'], count($keys), ...$keys, ...$arguments);
+        }
+    }
+
+    public function command(string $command, string|int ...$arguments): mixed
+    {
+        try {
+            $this->redis ??= $this->connect();
+            $this->redis->clearLastError();
+            $reply = $this->redis->rawCommand($command, ...$arguments);
+            $error = $this->redis->getLastError();
+        } catch (\RedisException $exception) { // It throws some errors of the server, and returns others.
+            $error = $exception->getMessage();
+        }
+        if ($error === null) {
+            return $reply;
+        }
+        if (preg_match('/^[A-Z_]+ /', $error) === 1) {
+            throw new CommandError($error);
+        }
+        $this->disconnect();
+        throw new ConnectionError($error);
+    }
+
+    /** The next command connects anew. */
+    public function disconnect(): void
+    {
+        $this->redis = null;
+    }
+
+    private function connect(): \Redis
+    {
+        $to = parseUrl($this->url);
+        $redis = new \Redis();
+        $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
+        $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS);
+        if ($to['auth'] !== []) {
+            $redis->auth(array_values($to['auth']));
+        }
+        if ($to['database'] !== 0) {
+            $redis->select($to['database']);
+        }
+        return $redis;
+    }
+}
+
+/** Listens on a channel, over a plain socket, as this extension's subscribe waits for ever. */
+final class Listener
+{
+    private $stream;
+    private string $received = '';
+    private bool $pinged = false;
+
+    /** Returns when the server has confirmed it. */
+    public function __construct(string $url, string $channel, string $subscribe = 'SUBSCRIBE')
+    {
+        $to = parseUrl($url);
+        $address = ($to['tls'] ? 'tls://' : 'tcp://') . $to['host'] . ':' . $to['port'];
+        $this->stream = @stream_socket_client($address, $code, $message, RESPONSE_SECONDS);
+        if ($this->stream === false) {
+            throw new ConnectionError("cannot connect to $address: $message");
+        }
+        stream_set_blocking($this->stream, false);
+        stream_set_read_buffer($this->stream, 0);
+        if ($to['auth'] !== []) {
+            $this->send('AUTH', ...$to['auth']);
+        }
+        if ($to['database'] !== 0) {
+            $this->send('SELECT', (string) $to['database']); // Channels have none; it is for CLIENT LIST.
+        }
+        $this->send($subscribe, $channel);
+        $until = now() + (int) (1000 * RESPONSE_SECONDS);
+        do {
+            $reply = $this->read($until) ?? throw new ConnectionError("no answer from $address");
+        } while ($reply === 'OK');
+    }
+
+    public function __destruct()
+    {
+        if (is_resource($this->stream)) {
+            fclose($this->stream);
+        }
+    }
+
+    /** The next message, or null when none came until then. */
+    public function next(int $until): ?string
+    {
+        do {
+            $reply = $this->read($until);
+        } while ($reply !== null && !in_array($reply[0], ['message', 'smessage'], true));
+        return $reply[2] ?? null;
+    }
+
+    /** To be called from time to time: a connection that went silent looks like a quiet one. */
+    public function check(): void
+    {
+        if ($this->pinged) {
+            throw new ConnectionError('the connection that listens went silent');
+        }
+        $this->send('PING');
+        $this->pinged = true;
+    }
+
+    private function send(string ...$words): void
+    {
+        $text = '*' . count($words) . "\r\n";
+        foreach ($words as $word) {
+            $text .= '$' . strlen($word) . "\r\n$word\r\n";
+        }
+        // A few bytes, which fit into the buffer of the socket.
+        if (@fwrite($this->stream, $text) !== strlen($text)) {
+            throw new ConnectionError('the connection that listens was cut');
+        }
+    }
+
+    private function read(int $until): mixed
+    {
+        while (true) {
+            $at = 0;
+            if ($this->parse($at, $reply)) {
+                $this->received = substr($this->received, $at);
+                return $reply;
+            }
+            $text = @fread($this->stream, 65536);
+            if ($text === false || ($text === '' && feof($this->stream))) {
+                throw new ConnectionError('the connection that listens was cut');
+            }
+            if ($text !== '') {
+                $this->pinged = false;
+                $this->received .= $text;
+                continue;
+            }
+            $left = $until - now();
+            if ($left <= 0) {
+                return null;
+            }
+            [$read, $write, $except] = [[$this->stream], null, null];
+            // It fails when a signal comes. Then the time is looked at again.
+            @stream_select($read, $write, $except, intdiv($left, 1000), $left % 1000 * 1000);
+        }
+    }
+
+    /** The reply that begins there, if all of it was received. $at moves to its end. */
+    private function parse(int &$at, mixed &$reply): bool
+    {
+        $end = strpos($this->received, "\r\n", $at);
+        if ($end === false) {
+            return false;
+        }
+        $kind = $this->received[$at];
+        $reply = substr($this->received, $at + 1, $end - $at - 1);
+        $at = $end + 2;
+        if ($kind === '-') {
+            throw new CommandError($reply);
+        }
+        if ($kind === '$') {
+            $size = max((int) $reply, 0); // -1: nothing
+            $reply = substr($this->received, $at, $size);
+            $at += $size + 2;
+            return $at <= strlen($this->received);
+        }
+        if ($kind === '*') {
+            [$count, $reply] = [(int) $reply, []];
+            for ($i = 0; $i < $count; $i++) {
+                if (!$this->parse($at, $reply[$i])) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+}

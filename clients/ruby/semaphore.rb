@@ -1,0 +1,287 @@
+# frozen_string_literal: true
+
+# A thin client of redis-semaphore. README.md tells how to use it.
+
+require "json"
+require "redis"
+require "securerandom"
+require "socket"
+
+class RedisSemaphore
+  class Timeout < StandardError; end
+
+  LIVENESS = 15_000 # ms: the server passes over a waiter that was silent for so long
+  ASK_EVERY = LIVENESS / 3
+  PATIENCE = 30_000 # ms: how long a call is repeated while Redis is away
+  RESPONSE_SECONDS = 2
+  MAY_PASS = /\A(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) /
+
+  # The time in ms of a clock that nobody sets back or forth.
+  def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
+
+  Permit = Struct.new(:id, :token, :ends) do
+    # For how many ms it is held for sure. 0: it may be lost.
+    def left = [ends - RedisSemaphore.now, 0].max
+  end
+
+  Answer = Struct.new(:reply, :sent, :repeated)
+
+  def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
+    unless name.bytesize.between?(1, 512) && !name.match?(/[{}[:cntrl:]]/)
+      raise ArgumentError, "a name has 1 to 512 bytes, no { and }, and no control characters"
+    end
+
+    @name, @limit, @lease, @url = name, limit, lease, url
+    @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
+    @scripts = Scripts.new(@redis)
+    @keys = %w[permits queue waiting state].map { |key| "sem:{#{name}}:#{key}" }
+  end
+
+  # A permit, or nil when there is no room, or somebody else waits.
+  def try
+    acquire_by { |id| ask(id, "none", "poll", "try") }
+  end
+
+  # Waits for a permit. Raises Timeout when it did not come in so many ms.
+  def acquire(timeout: nil)
+    wait_until = RedisSemaphore.now + timeout if timeout
+    acquire_by do |id|
+      # Most of the time nobody waits. Then there is no need to listen.
+      asked = ask(id, "none", "poll", "try")
+      asked.is_a?(Permit) ? asked : wait(id, wait_until)
+    end
+  end
+
+  # Whether the permit was held until now.
+  def release(permit)
+    was_held = permit.left.positive?
+    # Again and again until the lease has ended anyway.
+    answer = call("release", "return", permit.id, patience: permit.left)
+    wake_in = answer.reply[1]
+    # There may be more to do than the server does in one call.
+    wake_in = call("wake").reply[1] while wake_in.zero?
+    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
+    was_held && (answer.reply[2] != 0 || answer.repeated)
+  end
+
+  # Yields while a permit is held.
+  def hold(timeout: nil)
+    permit = acquire(timeout: timeout)
+    begin
+      yield permit
+    ensure
+      release(permit)
+    end
+  end
+
+  def close
+    @redis.close
+  end
+
+  private
+
+  def acquire_by
+    declare_limit
+    id = "#{Socket.gethostname}:#{Process.pid}:#{SecureRandom.hex(16)}"
+    begin
+      yield id
+    rescue Exception # of whatever kind: an error, a timeout, a signal. Nothing is left behind.
+      release(Permit.new(id, 0, RedisSemaphore.now + @lease))
+      raise
+    end
+  end
+
+  def declare_limit
+    return if @declared
+
+    before = call("limit", "declare", @limit).reply[5]
+    warn "the limit of #{@name} was declared as #{before}, now as #{@limit}" unless [-1, @limit].include?(before)
+    @declared = true
+  end
+
+  # The permit, nil if it was refused, or else the Answer that says "queued".
+  def ask(id, address, wake, place)
+    answer = call("acquire", "declared", @limit, address, wake, LIVENESS, id, 1, @lease, place)
+    case answer.reply[2]
+    when 0 then nil
+    when 1 then Permit.new(id, answer.reply[3], answer.sent + @lease)
+    else answer
+    end
+  end
+
+  def wait(id, wait_until)
+    # Hard to guess, as who knows it could send messages to it.
+    address = "sem:wake:#{SecureRandom.hex(16)}"
+    place = "wait"
+    listener = nil
+    loop do
+      # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
+      listener = listen(address) unless listener&.alive?
+      asked = ask(id, address, "publish", place)
+      return asked if asked.is_a?(Permit)
+
+      place = asked.reply[3]
+      permit = wait_for_message(listener, id, asked, wait_until)
+      return permit if permit
+    end
+  ensure
+    listener&.close
+  end
+
+  # A permit, or nil when it is time to ask again.
+  def wait_for_message(listener, id, asked, wait_until)
+    ask_at = asked.sent + ASK_EVERY
+    wake_at = wake_at(asked)
+    loop do
+      message = listener.next([ask_at, wake_at, wait_until].compact.min)
+      return nil if message == :ended
+
+      now = RedisSemaphore.now
+      token, ends = grant(message, id) if message
+      # Otherwise it was granted before the server said "queued", and lost since: long ago.
+      if token && (token.zero? || ends - @lease >= asked.reply[0])
+        # Asking tells why it left the queue without a permit. And when half of the lease may be
+        # over, asking begins it anew.
+        return nil if token.zero? || now - asked.sent >= @lease / 2
+
+        return Permit.new(id, token, asked.sent + @lease)
+      end
+      raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
+      return nil if now >= ask_at
+
+      wake_at = wake_at(asked, call("wake").reply[1]) if wake_at && now >= wake_at
+    end
+  end
+
+  # When to call wake: of those who wait only the first few do, one after the other.
+  def wake_at(asked, wake_in = asked.reply[1])
+    delay = 20 * (asked.reply[4] - 1)
+    RedisSemaphore.now + wake_in + delay if wake_in >= 0 && delay < ASK_EVERY
+  end
+
+  # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is
+  # nothing that a script sends.
+  def grant(message, id)
+    return if message.bytesize > 1_048_576 || !message.force_encoding(Encoding::UTF_8).valid_encoding?
+
+    name, *lines = message.split("\n", -1)
+    return unless name == @name
+
+    lines.map! { |line| line.match(/\A([^ ]+) (\d{1,16}) (\d{1,16})\z/)&.captures }
+    return unless lines.all? { |line| line && line.drop(1).all? { |number| number.to_i < 2**53 } }
+
+    lines.assoc(id)&.drop(1)&.map(&:to_i)
+  end
+
+  # Again and again while Redis is away: each script may be called twice.
+  def call(script, *arguments, patience: PATIENCE)
+    give_up = RedisSemaphore.now + patience
+    repeated = false
+    begin
+      sent = RedisSemaphore.now
+      Answer.new(@scripts.call(script, @keys, arguments), sent, repeated)
+    rescue Redis::BaseError => e
+      raise unless passes?(e) && RedisSemaphore.now < give_up
+
+      @redis.close # It connects anew.
+      repeated = true
+      sleep 0.2
+      retry
+    end
+  end
+
+  def listen(address)
+    give_up = RedisSemaphore.now + PATIENCE
+    begin
+      Listener.new(@url, address)
+    rescue Redis::BaseError => e
+      raise unless passes?(e) && RedisSemaphore.now < give_up
+
+      sleep 0.2
+      retry
+    end
+  end
+
+  def passes?(error) = error.is_a?(Redis::BaseConnectionError) || error.message.match?(MAY_PASS)
+
+  # Calls scripts by their SHA-1; a server that has forgotten one gets it again.
+  class Scripts
+    MANIFEST = File.expand_path("../../lua/manifest.json", __dir__)
+    ALL = JSON.parse(File.read(MANIFEST, encoding: "UTF-8"))["scripts"].to_h { |script| [script["name"], script] }
+
+    def initialize(redis)
+      @redis = redis
+    end
+
+    def call(name, keys, arguments)
+      script = ALL.fetch(name)
+      begin
+        @redis.call("EVALSHA", script["sha1"], keys.size, *keys, *arguments)
+      rescue Redis::CommandError => e
+        raise unless e.message.start_with?("NOSCRIPT ")
+
+        @redis.call("EVAL", script["source"], keys.size, *keys, *arguments)
+      end
+    end
+  end
+
+  # Listens on a channel, in a thread, as this library's subscribe returns only at its end.
+  class Listener
+    # Returns when the server has confirmed it.
+    def initialize(url, channel, sharded: false)
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @events = []
+      # With keep-alives, so that it ends when the server's machine is gone.
+      @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
+                         tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
+      @thread = Thread.new { run(sharded ? :ssubscribe : :subscribe, channel) }
+      return if self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
+
+      close
+      raise @error || Redis::TimeoutError
+    end
+
+    # The next message, nil when none came until then, :ended when none will come any more.
+    def next(time)
+      @mutex.synchronize do
+        while @events.empty?
+          left = time - RedisSemaphore.now
+          return nil unless left.positive?
+
+          @changed.wait(@mutex, left / 1000.0)
+        end
+        @events.shift
+      end
+    end
+
+    def alive? = @thread.alive?
+
+    def close
+      @thread.kill
+      @thread.join
+      @redis.close
+    end
+
+    private
+
+    def run(subscribe, channel)
+      # The library's own subscribe does just this, but has no sharded channels.
+      @redis._client.call_loop([subscribe, channel]) do |kind, _, text|
+        case kind
+        when "subscribe", "ssubscribe" then tell(:listening)
+        when "message", "smessage" then tell(text)
+        end
+      end
+    rescue Redis::BaseError => e
+      @error = e
+    ensure
+      tell(:ended)
+    end
+
+    def tell(event)
+      @mutex.synchronize { @events << event }
+      @changed.signal
+    end
+  end
+end
