@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -27,9 +28,9 @@ PROGRAMS = {
     "python": [sys.executable, CLIENTS / "python/turns.py"],
     "node": ["node", CLIENTS / "node/turns.js"],
     "bash": [CLIENTS / "bash/turns"],
-    "ruby": ["ruby", CLIENTS / "ruby/turns.rb"],
-    "php": ["php", CLIENTS / "php/turns.php"],
-    "c": [CLIENTS / "c/turns"],
+    "ruby": [CLIENTS / "ruby/turns"],
+    "php": [CLIENTS / "php/turns"],
+    "c": [CLIENTS / "c/build/turns"],
 }
 # A turn of a shell starts several processes.
 TURNS = {"bash": 40}
@@ -41,6 +42,7 @@ class Semaphore:
 
     def __init__(self):
         self.connection = redis.Redis.from_url(os.environ["REDIS_URL"])
+        self.started = []
         self.name = f"together-{uuid.uuid4()}"
         self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "waiting", "state")]
 
@@ -60,7 +62,19 @@ class Semaphore:
     def start(self, language, limit, count, hold_ms=0, lease_ms=30_000):
         arguments = [self.name, limit, count, hold_ms, lease_ms]
         command = [str(part) for part in PROGRAMS[language] + arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # A group of its own: a shell has processes that must be killed with it.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.started.append(process)
+        return process
+
+    def kill(self, process):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    def kill_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                self.kill(process)
 
 
 def spans(output):
@@ -78,7 +92,11 @@ def most_at_once(turns):
 
 class Together(unittest.TestCase):
     def setUp(self):
+        self.begin()
+
+    def begin(self):
         self.semaphore = Semaphore()
+        self.addCleanup(self.semaphore.kill_all)
 
     def eventually(self, expected, look):
         deadline = time.monotonic() + DEADLINE
@@ -119,7 +137,7 @@ class Together(unittest.TestCase):
     def test_each_is_woken_by_each_other_and_does_not_poll(self):
         for holder, waiter in itertools.product(LANGUAGES, LANGUAGES):
             with self.subTest(holder=holder, waiter=waiter):
-                self.semaphore = Semaphore()
+                self.begin()
                 holding = self.semaphore.start(holder, 1, 1, hold_ms=500)
                 self.assertTrue(holding.stdout.readline().startswith("held "))
                 waiting = self.semaphore.start(waiter, 1, 1)
@@ -133,16 +151,15 @@ class Together(unittest.TestCase):
     def test_who_is_killed_loses_its_place_in_time(self):
         for killed, next_one in zip(LANGUAGES, LANGUAGES[1:] + LANGUAGES[:1]):
             with self.subTest(killed=killed):
-                self.semaphore = Semaphore()
+                self.begin()
                 holding = self.semaphore.start(killed, 1, 1, hold_ms=600_000, lease_ms=2_000)
                 self.assertTrue(holding.stdout.readline().startswith("held "))
                 waiting = self.semaphore.start(killed, 1, 1)
                 self.eventually((1, 1), self.semaphore.inspect)
                 last = self.semaphore.start(next_one, 1, 1)
                 self.eventually((1, 2), self.semaphore.inspect)
-                for process in (waiting, holding):
-                    process.kill()
-                    process.communicate()
+                self.semaphore.kill(waiting)
+                self.semaphore.kill(holding)
                 # The first one's lease must end, and nobody listens for the second one.
                 self.assertEqual(len(self.finish(last)), 1)
                 self.eventually((0, 0), self.semaphore.inspect)

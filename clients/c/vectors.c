@@ -343,6 +343,24 @@ static double server_version(void)
     return version;
 }
 
+/* A client that changes the text on its way would send all of it with every call. */
+static bool server_knows_the_scripts(void)
+{
+    json_t *manifest = json_load_file(SEM_MANIFEST, 0, NULL), *script;
+    bool knows = manifest != NULL;
+    size_t index;
+    json_array_foreach(json_object_get(manifest, "scripts"), index, script)
+    {
+        const char *words[] = {"SCRIPT", "EXISTS", json_string_value(json_object_get(script, "sha1"))};
+        redisReply *known = send_command(3, words);
+        knows = knows && known != NULL && known->elements == 1 && known->element[0]->integer == 1;
+        if (known != NULL)
+            freeReplyObject(known);
+    }
+    json_decref(manifest);
+    return knows;
+}
+
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0;
@@ -369,6 +387,10 @@ int main(int argc, char **argv)
                 failed++;
         }
         json_decref(file);
+    }
+    if (!server_knows_the_scripts()) {
+        fprintf(stderr, "the server knows other scripts than the manifest\n");
+        failed++;
     }
     connection_end(&connection);
     printf("%d cases passed, %d failed\n", passed, failed);

@@ -12,6 +12,7 @@ const { setTimeout: sleep } = require("node:timers/promises");
 const { isDeepStrictEqual } = require("node:util");
 const { createClient, ErrorReply } = require("redis");
 
+const manifest = require("../../lua/manifest.json");
 const { run } = require("./lib/scripts");
 
 const FOLDER = path.join(__dirname, "..", "..", "lua", "vectors");
@@ -185,6 +186,12 @@ async function main(files) {
         console.error(`${path.basename(file)}: ${one.name}: ${error instanceof Unable ? "left out: " : ""}${error.message}`);
       }
     }
+  }
+  // A client that changes the text on its way would send all of it with every call.
+  const known = await client.sendCommand(["SCRIPT", "EXISTS", ...manifest.scripts.map((script) => script.sha1)]);
+  if (known.some((isKnown) => !isKnown)) {
+    failed += 1;
+    console.error(`the server knows other scripts than the manifest: ${known}`);
   }
   console.log(`${passed} cases passed, ${failed} failed`);
   end(client);

@@ -185,5 +185,12 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
         }
     }
 }
+// A client that changes the text on its way would send all of it with every call.
+$manifest = json_decode(file_get_contents(__DIR__ . '/../../lua/manifest.json'), flags: JSON_THROW_ON_ERROR);
+$known = $scripts->command('SCRIPT', 'EXISTS', ...array_column($manifest->scripts, 'sha1'));
+if (in_array(0, $known)) {
+    $failed++;
+    fwrite(STDERR, "the server knows other scripts than the manifest\n");
+}
 echo "$passed cases passed, $failed failed\n";
 exit($failed === 0 && $passed > 0 ? 0 : 1);

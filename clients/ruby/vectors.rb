@@ -144,5 +144,11 @@ passed = failed = 0
     running&.close
   end
 end
+# A client that changes the text on its way would send all of it with every call.
+sha1s = RedisSemaphore::Scripts::ALL.values.map { |script| script["sha1"] }
+unless redis.script(:exists, sha1s).all?
+  failed += 1
+  warn "the server knows other scripts than the manifest"
+end
 puts "#{passed} cases passed, #{failed} failed"
 exit failed.zero? && passed.positive?
