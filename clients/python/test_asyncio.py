@@ -123,9 +123,31 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for name in ("", "a{b", "a\nb", "é" * 257):
             with self.assertRaises(ValueError):
                 self.client.semaphore(name, limit=1)
-        for weight in (0, 2**32):
+        for limit in (2.5, True, "2"):
+            with self.assertRaises(ValueError):
+                self.client.semaphore(new_name(), limit=limit)
+        for weight in (0, 2**32, 1.5, 2.0, True):
             with self.assertRaises(ValueError):
                 await self.semaphore.acquire(weight=weight)
+        for timeout in (-1, float("nan")):
+            with self.assertRaises(ValueError):
+                await self.semaphore.acquire(timeout=timeout)
+
+    async def test_text_from_the_connection_is_no_matter(self):
+        semaphore = await self.another(decode_responses=True, liveness=60)
+        held = await self.semaphore.acquire()
+        waiting = await self.queue(semaphore)
+        await held.release()
+        permit = await asyncio.wait_for(waiting, 10)  # by message: it asks again after 20 s
+        self.assertTrue(await permit.release())
+
+    async def test_close_while_it_subscribes_again(self):
+        for delay in range(0, 30, 2):
+            client = Client(URL, liveness=3)
+            await client.connect()
+            self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await asyncio.sleep(0.195 + delay / 1000)
+            await asyncio.wait_for(client.close(), 5)
 
     async def test_a_timeout_leaves_nothing_behind(self):
         held = await self.semaphore.acquire()

@@ -48,6 +48,7 @@ class Semaphore {
 
   async #ask({ weight, timeout, signal, mayQueue }) {
     checks.weight(weight);
+    this.#server.checkOpen();
     signal?.throwIfAborted();
     const waiter = new Waiter({ id: this.#server.newId(), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);

@@ -19,6 +19,7 @@ class Server {
   waiters = new Map();
   #connection;
   #checks;
+  #isClosed = false;
   #underWay = new Set();
 
   constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
@@ -92,7 +93,13 @@ class Server {
     return promise;
   }
 
+  /** What is asked for while it closes would be left behind. */
+  checkOpen() {
+    if (this.#isClosed) throw new Closed();
+  }
+
   async close() {
+    this.#isClosed = true;
     for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
     const patience = new AbortController();
     const released = Promise.allSettled(this.#underWay).then(() => patience.abort());

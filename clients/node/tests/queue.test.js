@@ -199,7 +199,9 @@ test("close ends waits and gives back what they have", async (t) => {
   const semaphore = ours.semaphore(name, { limit: 1 });
   const wait = assert.rejects(semaphore.acquire(), { name: "Closed" });
   await queued(send, name, 1);
-  await ours.close();
+  const closing = ours.close();
+  await assert.rejects(semaphore.acquire(), { name: "Closed" });
+  await closing;
   await wait;
   assert.equal(await queueLength(send, name), 0);
   await assert.rejects(semaphore.acquire(), { name: "Closed" });

@@ -30,6 +30,7 @@ class Client:
     def __init__(self, url, *, prefix="sem", liveness=15.0, response_timeout=2.0, patience=30.0, **options):
         # Calls are repeated here: renewals until the deadline, waits until they are given up.
         options = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": response_timeout, **options}
+        options["decode_responses"] = False  # messages of strangers need not be text
         self._connections = redis.asyncio.Redis.from_url(url, socket_timeout=response_timeout, **options)
         self.prefix = prefix
         self.liveness = liveness

@@ -27,9 +27,10 @@ class Listener:
         self._task = asyncio.create_task(self._run(await self._subscribe()))
 
     async def stop(self):
-        if self._task is not None:
+        # While it subscribes, redis-py may take a cancellation for a timeout of its own.
+        while self._task is not None and not self._task.done():
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=0.1)
 
     async def _run(self, pubsub):
         try:

@@ -29,6 +29,10 @@ _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
 _HOST = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII)
 
 
+def _is_whole(number):
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 class Claim:
     """A request for a permit, from acquire() until it is granted, refused or given up."""
 
@@ -65,7 +69,7 @@ class Semaphore:
     def __init__(self, client, name, limit, lease):
         if not name or len(name.encode("utf-8")) > 512 or re.search(r"[{}\x00-\x1f\x7f]", name):
             raise ValueError(f"not a name of at most 512 bytes without braces: {name!r}")
-        if not 0 <= limit < 2**32:
+        if not _is_whole(limit) or not 0 <= limit < 2**32:
             raise ValueError(f"not a limit: {limit}")
         if not 0.001 <= lease <= 604800:
             raise ValueError(f"not a lease of up to seven days, in seconds: {lease}")
@@ -93,8 +97,10 @@ class Semaphore:
         return await self._claim("try", None, weight)
 
     async def _claim(self, place, timeout, weight):
-        if not 1 <= weight < 2**32:
+        if not _is_whole(weight) or not 1 <= weight < 2**32:
             raise ValueError(f"not a weight: {weight}")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"not a time in seconds: {timeout}")
         if not self._client.is_connected:
             raise Closed("the client is not connected")
         claim = Claim(weight, place)
