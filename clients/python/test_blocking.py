@@ -1,5 +1,7 @@
+import contextlib
 import os
 import signal
+import sys
 import threading
 import unittest
 
@@ -93,6 +95,58 @@ class Blocking(unittest.TestCase):
             self.assertNotEqual(status, 0)
             self.assertIn("KeyboardInterrupt", turns.errors)
             self.assertEqual(self.keys.queued(), 0)
+
+    def test_an_interrupt_at_the_hand_over_leaves_nothing_behind(self):
+        loop = self.client._loop
+        hand_over = loop.call_soon_threadsafe
+
+        def interrupted(callback):
+            loop.call_soon_threadsafe = hand_over
+            hand_over(callback)
+            raise KeyboardInterrupt
+
+        loop.call_soon_threadsafe = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            self.semaphore.acquire()
+        until(self.keys.are_empty)
+        self.semaphore.acquire(timeout=10).release()
+
+    def test_no_thread_waits_for_ever_for_a_client_that_closes(self):
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-5)
+        for _ in range(20):
+            client = Client(URL)
+            client.connect()
+            semaphore = client.semaphore(self.name, limit=1)
+            is_closing = threading.Event()
+            failures = []
+
+            def close():
+                try:
+                    client.close()
+                except Exception as error:
+                    failures.append(error)
+
+            def work():
+                while client._loop is not None:
+                    with contextlib.suppress(Closed):
+                        permit = semaphore.try_acquire()
+                        if permit is not None:
+                            permit.release()
+                            is_closing.set()
+
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+            threads += [threading.Thread(target=close, daemon=True) for _ in range(2)]
+            for thread in threads[:8]:
+                thread.start()
+            is_closing.wait(10)
+            for thread in threads[8:]:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+                self.assertFalse(thread.is_alive())
+            self.assertEqual(failures, [])
 
     def test_closed(self):
         wait = []

@@ -5,7 +5,6 @@ connections.
 """
 
 import asyncio
-import concurrent.futures
 import threading
 
 from . import client
@@ -20,6 +19,8 @@ class Client:
         self._loop = None
         self._thread = None
         self._core = None
+        self._handing_over = threading.Lock()  # what is given to the loop is given before it stops
+        self._closing = threading.RLock()
 
     def semaphore(self, name, limit, lease=30.0):
         """The semaphore of that name, with at most `limit` held at once."""
@@ -40,11 +41,12 @@ class Client:
             raise
 
     def close(self):
-        if self._loop is not None:
-            try:
-                self._run(self._core.close())
-            finally:
-                self._stop()
+        with self._closing:
+            if self._loop is not None:
+                try:
+                    self._run(self._core.close())
+                finally:
+                    self._stop()
 
     def __enter__(self):
         self.connect()
@@ -60,8 +62,9 @@ class Client:
         return core
 
     def _stop(self):
-        loop, self._loop = self._loop, None
-        loop.call_soon_threadsafe(loop.stop)
+        with self._handing_over:
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.run_until_complete(_cancel_all())  # no thread may wait for ever
         loop.close()
@@ -72,34 +75,75 @@ class Client:
         When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
         result if that comes too late.
         """
-        loop = self._loop
-        if loop is None:
-            coroutine.close()
-            raise Closed("the client is not connected")
-        answer = concurrent.futures.Future()
+        answer = _Answer()
         tasks = []
 
         async def work():
             try:
-                answer.set_result(await coroutine)
+                answer.tell(await coroutine)
             except asyncio.CancelledError:
-                answer.set_exception(Closed("the client was closed"))
+                answer.tell(error=Closed("the client was closed"))
             except BaseException as error:
-                answer.set_exception(error)
+                answer.tell(error=error)
+
+        def start():
+            tasks.append(asyncio.get_running_loop().create_task(work()))
+            tasks[0].add_done_callback(ended)
+
+        def ended(task):
+            # One that is cancelled before it has begun tells nothing itself.
+            coroutine.close()
+            answer.tell(error=Closed("the client was closed"))
 
         def abandon():
-            if not answer.done():
+            if not tasks:
+                coroutine.close()  # interrupted before it was handed over
+            elif not answer.is_there:
                 tasks[0].cancel()
-            elif undo is not None and answer.exception() is None:
-                undo(answer.result())
+            elif undo is not None and answer.error is None:
+                undo(answer.value)
 
-        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(work())))
         try:
-            concurrent.futures.wait([answer])
-        except BaseException:
-            loop.call_soon_threadsafe(abandon)
+            if not self._hand_over(start):
+                coroutine.close()
+                raise Closed("the client is not connected")
+            return answer.wait()
+        except BaseException as error:
+            if error is not answer.error:
+                self._hand_over(abandon)  # a client that was closed meanwhile has given it back
             raise
-        return answer.result()
+
+    def _hand_over(self, callback):
+        """Has the loop's thread call that, unless it has ended."""
+        with self._handing_over:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(callback)
+            return self._loop is not None
+
+
+class _Answer:
+    """What a coroutine on the loop's thread returned, for the thread that waits for it.
+
+    A plain lock tells of it: a signal that interrupts the one thread leaves nothing taken on which
+    the other could be held up.
+    """
+
+    def __init__(self):
+        self._told = threading.Lock()
+        self._told.acquire()
+        self.is_there = False
+        self.value = self.error = None
+
+    def tell(self, value=None, error=None):
+        if not self.is_there:
+            self.value, self.error, self.is_there = value, error, True
+            self._told.release()
+
+    def wait(self):
+        self._told.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.value
 
 
 class Semaphore:
