@@ -278,6 +278,12 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertGreater(permit.expires_in, 0.5)
         self.assertTrue(await permit.release())
 
+    async def test_a_client_that_is_closed_in_a_block(self):
+        with self.assertRaises(LeaseLost):
+            async with await self.semaphore.acquire():
+                await self.client.close()
+        self.assertTrue(self.keys.are_empty())
+
     async def test_close_ends_waits_and_gives_back(self):
         held = await self.semaphore.acquire()
         wait = await self.queue(self.semaphore)

@@ -169,6 +169,26 @@ class Blocking(unittest.TestCase):
         with self.assertRaises(Closed):
             self.semaphore.acquire()
 
+    def test_a_client_that_is_closed_in_a_block(self):
+        with self.assertRaises(LeaseLost):
+            with self.semaphore.acquire():
+                self.client.close()
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_client_that_is_closed_in_a_block_hides_no_error(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.semaphore.acquire():
+                self.client.close()
+                1 / 0
+
+    def test_a_permit_tells_the_same_after_its_client_is_closed(self):
+        client = self.connect()
+        semaphore = client.semaphore(self.name, limit=2)
+        released, held = semaphore.acquire(), semaphore.acquire()
+        self.assertIs(released.release(), True)
+        client.close()
+        self.assertEqual((released.release(), held.release()), (True, False))
+
     def test_no_server(self):
         client = Client("redis://127.0.0.1:1")
         with self.assertRaises(redis.ConnectionError):

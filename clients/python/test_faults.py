@@ -4,6 +4,8 @@ import asyncio
 import time
 import unittest
 
+import redis
+
 from redis_semaphore import AcquireTimeout, MissingPermission, ProtocolError, Unavailable
 from redis_semaphore.asyncio import Client
 
@@ -115,6 +117,40 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Unavailable):
             await asyncio.wait_for(semaphore.acquire(), 3)
 
+    async def test_a_process_that_was_stopped_is_no_outage(self):
+        semaphore = await self.semaphore(liveness=0.6, patience=0.3)
+        held = await (await self.semaphore()).acquire()
+        wait = await self.queue(semaphore)
+        self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        time.sleep(1)  # nothing runs in this process, and the next call fails
+        await until_async(lambda: semaphore._error is not None)
+        await until_async(lambda: semaphore._error is None)
+        await held.release()
+        await (await wait).release()
+
+    async def test_who_is_in_the_queue_outlasts_a_full_memory(self):
+        semaphore = await self.semaphore(liveness=0.6)
+        held = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        self.server.connection.config_set("maxmemory", 1)
+        await until_async(lambda: semaphore._error is not None)
+        with self.assertRaisesRegex(redis.ResponseError, "maxmemory"):
+            await semaphore.acquire()
+        self.server.connection.config_set("maxmemory", 0)
+        await held.release()
+        await (await wait).release()
+
+    async def test_a_memory_that_stays_full_ends_the_wait(self):
+        semaphore = await self.semaphore(liveness=0.6, patience=0.3)
+        held = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        self.server.connection.config_set("maxmemory", 1)
+        with self.assertRaisesRegex(Unavailable, "calls have failed for .*maxmemory"):
+            await asyncio.wait_for(wait, 5)
+        await held.release()
+        self.assertTrue(self.keys.are_empty())
+
     async def test_calls_are_repeated_after_a_lost_reply(self):
         async with Proxy(self.server.port) as proxy:
             semaphore = await self.semaphore(url=proxy.url, limit=2)
@@ -180,6 +216,17 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await until_async(lambda: self.connections_so_far() > connections)
         self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
         self.assertTrue(await release)
+        self.assertTrue(await (await wait).release())
+
+    async def test_a_replica_without_a_primary(self):
+        semaphore = await self.semaphore(lease=60)
+        permit = await semaphore.acquire()
+        self.server.connection.config_set("replica-serve-stale-data", "no")
+        self.server.connection.execute_command("REPLICAOF", "127.0.0.1", "1")
+        wait = asyncio.create_task(semaphore.acquire())
+        await until_async(lambda: "MASTER is down" in str(semaphore._error))
+        self.server.connection.execute_command("REPLICAOF", "NO", "ONE")
+        self.assertTrue(await permit.release())
         self.assertTrue(await (await wait).release())
 
     async def test_what_the_user_may_not_do_is_found_when_connecting(self):

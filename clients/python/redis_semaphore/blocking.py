@@ -8,7 +8,7 @@ import asyncio
 import threading
 
 from . import client
-from .errors import Closed
+from .errors import Closed, LeaseLost
 
 
 class Client:
@@ -201,10 +201,14 @@ class Permit:
 
     def release(self):
         """Gives it back: True when that is confirmed, False when the lease had ended before."""
-        return self._client._run(self._core.release())
+        try:
+            return self._client._run(self._core.release())
+        except Closed:
+            return self._core.was_released
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
-        self._client._run(self._core.__aexit__(kind, error, traceback))
+        if not self.release() and error is None:
+            raise LeaseLost(self.id)

@@ -14,9 +14,13 @@ class AcquireTimeout(SemaphoreError, TimeoutError):
 class LeaseLost(SemaphoreError):
     """The permit was held no longer: somebody else may have had it meanwhile."""
 
+    def __init__(self, id):
+        super().__init__(f"the lease of {id} has ended")
+        self.id = id
+
 
 class Unavailable(SemaphoreError):
-    """Redis gave no answer for longer than the client's patience."""
+    """All calls have failed for longer than the client's patience. The text has the last error."""
 
 
 class Closed(SemaphoreError):

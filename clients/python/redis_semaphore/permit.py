@@ -38,10 +38,15 @@ class Permit:
         """Seconds until it is lost, unless the lease is renewed before."""
         return self._deadline - time.monotonic()
 
+    @property
+    def was_released(self):
+        """Whether it has been given back, and Redis has confirmed that."""
+        return self._outcome is not None and self._outcome.done() and self._outcome.result()
+
     def check(self):
         """Raises LeaseLost if it was lost."""
         if self.is_lost:
-            raise LeaseLost(f"the lease of {self.id} has ended")
+            raise LeaseLost(self.id)
 
     async def release(self):
         """Gives it back: True when that is confirmed, False when the lease had ended before.
@@ -60,11 +65,17 @@ class Permit:
 
     async def __aexit__(self, kind, error, traceback):
         if not await self.release() and error is None:
-            raise LeaseLost(f"the lease of {self.id} ended before it was released")
+            raise LeaseLost(self.id)
 
     def _give_back(self):
         self._stop_timer()
         self._outcome = self._semaphore._released(self)
+
+    def _take_back(self):
+        """The client is closed: whoever holds it finds it lost."""
+        self._stop_timer()
+        self.lost.set()
+        self._semaphore._released(self)
 
     def _renewed(self, deadline):
         if not self.is_lost:

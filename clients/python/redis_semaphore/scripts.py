@@ -11,7 +11,15 @@ from . import errors
 # In the repository this is a link to lua/manifest.json; an installed package has a copy.
 _MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
 SCRIPTS = {script["name"]: script for script in _MANIFEST["scripts"]}
-_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|UNBLOCKED)\b")
+_NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
+# For these redis-py takes the code off the text; for others, and where Redis 6.2 puts words in front
+# of it, it does not.
+_CANNOT_NOW = (
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,  # MASTERDOWN as well
+)
+_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY)\b")
 
 KEYS = ("permits", "queue", "waiting", "state")
 
@@ -34,5 +42,4 @@ async def call(connection, name, keys, arguments):
 
 def is_passing(error):
     """Whether a call that failed so should be repeated: no answer came, or the server can't now."""
-    no_answer = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError, OSError)
-    return isinstance(error, no_answer) or _PASSING.search(str(error)) is not None
+    return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None

@@ -8,10 +8,7 @@ never overtakes an acquire. It lives while there is something to do.
 import asyncio
 import logging
 import math
-import os
 import re
-import secrets
-import socket
 import time
 
 import redis
@@ -20,47 +17,17 @@ from . import scripts
 from .errors import AcquireTimeout, Closed, SemaphoreError, TooHeavy, Unavailable
 from .listener import RETRY_PAUSE
 from .permit import Permit
+from .requests import Claim, Release
 
 logger = logging.getLogger("redis_semaphore")
 
 _BATCH = 1000  # requests in a call, at most
 _WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
-_HOST = re.sub(r"[^\w.-]", "-", socket.gethostname(), flags=re.ASCII)
 
 
 def _is_whole(number):
     return isinstance(number, int) and not isinstance(number, bool)
-
-
-class Claim:
-    """A request for a permit, from acquire() until it is granted, refused or given up."""
-
-    def __init__(self, weight, place):
-        # People see who holds and who waits. Nobody can guess the rest.
-        self.id = f"{_HOST}:{os.getpid()}:{secrets.token_hex(16)}"
-        self.weight = weight
-        self.place = place  # "try", "wait" or the ticket
-        self.ahead = 0  # requests in the queue before this one
-        self.outcome = asyncio.get_running_loop().create_future()
-        self.is_due = True  # to be asked for in the next pass
-        # When the last request was sent that was answered "queued"; before, the first of all.
-        self.asked_at = None
-        self.queued_at = 0  # the server's time in that answer, ms
-        self.answered_at = time.monotonic()
-
-    @property
-    def ticket(self):
-        return self.place if isinstance(self.place, int) else math.inf
-
-
-class Release:
-    """An id that is being given back, until that is confirmed or does not matter any more."""
-
-    def __init__(self, until):
-        self.until = until
-        self.tries = 0
-        self.outcome = asyncio.get_running_loop().create_future()
 
 
 class Semaphore:
@@ -85,6 +52,7 @@ class Semaphore:
         self._is_declared = False
         self._renew_at = self._ask_at = self._wake_at = math.inf
         self._error = None  # why the last pass failed
+        self._failing_since = math.inf
         self._worker = None
         self._poked = None
 
@@ -150,8 +118,7 @@ class Semaphore:
         for claim in list(self._waits.values()):
             self._refuse(claim, Closed("the client was closed"))
         for permit in list(self._permits.values()):
-            permit._give_back()
-            permit.lost.set()
+            permit._take_back()
         return self._worker
 
     # The worker.
@@ -209,6 +176,7 @@ class Semaphore:
             except (redis.RedisError, SemaphoreError, OSError) as error:
                 if self._error is None and failed is None:
                     logger.warning("semaphore %s: a call failed: %s", self.name, error)
+                    self._failing_since = time.monotonic()
                 failed = error
                 await self._client._heed(error)
                 if scripts.is_passing(error):
@@ -375,9 +343,10 @@ class Semaphore:
 
     def _give_up_after_outage(self, error):
         for claim in list(self._waits.values()):
-            silence = time.monotonic() - claim.answered_at
-            if claim.is_due and silence > self._client.patience + self._client.ask_interval:
-                self._refuse(claim, Unavailable(f"no answer for {silence:.0f} s: {error}"))
+            # This process may have been stopped, so a long silence alone says nothing.
+            outage = time.monotonic() - max(claim.answered_at, self._failing_since)
+            if claim.is_due and outage > self._client.patience:
+                self._refuse(claim, Unavailable(f"all calls have failed for {outage:.1f} s: {error}"))
 
     # Serving the queue when a lease ends
 
