@@ -15,7 +15,7 @@ export interface ConnectOptions {
   liveness?: number;
   /** 2,000 unless set: after that a connection is taken for dead, and the call is repeated. */
   responseTimeout?: number;
-  /** 30,000 unless set: what a wait survives without an answer from Redis. */
+  /** 30,000 unless set: for how long all calls may fail before a wait fails. */
   outageTolerance?: number;
 }
 
@@ -109,7 +109,7 @@ export class LeaseLost extends SemaphoreError {
   readonly id: string;
 }
 
-/** Redis gave no answer for longer than the outage tolerance. */
+/** All calls have failed for longer than the outage tolerance. */
 export class Unavailable extends SemaphoreError {
   readonly semaphore: string;
   readonly operation: string;

@@ -34,10 +34,10 @@ class LeaseLost extends SemaphoreError {
   }
 }
 
-/** Redis gave no answer for longer than the outage tolerance. `cause` is the last failure. */
+/** All calls have failed for longer than the outage tolerance. `cause` is the last failure. */
 class Unavailable extends SemaphoreError {
   constructor(semaphore, operation, cause) {
-    super(`semaphore ${semaphore}: ${operation} had no answer from Redis: ${cause.message}`, { cause });
+    super(`semaphore ${semaphore}: ${operation} has failed for too long: ${cause.message}`, { cause });
     Object.assign(this, { semaphore, operation });
   }
 }

@@ -11,13 +11,18 @@ class Pauses {
     this.#longest = longest;
   }
 
+  /** When the first attempt in a row failed. */
+  since;
+
   next() {
+    this.since ??= performance.now();
     this.#last = Math.min(Math.max(5, 2 * this.#last), this.#longest);
     return sleep(this.#last * (0.5 + Math.random() / 2));
   }
 
   reset() {
     this.#last = 0;
+    this.since = undefined;
   }
 }
 

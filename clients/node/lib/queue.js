@@ -1,6 +1,6 @@
 "use strict";
 
-const { AcquireTimeout, Closed, isPassing, Refused, TooHeavy, Unavailable } = require("./errors");
+const { AcquireTimeout, Closed, isPassing, Refused, says, TooHeavy, Unavailable } = require("./errors");
 const { Pauses } = require("./pauses");
 const { Waiter } = require("./waiter");
 
@@ -61,7 +61,7 @@ class Queue {
         if (batch.length > 0) await this.#acquire(batch);
         pauses.reset();
       } catch (error) {
-        if (this.#failed(batch, error)) await pauses.next();
+        if (this.#failed(batch, error, pauses.since ?? performance.now())) await pauses.next();
       }
     }
     this.#isRunning = false;
@@ -93,30 +93,30 @@ class Queue {
     if (mustWait || wakeIn === 0) this.planWake(wakeIn);
   }
 
-  /** Answers whether to pause before the next call. */
-  #failed(batch, error) {
+  /** All calls have failed since then. Answers whether to pause before the next one. */
+  #failed(batch, error, since) {
     const waiting = batch.filter(({ isWaiting }) => isWaiting);
     const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(weight\) is \d+, the limit is (\d+)/.exec(error.message);
     if (tooHeavy) {
       // The whole call was refused: ask for the others without it.
       const [argument, limit] = tooHeavy.slice(1).map(Number);
       const heavy = batch[(argument - FIRST_WEIGHT) / 4];
-      this.giveUp(heavy, new TooHeavy(this.#semaphore.name, heavy.weight, limit));
+      this.giveUp(heavy, new TooHeavy(this.name, heavy.weight, limit));
       this.#ask(waiting.filter((waiter) => waiter !== heavy));
       return false;
     }
-    const isOutage = isPassing(error);
-    const patience = this.#server.outageTolerance;
+    // A server whose memory is full refuses even to repeat a place in the queue.
+    const mayPass = (waiter) => isPassing(error) || (waiter.ticket && says(error, "OOM"));
     for (const waiter of waiting) {
-      if (!isOutage) {
-        this.giveUp(waiter, error instanceof Closed ? error : new Refused(this.#semaphore.name, "acquire", error));
-      } else if (performance.now() - waiter.since > patience + (waiter.ticket ? this.#server.askInterval : 0)) {
-        this.giveUp(waiter, new Unavailable(this.#semaphore.name, "acquire", error));
+      if (!mayPass(waiter)) {
+        this.giveUp(waiter, error instanceof Closed ? error : new Refused(this.name, "acquire", error));
+      } else if (performance.now() - Math.max(waiter.since, since) > this.#server.outageTolerance) {
+        this.giveUp(waiter, new Unavailable(this.name, "acquire", error));
       } else {
         this.#toAsk.add(waiter);
       }
     }
-    return isOutage;
+    return waiting.some(mayPass);
   }
 
   /** By a message: it may be old, or of a permit of the past. */
@@ -143,7 +143,7 @@ class Queue {
   }
 
   timedOut(waiter, timeout) {
-    this.giveUp(waiter, new AcquireTimeout(this.#semaphore.name, timeout, waiter.position));
+    this.giveUp(waiter, new AcquireTimeout(this.name, timeout, waiter.position));
   }
 
   /** In the background. When even a permit granted at the last moment has ended, nothing is left. */

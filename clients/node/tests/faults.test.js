@@ -154,6 +154,42 @@ test("a wait ends with an error when the server stays away", async (t) => {
   await empty(await admin(t, server.url), name);
 });
 
+test("a process that was stopped is no outage", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const waiter = await connect(t, { url: proxy.url, liveness, outageTolerance: 300 });
+  const permit = await (await connect(t, server)).semaphore(name, { limit: 1 }).acquire();
+  const wait = waiter.semaphore(name, { limit: 1 }).acquire();
+  await queued(send, name, 1);
+  // Nothing runs in this process for a second, and then the next call fails.
+  const end = performance.now() + 1000;
+  while (performance.now() < end);
+  const before = proxy.cuts;
+  proxy.onRequest = (text) => (text.includes("EVALSHA") && proxy.cuts === before ? "lose reply" : "pass");
+  await until("a call has failed", () => proxy.cuts > before);
+  await permit.release();
+  await (await wait).release();
+  await empty(send, name);
+});
+
+test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const patient = await connect(t, { ...server, liveness });
+  const impatient = await connect(t, { ...server, liveness, outageTolerance: 500 });
+  const permit = await patient.semaphore(name, { limit: 1 }).acquire();
+  const [long, short] = [patient, impatient].map((client) => client.semaphore(name, { limit: 1 }).acquire());
+  const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });
+  await queued(send, name, 2);
+  await send("CONFIG", "SET", "maxmemory", "1");
+  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /maxmemory/ });
+  await isOver;
+  await send("CONFIG", "SET", "maxmemory", "0");
+  await permit.release();
+  await (await long).release();
+  await empty(send, name);
+});
+
 test("what a server refuses for good is told at once", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
