@@ -1,5 +1,5 @@
 //! What `docs/migrating.md` tells to do: the places of an older design are moved while old and new
-//! workers work, and both together never hold more than the limit.
+//! workers work, or new ones take both; and all together never hold more than the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -14,6 +14,7 @@ use crate::support::server::{shared_admin_url, shared_url, unique_name};
 
 const PLACES: u32 = 3;
 const WORKERS: u32 = 5;
+const PATIENCE_SECONDS: u32 = 20;
 
 #[derive(Default)]
 struct Work {
@@ -56,8 +57,14 @@ impl Tokens {
     }
 
     async fn pop(&mut self) {
+        assert!(self.pop_within(0).await);
+    }
+
+    /// Whether there was one in time; 0 is without end.
+    async fn pop_within(&mut self, seconds: u32) -> bool {
         let mut pop = cmd("BLPOP");
-        pop.arg(&self.list).arg(0).exec_async(&mut self.redis).await.unwrap();
+        pop.arg(&self.list).arg(seconds);
+        pop.query_async::<Option<(String, String)>>(&mut self.redis).await.unwrap().is_some()
     }
 
     async fn push(&mut self) {
@@ -84,6 +91,46 @@ async fn new_worker(semaphore: Semaphore, work: Arc<Work>) {
         work.turn(&work.new_turns).await;
         assert!(permit.release().await.unwrap());
     }
+}
+
+/// Takes a permit here first, then one of the older design, for as long as there is one.
+async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Work>) {
+    while !work.is_over.load(SeqCst) {
+        let permit = semaphore.acquire().await.unwrap();
+        let has_token = tokens.pop_within(PATIENCE_SECONDS).await;
+        assert!(has_token, "no old worker holds a token for long");
+        if !permit.is_lost() {
+            work.turn(&work.new_turns).await;
+        }
+        tokens.push().await;
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
+    let list = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(PLACES).build().unwrap();
+    let mut all = Tokens::at(&list).await;
+    for _ in 0..PLACES {
+        all.push().await;
+    }
+    let work = Arc::new(Work::default());
+    let (mut old, mut both) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..WORKERS {
+        old.spawn(old_worker(Tokens::at(&list).await, work.clone()));
+        both.spawn(worker_with_both(semaphore.clone(), Tokens::at(&list).await, work.clone()));
+    }
+    for _ in 0..3 {
+        more(&work.old_turns).await;
+        more(&work.new_turns).await;
+    }
+    work.is_over.store(true, SeqCst);
+    in_time("those with both", both.join_all()).await;
+    more(&work.old_turns).await;
+    assert_eq!(work.most_at_once.load(SeqCst), PLACES);
+    Observer::of(semaphore).sees(0, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
