@@ -230,7 +230,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await (await wait).release())
 
     async def test_what_the_user_may_not_do_is_found_when_connecting(self):
-        acl = "ACL SETUSER jobs on >secret ~sem:{* &sem:wake:* +@all -zadd"
+        acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all -zadd"
         self.server.connection.execute_command(*acl.split())
         client = Client(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
         with self.assertRaisesRegex(MissingPermission, "(?i)zadd"):
