@@ -10,12 +10,13 @@
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
 -- ARGV[1] kind      "declared" or "initial": what `limit` is when the state is gone
 -- ARGV[2] limit     0 to 4294967295: used when no limit is in force, else ignored
--- ARGV[3] client    1 to 256 bytes, no white space: the channel of the client's wake-ups, with
---                   "poll" any name
+-- ARGV[3] client    1 to 256 bytes, no blank or control character: the channel of the client's
+--                   wake-ups, with "poll" any name
 -- ARGV[4] wake      "publish", "spublish" (sharded channel), or "poll" (no message: ask again)
 -- ARGV[5] liveness  1 to 604800000 ms: a queued request not asked for again in that time may go
 -- ARGV[6+] requests 1 to 1000 times: id, weight, lease, place
---   id              1 to 256 bytes, no white space, no "+" in front, unique for each acquire
+--   id              1 to 256 bytes, no blank or control character, no "+" in front, unique for
+--                   each acquire
 --   weight          1 to 4294967295
 --   lease           1 to 604800000 ms
 --   place           "try" (never queue), "wait" (queue), or the ticket that the request had,
@@ -51,8 +52,7 @@ local function read_requests()
   local arguments = ARGV
   local kind, limit, client, wake, liveness = unpack(arguments, 1, FIXED)
   local count = (#arguments - FIXED) / SIZE
-  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
-    or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
+  if not ARE_FOUR_KEYS or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
     or client == '' or #client > MAX_ID

@@ -17,12 +17,13 @@ redis.register_function{
 -- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
 -- ARGV[1] kind      "declared" or "initial": what `limit` is when the state is gone
 -- ARGV[2] limit     0 to 4294967295: used when no limit is in force, else ignored
--- ARGV[3] client    1 to 256 bytes, no white space: the channel of the client's wake-ups, with
---                   "poll" any name
+-- ARGV[3] client    1 to 256 bytes, no blank or control character: the channel of the client's
+--                   wake-ups, with "poll" any name
 -- ARGV[4] wake      "publish", "spublish" (sharded channel), or "poll" (no message: ask again)
 -- ARGV[5] liveness  1 to 604800000 ms: a queued request not asked for again in that time may go
 -- ARGV[6+] requests 1 to 1000 times: id, weight, lease, place
---   id              1 to 256 bytes, no white space, no "+" in front, unique for each acquire
+--   id              1 to 256 bytes, no blank or control character, no "+" in front, unique for
+--                   each acquire
 --   weight          1 to 4294967295
 --   lease           1 to 604800000 ms
 --   place           "try" (never queue), "wait" (queue), or the ticket that the request had,
@@ -48,6 +49,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -97,8 +101,7 @@ local function read_requests()
   local arguments = ARGV
   local kind, limit, client, wake, liveness = unpack(arguments, 1, FIXED)
   local count = (#arguments - FIXED) / SIZE
-  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
-    or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
+  if not ARE_FOUR_KEYS or count < 1 or count > MAX_REQUESTS or count % 1 ~= 0
     or (kind ~= 'declared' and kind ~= 'initial')
     or (wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll')
     or client == '' or #client > MAX_ID
@@ -265,7 +268,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -289,13 +294,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -346,6 +344,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -539,34 +539,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -580,7 +583,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -691,22 +694,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -815,6 +832,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end
@@ -840,6 +858,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -1126,6 +1150,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -1155,6 +1182,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -1231,7 +1264,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -1255,13 +1290,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -1312,6 +1340,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -1505,34 +1535,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -1546,7 +1579,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -1657,22 +1690,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -1781,6 +1828,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end
@@ -1891,7 +1939,8 @@ redis.register_function{
 --                   minute it counts once
 --   "clear"         the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front; only with "add"
+-- ARGV[3] id        1 to 256 bytes, no blank or control character, no "+" in front; only with
+--                   "add"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before
@@ -1907,6 +1956,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -1936,6 +1988,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -2012,7 +2070,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -2036,13 +2096,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -2093,6 +2146,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -2286,34 +2341,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -2327,7 +2385,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -2438,22 +2496,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -2562,6 +2634,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end
@@ -2653,7 +2726,8 @@ redis.register_function{
 -- KEYS[2] queue
 -- KEYS[3] waiting
 -- KEYS[4] state
--- ARGV[1] client    1 to 256 bytes, no white space: the channel of the client's wake-ups
+-- ARGV[1] client    1 to 256 bytes, no blank or control character: the channel of the client's
+--                   wake-ups
 -- ARGV[2] wake      "publish", "spublish" or "poll"
 -- Reply             for each command that failed two strings: its name, the server's error
 -- Errors            SEM_KEYS, SEM_ARG
@@ -2664,6 +2738,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -2693,6 +2770,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -2844,6 +2927,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -2874,7 +2960,7 @@ end
 
 -- The ids, nil where anything about the arguments wants a closer look.
 local function read_requests()
-  if #KEYS ~= 4 or #ARGV < 2 or #ARGV > 2 * MAX_REQUESTS or #ARGV % 2 ~= 0 then
+  if not ARE_FOUR_KEYS or #ARGV < 2 or #ARGV > 2 * MAX_REQUESTS or #ARGV % 2 ~= 0 then
     return
   end
   local ids, leases, numbers = {}, {}, ''
@@ -2909,7 +2995,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -2933,13 +3021,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -2990,6 +3071,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -3183,34 +3266,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -3224,7 +3310,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -3335,22 +3421,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -3459,6 +3559,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end
@@ -3484,6 +3585,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -3575,9 +3682,7 @@ local function refresh()
     end
   end
   if #sem.writes > 0 then
-    -- Removes nothing: no id is empty. A server whose memory is full runs whatever comes after a
-    -- command that may free some, so holders keep what they have.
-    redis.call('ZREM', PERMITS, '')
+    touch_permits() -- Holders keep what they have.
   end
   write_permits(sem)
   hand_off(sem)
@@ -3622,6 +3727,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -3756,8 +3864,7 @@ local function pass_on(ids)
 end
 
 local function release_at_once()
-  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
-    or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
+  if not ARE_FOUR_KEYS or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
     return
   end
   local ids = {unpack(ARGV, 2)}
@@ -3790,7 +3897,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -3814,13 +3923,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -3871,6 +3973,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -4064,34 +4168,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -4105,7 +4212,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -4216,22 +4323,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -4340,6 +4461,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end
@@ -4364,7 +4486,7 @@ local function are_plain(ids)
   return true
 end
   local how = ARGV[1]
-  if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
+  if ARE_FOUR_KEYS and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
     and (how == 'return' or how == 'consume') and are_plain({unpack(ARGV, 2)}) then
     return
   end
@@ -4387,6 +4509,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -4494,7 +4622,7 @@ local function release()
       statuses[i] = 2
     end
   end
-  local weights = retire_permits(sem, permits)
+  local weights = remove_permits(sem, permits)
   leave_queue(sem, requests)
   if ARGV[1] == 'consume' then
     consume(sem, statuses, ids, weights)
@@ -4532,6 +4660,9 @@ redis.register_function{
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.
@@ -4561,6 +4692,12 @@ local function check_keys()
   if #KEYS ~= 4 then
     return redis.error_reply(
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
+    )
+  end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
     )
   end
 end
@@ -4637,7 +4774,9 @@ end
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -4661,13 +4800,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -4718,6 +4850,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }
@@ -4911,34 +5045,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -4952,7 +5089,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end
@@ -5063,22 +5200,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -5187,6 +5338,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end

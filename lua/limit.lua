@@ -15,7 +15,8 @@
 --                   minute it counts once
 --   "clear"         the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] id        1 to 256 bytes, no white space, no "+" in front; only with "add"
+-- ARGV[3] id        1 to 256 bytes, no blank or control character, no "+" in front; only with
+--                   "add"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before

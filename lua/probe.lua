@@ -7,7 +7,8 @@
 -- KEYS[2] queue
 -- KEYS[3] waiting
 -- KEYS[4] state
--- ARGV[1] client    1 to 256 bytes, no white space: the channel of the client's wake-ups
+-- ARGV[1] client    1 to 256 bytes, no blank or control character: the channel of the client's
+--                   wake-ups
 -- ARGV[2] wake      "publish", "spublish" or "poll"
 -- Reply             for each command that failed two strings: its name, the server's error
 -- Errors            SEM_KEYS, SEM_ARG

@@ -21,7 +21,7 @@
 
 -- The ids, nil where anything about the arguments wants a closer look.
 local function read_requests()
-  if #KEYS ~= 4 or #ARGV < 2 or #ARGV > 2 * MAX_REQUESTS or #ARGV % 2 ~= 0 then
+  if not ARE_FOUR_KEYS or #ARGV < 2 or #ARGV > 2 * MAX_REQUESTS or #ARGV % 2 ~= 0 then
     return
   end
   local ids, leases, numbers = {}, {}, ''
@@ -75,9 +75,7 @@ local function refresh()
     end
   end
   if #sem.writes > 0 then
-    -- Removes nothing: no id is empty. A server whose memory is full runs whatever comes after a
-    -- command that may free some, so holders keep what they have.
-    redis.call('ZREM', PERMITS, '')
+    touch_permits() -- Holders keep what they have.
   end
   write_permits(sem)
   hand_off(sem)

@@ -137,8 +137,7 @@ local function pass_on(ids)
 end
 
 local function release_at_once()
-  if #KEYS ~= 4 or PERMITS == QUEUE or WAITING == STATE
-    or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
+  if not ARE_FOUR_KEYS or ARGV[1] ~= 'return' or #ARGV < 2 or #ARGV > MAX_REQUESTS + 1 then
     return
   end
   local ids = {unpack(ARGV, 2)}
@@ -160,7 +159,7 @@ end
 local function check()
 -- include: lib/plain.lua
   local how = ARGV[1]
-  if #KEYS == 4 and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
+  if ARE_FOUR_KEYS and #ARGV > 1 and #ARGV <= MAX_REQUESTS + 1
     and (how == 'return' or how == 'consume') and are_plain({unpack(ARGV, 2)}) then
     return
   end
@@ -212,7 +211,7 @@ local function release()
       statuses[i] = 2
     end
   end
-  local weights = retire_permits(sem, permits)
+  local weights = remove_permits(sem, permits)
   leave_queue(sem, requests)
   if ARGV[1] == 'consume' then
     consume(sem, statuses, ids, weights)

@@ -20,6 +20,12 @@ local function check_keys()
       'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
     )
   end
+  -- The types of the keys tell too little: what does not exist has none.
+  if not ARE_FOUR_KEYS then
+    return redis.error_reply(
+      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
+    )
+  end
 end
 
 local function check_count(count)

@@ -1,6 +1,9 @@
 -- Names and bounds that all scripts share.
 
 local PERMITS, QUEUE, WAITING, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ARE_FOUR_KEYS = #KEYS == 4
+  and PERMITS ~= QUEUE and PERMITS ~= WAITING and PERMITS ~= STATE
+  and QUEUE ~= WAITING and QUEUE ~= STATE and WAITING ~= STATE
 
 -- `version` in `state`. The quick ways rely on it: LIGHT says that a limit is in force, all permits
 -- weigh 1 and no mark is kept, PLAIN that the queue is empty, too. Otherwise it is VERSION.

@@ -59,34 +59,37 @@ local function ends_of(sem, ids)
   return scores_of(PERMITS, sem.members, ids)
 end
 
--- Removes ids (at most 1,000) that are members of `permits`; answers their weights by id.
+-- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end if
+-- its first write may free some.
+local function touch_permits()
+  redis.call('ZREM', PERMITS, '')
+end
+
+-- Removes ids (at most 1,000) that are members of `permits`, or retires them; answers their weights
+-- by id.
 local function remove_permits(sem, ids)
   if #ids == 0 then
     return {}
   end
-  redis.call('ZREM', PERMITS, unpack(ids))
-  return uncount(sem, ids)
-end
-
--- The same for ids that this call does not grant again. The last ones go when the script needs the
--- key no more: while a slot of a cluster moves, a key that is empty ends the script that looks at
--- it, in the middle.
-local function retire_permits(sem, ids)
-  if #ids == 0 or #ids < sem.members - sem.unwritten then
-    return remove_permits(sem, ids)
+  if #ids < sem.members - sem.unwritten then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  else
+    touch_permits()
+    sem.retired = ids
   end
-  -- Removes nothing: no id is empty. But a server that is out of memory runs a script to its end
-  -- if the first write may free some.
-  redis.call('ZREM', PERMITS, '')
-  sem.retired = ids
   return uncount(sem, ids)
 end
 
+-- One that was granted anew meanwhile stays.
 local function remove_retired(sem)
-  if sem.retired then
-    redis.call('ZREM', PERMITS, unpack(sem.retired))
-    sem.retired = nil
+  local ids = {}
+  for _, id in ipairs(sem.retired) do
+    ids[#ids + 1] = not sem.granted[id] and id or nil
   end
+  if #ids > 0 then
+    redis.call('ZREM', PERMITS, unpack(ids))
+  end
+  sem.retired = {}
 end
 
 -- Members of `permits` whose leases end between these, at most one chunk.
@@ -100,7 +103,7 @@ end
 -- Removes one chunk of ended leases; answers whether there may be more.
 local function purge_chunk(sem)
   local ended = chunk_between(sem, '-inf', sem.now)
-  retire_permits(sem, ended)
+  remove_permits(sem, ended)
   sem.purged = (sem.purged or 0) + #ended
   return #ended == PURGE_CHUNK
 end

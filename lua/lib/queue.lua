@@ -21,22 +21,36 @@ local function enqueue(sem, id, ticket, value)
   sem.records[#sem.records + 1] = value
 end
 
+-- Removes ids (at most 1,000) that are members of `queue`. The last ones are only noted as `left`.
+local function leave_queue(sem, ids)
+  if #ids == 0 then
+    return
+  end
+  if #ids < sem.queued then
+    redis.call('ZREM', QUEUE, unpack(ids))
+    sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
+  else
+    redis.call('ZREM', QUEUE, '') -- as touch_permits does
+    sem.left, sem.waiting = ids, 0
+  end
+  sem.queued = sem.queued - #ids
+end
+
+local function remove_left(sem)
+  if #sem.left > 0 then
+    redis.call('ZREM', QUEUE, unpack(sem.left))
+    redis.call('HDEL', WAITING, unpack(sem.left))
+    sem.left = {}
+  end
+end
+
 local function write_queue(sem)
   if #sem.tickets > 0 then
     call_in_chunks('ZADD', QUEUE, sem.tickets)
     call_in_chunks('HSET', WAITING, sem.records)
     sem.tickets, sem.records = {}, {}
+    remove_left(sem)
   end
-end
-
--- Removes ids (at most 1,000) that are members of `queue`.
-local function leave_queue(sem, ids)
-  if #ids == 0 then
-    return
-  end
-  redis.call('ZREM', QUEUE, unpack(ids))
-  sem.waiting = sem.waiting - redis.call('HDEL', WAITING, unpack(ids))
-  sem.queued = sem.queued - #ids
 end
 
 -- The tickets of ids.
@@ -145,6 +159,7 @@ end
 local function finish(sem)
   save(sem)
   remove_retired(sem)
+  remove_left(sem)
   for client, message in pairs(sem.messages) do
     redis.pcall(message.command, client, table.concat(message.lines, '\n'))
   end

@@ -12,7 +12,9 @@
 --   keep       when the keys expire, ms; `need` how long they must live for this call
 --   changed    fields of `state` to write
 --   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, to be removed when the key is needed no more
+--   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
+--              more, and are removed when the script needs the key no more. While a slot of a
+--              cluster moves, a key that is empty ends the script that comes back to it half way
 --   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
 --   asking     ids that hear of their grant from this call's reply
 --   granted    id -> {token, end of lease}
@@ -37,13 +39,6 @@ end
 local function open(refusal)
   if refusal then
     return nil, refusal
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if PERMITS == QUEUE or PERMITS == WAITING or PERMITS == STATE
-    or QUEUE == WAITING or QUEUE == STATE or WAITING == STATE then
-    return nil, redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
   end
   local clock = redis.call('TIME')
   local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
@@ -94,6 +89,8 @@ local function open(refusal)
     tickets = {},
     records = {},
     asking = {},
+    retired = {},
+    left = {},
     listens = {},
     messages = {},
   }

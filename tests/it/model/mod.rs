@@ -2,6 +2,7 @@
 
 mod client;
 mod invariants;
+mod moving;
 mod semaphore;
 mod system;
 
@@ -101,13 +102,26 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[test]
 fn random_sequences_answer_as_the_model_says_and_keep_the_invariants() {
-    let mut system = System::start();
-    let cases = std::env::var("PROPTEST_CASES").map_or(2_000, |cases| cases.parse().unwrap());
+    try_sequences(&mut System::start(), 2_000);
+}
+
+#[test]
+fn random_sequences_answer_so_while_their_slot_begins_to_move() {
+    let mut system = System::start_moving();
+    let calls = try_sequences(&mut system, 300);
+    let served = system.moving.unwrap().served;
+    assert!(served > calls / 20, "{served} of {calls} calls were not turned away");
+}
+
+/// Answers how many steps there were.
+fn try_sequences(system: &mut System, cases: u32) -> u32 {
+    let cases = std::env::var("PROPTEST_CASES").map_or(cases, |cases| cases.parse().unwrap());
     // A failure is shrunk and printed; a file of seeds is for the developer who looks at it.
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
-    let system = std::cell::RefCell::new(&mut system);
+    let system = std::cell::RefCell::new(system);
+    let count = std::cell::Cell::new(0);
     runner
         .run(&vec(step(), 1..40), |steps| {
             let mut system = system.borrow_mut();
@@ -117,8 +131,10 @@ fn random_sequences_answer_as_the_model_says_and_keep_the_invariants() {
                 if let Err(problem) = outcome {
                     return Err(TestCaseError::fail(format!("step {number} {step:?}: {problem}")));
                 }
+                count.set(count.get() + 1);
             }
             system.end_case().map_err(TestCaseError::fail)
         })
         .unwrap();
+    count.get()
 }

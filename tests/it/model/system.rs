@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use redis::Connection;
+use redis::{Connection, RedisError, Value};
 
 use super::Step;
 use super::invariants::Watch;
+use super::moving::{self, Moving};
 use super::semaphore::{Model, Place, Request};
 use crate::support::clock::CLOCK_LAG;
 use crate::support::scripts::{Scripts, acquire_head, integers};
@@ -16,6 +17,7 @@ const START_US: i64 = 1_800_000_000_000_000;
 
 pub struct System {
     server: Server,
+    pub moving: Option<Moving>,
     pub scripts: Scripts,
     listeners: Vec<Connection>,
     pub model: Model,
@@ -32,11 +34,20 @@ type Call<'a> = &'a dyn Fn(&mut Model) -> Option<Vec<i64>>;
 
 impl System {
     pub fn start() -> Self {
-        let server = Server::start();
+        Self::with(Server::start(), None)
+    }
+
+    /// With the semaphore in a slot that begins to move during each call.
+    pub fn start_moving() -> Self {
+        let (server, moving) = moving::start("model");
+        Self::with(server, Some(moving))
+    }
+
+    fn with(server: Server, moving: Option<Moving>) -> Self {
         let scripts = Scripts::new(server.connect(), "model");
         let listeners = (0..3).map(|_| server.connect()).collect();
         let (model, watch, tickets, frozen_us, now) = Default::default();
-        Self { server, scripts, listeners, model, watch, tickets, frozen_us, now }
+        Self { server, moving, scripts, listeners, model, watch, tickets, frozen_us, now }
     }
 
     pub fn begin_case(&mut self) {
@@ -117,8 +128,7 @@ impl System {
         let expected = call(&mut self.model);
         // E1 is checked where the call must fail; elsewhere the model says what changes.
         let dump = if expected.is_none() { self.scripts.dump() } else { Vec::new() };
-        let keys = self.scripts.keys.clone();
-        match (self.scripts.call_with(script, &keys, arguments), expected) {
+        match (self.call(script, arguments), expected) {
             (Ok(reply), Some(expected)) => {
                 let reply = integers(script, arguments, reply);
                 self.now = reply[0];
@@ -138,6 +148,15 @@ impl System {
             (reply, expected) => {
                 Err(format!("{script} {arguments:?}: {reply:?}, the model says {expected:?}"))
             }
+        }
+    }
+
+    fn call(&mut self, script: &str, arguments: &[String]) -> Result<Value, RedisError> {
+        let keys = self.scripts.keys.clone();
+        match &mut self.moving {
+            Some(moving) => moving
+                .answer(&mut self.scripts, |scripts| scripts.call_with(script, &keys, arguments)),
+            None => self.scripts.call_with(script, &keys, arguments),
         }
     }
 

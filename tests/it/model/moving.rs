@@ -1,0 +1,73 @@
+//! The only node of a cluster that has slots, and during each call the slot of the semaphore is on
+//! its way to another one. All keys are still there; but the node takes one that a script has emptied
+//! for one that has moved, and ends a script that comes back to it half way.
+
+use std::time::{Duration, Instant};
+
+use redis::{Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
+
+use crate::support::scripts::Scripts;
+use crate::support::server::Server;
+
+pub struct Moving {
+    to: String,
+    slot: u16,
+    /// Calls that were served, and not turned away because a key is missing.
+    pub served: u32,
+    _target: Server,
+}
+
+/// A server to begin a move from, and whatever moves.
+pub fn start(key: &str) -> (Server, Moving) {
+    let [server, target] = [(); 2].map(|()| Server::start_with(&["--cluster-enabled", "yes"]));
+    let mut connection = server.connect();
+    let run = |connection: &mut Connection, words: &str| -> Value {
+        cmd("CLUSTER").arg(words.split(' ').collect::<Vec<_>>()).query(connection).unwrap()
+    };
+    cmd("CLUSTER")
+        .arg("ADDSLOTS")
+        .arg((0..16_384).collect::<Vec<_>>())
+        .exec(&mut connection)
+        .unwrap();
+    run(&mut connection, &format!("MEET 127.0.0.1 {}", target.port));
+    let to: String = cmd("CLUSTER").arg("MYID").query(&mut target.connect()).unwrap();
+    let slot = cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut connection).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let [nodes, info] = ["NODES", "INFO"]
+            .map(|what| redis::from_redis_value::<String>(run(&mut connection, what)).unwrap());
+        if nodes.contains(&to) && info.contains("cluster_state:ok") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no cluster: {nodes} {info}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    (server, Moving { to, slot, served: 0, _target: target })
+}
+
+impl Moving {
+    /// The answer of a call that is made while the slot moves; if it was turned away, of one that is
+    /// made when it is back.
+    pub fn answer(
+        &mut self,
+        scripts: &mut Scripts,
+        call: impl Fn(&mut Scripts) -> Result<Value, RedisError>,
+    ) -> Result<Value, RedisError> {
+        self.set_slot(scripts, &["MIGRATING", &self.to]);
+        let answer = call(scripts);
+        self.set_slot(scripts, &["STABLE"]);
+        let turned_away = [ServerErrorKind::TryAgain, ServerErrorKind::Ask].map(ErrorKind::Server);
+        match answer {
+            Err(error) if turned_away.contains(&error.kind()) => call(scripts),
+            answer => {
+                self.served += 1;
+                answer
+            }
+        }
+    }
+
+    fn set_slot(&self, scripts: &mut Scripts, to: &[&str]) {
+        let mut set = cmd("CLUSTER");
+        set.arg("SETSLOT").arg(self.slot).arg(to).exec(&mut scripts.connection).unwrap();
+    }
+}
