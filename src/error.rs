@@ -37,7 +37,8 @@ pub enum Error {
         /// What Redis or the network said.
         reason: String,
     },
-    /// The server cannot run the scripts: it is older than Redis 6.2, or a replica.
+    /// The server cannot run the scripts: it is older than Redis 6.2, or a replica. Or, where functions
+    /// are called, it has others of the same names.
     #[error("the Redis server cannot be used: {0}")]
     Unsupported(String),
     /// The user of the connection may not run a command that the scripts need, or not on the keys

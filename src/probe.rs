@@ -8,7 +8,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use uuid::Uuid;
 
 use crate::keys::Keys;
-use crate::registry::CallBy;
+use crate::registry::{CallBy, UNUSABLE};
 use crate::servers::{Address, Cluster, Link, slot_of};
 use crate::wakeups::{self, Channel, Wakeups, sharded_name};
 use crate::{Error, ScriptRegistry, permission, tls};
@@ -53,8 +53,9 @@ impl Probe {
         }
         let keys = Keys::new(&self.prefix, &self.name);
         let call_by = self.link.call_by();
-        if call_by == CallBy::Sha1 {
-            self.load_scripts(&mut connection, &keys).await?;
+        match call_by {
+            CallBy::Sha1 => self.load_scripts(&mut connection, &keys).await?,
+            CallBy::Function(_) => self.find_functions(&mut connection, &server).await?,
         }
         let (channel, kind) = self.channel();
         let write = |cmd: &mut Cmd| {
@@ -63,14 +64,7 @@ impl Probe {
         let refused: Vec<(String, String)> = ScriptRegistry::embedded()
             .run_with(&mut connection, call_by, "probe", write)
             .await
-            .map_err(|error| match is_unknown(&error.to_string()) {
-                true => Error::Unsupported(format!(
-                    "its version is {}, which has no functions; Redis 7.0 or newer, or Valkey, is \
-                     needed",
-                    version(&server)
-                )),
-                false => self.explain_script(error),
-            })?;
+            .map_err(|error| self.explain_script(error))?;
         let explain = |(command, reason)| self.explain_command(command, reason, &server);
         Ok(refused.into_iter().map(explain).collect())
     }
@@ -88,8 +82,50 @@ impl Probe {
         loaded.map_err(|error| self.explain_script(error))
     }
 
+    /// Functions of these names may be others', or of a library that lacks some. Ours refuse a call
+    /// without keys, if the server has the memory to call them.
+    async fn find_functions(
+        &self,
+        connection: &mut MultiplexedConnection,
+        server: &HashMap<String, String>,
+    ) -> Result<(), Error> {
+        let (registry, call_by) = (ScriptRegistry::embedded(), self.link.call_by());
+        let no_keys = |cmd: &mut Cmd| {
+            cmd.arg(0);
+        };
+        for script in registry.scripts() {
+            let answer: Result<Value, Error> =
+                registry.run_with(connection, call_by, script.name(), no_keys).await;
+            let is_foreign = match answer {
+                Ok(_) => true,
+                Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => {
+                    false
+                }
+                Err(error) if is_unknown(&error.to_string()) => {
+                    return Err(Error::Unsupported(format!(
+                        "its version is {}, which has no functions; Redis 7.0 or newer, or Valkey, \
+                         is needed",
+                        version(server)
+                    )));
+                }
+                Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
+                Err(error) => return Err(self.explain_script(error)),
+            };
+            if is_foreign {
+                return Err(Error::Unsupported(format!(
+                    "its function for \"{}\" is not that of lua/functions.lua",
+                    script.name()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn explain_script(&self, error: Error) -> Error {
         match error {
+            Error::Redis(error) if error.kind() == UNUSABLE => {
+                Error::Unsupported(error.to_string())
+            }
             Error::Redis(error) => self.explain(error),
             other => other,
         }

@@ -1,9 +1,16 @@
 //! The scripts as a library of Redis functions: the same code, which the server keeps under names.
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, FromRedisValue, RedisError};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};
 
 use super::{Script, ScriptRegistry};
+use crate::Error;
+
+/// Others may remove the library between two calls, though hardly as often.
+const MAX_ATTEMPTS: u32 = 4;
+
+/// The kind of an error that says that functions of our names are others', or cannot be loaded.
+pub(crate) const UNUSABLE: ErrorKind = ErrorKind::Client;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Library {
@@ -34,27 +41,44 @@ impl ScriptRegistry {
     }
 
     /// Calls a script as a function. A server that does not have the library (any more) gets it
-    /// first.
+    /// first; one whose memory is full takes no library, but runs the script.
     pub(super) async fn call_function<C, T>(
         &self,
         connection: &mut C,
         library: Library,
         name: &str,
         write: impl Fn(&mut Cmd),
-    ) -> Result<T, RedisError>
+    ) -> Result<T, Error>
     where
         C: ConnectionLike,
         T: FromRedisValue,
     {
+        let function = format!("{}{name}", library.prefix);
         let mut call = redis::cmd("FCALL");
-        write(call.arg(format!("{}{name}", library.prefix)));
-        match call.query_async(connection).await {
-            Err(error) if says(&error, "Function not found") => {
-                Box::pin(self.load_functions(connection, library)).await?;
-                Box::pin(call.query_async(connection)).await
+        write(call.arg(&function));
+        for attempt in 1.. {
+            let missing = match call.query_async(connection).await {
+                Err(error) if is_missing(&error) => error,
+                result => return Ok(result?),
+            };
+            match self.load_functions(connection, library).await {
+                Ok(()) if attempt == MAX_ATTEMPTS => return Err(missing.into()),
+                Ok(()) => {}
+                // Another client was faster, or somebody else's functions have these names.
+                Err(taken) if says(&taken, "already exists") => {
+                    if attempt == MAX_ATTEMPTS {
+                        return Err(unusable(&function, &taken).into());
+                    }
+                }
+                Err(full) if full.code() == Some("OOM") => {
+                    let answer = self.run_script(connection, name, write).await;
+                    return answer
+                        .map_err(|error| if is_forbidden(&error) { full.into() } else { error });
+                }
+                Err(error) => return Err(error.into()),
             }
-            result => result,
         }
+        unreachable!("the last attempt returns")
     }
 
     async fn load_functions<C: ConnectionLike>(
@@ -64,12 +88,23 @@ impl ScriptRegistry {
     ) -> Result<(), RedisError> {
         let mut load = redis::cmd("FUNCTION");
         load.arg("LOAD").arg(self.function_library(library.name, library.prefix));
-        match load.exec_async(connection).await {
-            // Another client was faster. One that is there is not replaced: it may be newer.
-            Err(error) if says(&error, "already exists") => Ok(()),
-            result => result,
-        }
+        // One that is there is not replaced: it may be newer.
+        load.exec_async(connection).await
     }
+}
+
+/// Whether a server lacks a function. It may have it the next time.
+pub(crate) fn is_missing(error: &RedisError) -> bool {
+    says(error, "Function not found")
+}
+
+fn unusable(function: &str, taken: &RedisError) -> RedisError {
+    let detail = format!("there is no {function}, and FUNCTION LOAD answers \"{taken}\"");
+    (UNUSABLE, "somebody else's functions have our names", detail).into()
+}
+
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error, Error::Redis(error) if error.code() == Some("NOPERM"))
 }
 
 fn says(error: &RedisError, words: &str) -> bool {

@@ -1,8 +1,8 @@
 //! The script registry: Lua scripts embedded at compile time, known to Redis by their SHA-1.
 //!
 //! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script (or,
-//! if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in subfolders are shared code that scripts take in with a line
-//! `-- include: lib/file.lua`. The head comment of a script names its keys and arguments.
+//! if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in
+//! subfolders are shared code that scripts take in with a line `-- include: lib/file.lua`. The head comment of a script names its keys and arguments.
 
 mod functions;
 mod head;
@@ -16,7 +16,7 @@ use include_dir::{Dir, include_dir};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
-pub(crate) use functions::Library;
+pub(crate) use functions::{Library, UNUSABLE, is_missing};
 pub use script::Script;
 
 use crate::Error;
@@ -226,8 +226,21 @@ impl ScriptRegistry {
         T: FromRedisValue,
     {
         if let CallBy::Function(library) = call_by {
-            return Ok(self.call_function(connection, library, name, write).await?);
+            return Box::pin(self.call_function(connection, library, name, write)).await;
         }
+        self.run_script(connection, name, write).await
+    }
+
+    async fn run_script<C, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
         let script = self
             .script(name)
             .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use super::asking::Asking;
 use super::pauses::Pauses;
 use super::source::Source;
-use crate::registry::CallBy;
+use crate::registry::{CallBy, is_missing};
 use crate::{Error, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
@@ -332,7 +332,7 @@ impl From<Error> for Unanswered {
 
 impl Unanswered {
     /// Whether the same call may succeed a moment later: the network, or a server that starts,
-    /// fails over, or is busy.
+    /// fails over, is busy, or whose functions are removed just now.
     pub(crate) fn is_passing(&self) -> bool {
         const CODES: [&str; 7] =
             ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"];
@@ -341,6 +341,7 @@ impl Unanswered {
             || self.error.redirect_node().is_some()
             // Between two primaries the sentinels know of none.
             || self.error.kind() == ErrorKind::MasterNameNotFoundBySentinel
+            || is_missing(&self.error)
             || CODES.iter().any(|code| says(&self.error, code))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use redis_semaphore::{Error, Semaphore, Semaphores};
 use tokio::task::JoinSet;
@@ -168,6 +168,81 @@ async fn a_full_memory_takes_nothing_from_those_who_hold() {
     assert_eq!(semaphore.inspect().await.unwrap().held, 1);
     assert!(permit.release().await.unwrap());
     assert_eq!(semaphore.inspect().await.unwrap().held, 0);
+}
+
+#[tokio::test]
+async fn nor_when_the_functions_are_lost_then() {
+    let Some(mut server) = start() else { return };
+    let semaphore = build(&by_functions(&server.admin_url()).await, 2);
+    let permit = semaphore.acquire().await.unwrap();
+    let mut admin = connect(&server.admin_url());
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).exec(&mut admin).unwrap();
+    redis::cmd("FUNCTION").arg("FLUSH").exec(&mut admin).unwrap();
+    assert!(permit.refresh().await.unwrap());
+    assert_eq!(build(&by_functions(&server.admin_url()).await, 2).inspect().await.unwrap().held, 1);
+    assert!(permit.release().await.unwrap());
+    // Who may not run scripts hears what is wrong.
+    server.set_user(&rules(acl::documented_rules()));
+    let refused = Semaphores::builder().use_functions().connect(&server.url()).await.unwrap_err();
+    assert!(refused.to_string().contains("OOM"), "{refused}");
+}
+
+#[tokio::test]
+async fn functions_that_are_not_ours_are_found_when_connecting() {
+    let Some(server) = start() else { return };
+    let ours = std::fs::read_to_string(folder().join("functions.lua")).unwrap();
+    let load = |library: &str| {
+        let mut redis = server.connect();
+        redis::cmd("FUNCTION").arg("FLUSH").exec(&mut redis).unwrap();
+        redis::cmd("FUNCTION").arg("LOAD").arg(library).exec(&mut redis).unwrap();
+    };
+    let other = "redis.register_function('NAME', function() return WHAT end)";
+    let other = |library: &str, name: &str, what: &str| {
+        format!("#!lua name={library}\n{}", other.replace("NAME", name).replace("WHAT", what))
+    };
+    for (library, reason) in [
+        (other("redis_semaphore", "else", "1"), "Library 'redis_semaphore' already exists"),
+        (other("mine", "sem_acquire", "{}"), "\"acquire\" is not that of lua/functions.lua"),
+        (other("mine", "sem_acquire", "1 + nil"), "\"acquire\" is not that of lua/functions.lua"),
+        (other("mine", "sem_wake", "1"), "Function sem_wake already exists"),
+        (ours.replace("'sem_refresh'", "'sem_other'"), "there is no sem_refresh"),
+    ] {
+        load(&library);
+        match Semaphores::builder().use_functions().connect(&server.url()).await {
+            Err(Error::Unsupported(text)) => assert!(text.contains(reason), "{reason}: {text}"),
+            other => panic!("{reason}: {other:?}"),
+        }
+    }
+}
+
+/// Some are, before they are called.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
+    let Some(server) = start() else { return };
+    let semaphore = build(&by_functions(&server.url()).await, 2);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let removing = std::thread::spawn({
+        let (mut redis, is_over) = (server.connect(), is_over.clone());
+        move || {
+            let mut removed = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let libraries: Vec<redis::Value> =
+                    redis::cmd("FUNCTION").arg("LIST").query(&mut redis).unwrap();
+                if !libraries.is_empty() {
+                    redis::cmd("FUNCTION").arg("FLUSH").exec(&mut redis).unwrap();
+                    removed += 1;
+                }
+            }
+            removed
+        }
+    });
+    for _ in 0..50 {
+        let permit = in_time("a permit", semaphore.acquire()).await.unwrap();
+        assert!(in_time("its release", permit.release()).await.unwrap());
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let removed = removing.join().unwrap();
+    assert!(removed > 20, "{removed}");
 }
 
 #[tokio::test]
