@@ -4,9 +4,11 @@
 # The command to test is in the array turns. The server is that of REDIS_URL.
 
 work=$(mktemp -d)
-pids=()
 # shellcheck disable=SC2317 # the trap calls it
 end_turns() {
+    local pids
+    # Only those that still run: the numbers of others may be those of strangers by now.
+    mapfile -t pids < <(jobs -pr)
     # With KILL, as those that are left may be the ones that do not end.
     [ ${#pids[@]} = 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true
     rm -rf "$work"
@@ -34,7 +36,6 @@ start() { # FILE LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]
     : >"$work/$1" # so that it is there at once
     "${turns[@]}" "$name" "${@:2}" >"$work/$1" 2>"$work/$1.errors" &
     pid=$!
-    pids+=("$pid")
 }
 
 # Waits until a command succeeds, but not for more than so many seconds.
@@ -46,7 +47,7 @@ eventually() { # SECONDS COMMAND...
     done
 }
 
-ended() { ! kill -0 "$1" 2>/dev/null; }
+ended() { [[ $'\n'$(jobs -pr)$'\n' != *$'\n'"$1"$'\n'* ]]; }
 has_line() { grep -q "^$2" "$work/$1"; }               # has_line FILE BEGINNING
 queued() { [ "$(sem_redis ZCARD "$queue")" = "$1" ]; } # queued NUMBER
 first_in_queue() { sem_redis ZRANGE "$queue" 0 0 | jq -r '.[0]'; }
