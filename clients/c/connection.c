@@ -1,11 +1,14 @@
 #include "connection.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "url.h"
 
 enum { MAX_WORDS = 4096 };
 
@@ -35,22 +38,6 @@ void connection_end(struct connection *connection)
     free(connection->url);
 }
 
-/* Decodes %41 and the like, in place. */
-static void decode(char *text)
-{
-    char *to = text;
-    for (const char *from = text; *from != '\0'; from++) {
-        unsigned int byte;
-        if (*from == '%' && sscanf(from + 1, "%2x", &byte) == 1) {
-            *to++ = (char)byte;
-            from += 2;
-        } else {
-            *to++ = *from;
-        }
-    }
-    *to = '\0';
-}
-
 /* Sends one command while connecting; false with the cause in `error`. */
 static bool prepare(redisContext *context, int count, const char *words[], char *error, size_t size)
 {
@@ -66,34 +53,12 @@ static bool prepare(redisContext *context, int count, const char *words[], char 
     return done;
 }
 
-static redisContext *open_connection(const char *url, char *error, size_t size)
+static redisContext *connect_to(const struct redis_url *url, char *error, size_t size)
 {
-    char user[256] = "", password[256] = "", host[256] = "", rest[64] = "";
-    int port = 6379, database = 0;
-    const char *at = strrchr(url, '@');
-    const char *begin = url + strlen("redis://");
-    bool sound = strncmp(url, "redis://", strlen("redis://")) == 0;
-    if (sound && at != NULL) {
-        sound = sscanf(begin, "%255[^:@]:%255[^@]", user, password) >= 1 ||
-                sscanf(begin, ":%255[^@]", password) == 1;
-        begin = at + 1;
-    }
-    sound = sound && sscanf(begin, "%255[^:/]%63s", host, rest) >= 1;
-    if (sound && rest[0] == ':')
-        sound = sscanf(rest, ":%d/%d", &port, &database) >= 1;
-    else if (sound && rest[0] == '/' && rest[1] != '\0')
-        sound = sscanf(rest, "/%d", &database) == 1;
-    if (!sound) {
-        snprintf(error, size, "a URL is redis://[[user]:password@]host[:port][/database]");
-        return NULL;
-    }
-    decode(user);
-    decode(password);
-
     struct timeval limit = {.tv_sec = RESPONSE_MS / 1000};
-    redisContext *context = redisConnectWithTimeout(host, port, limit);
+    redisContext *context = redisConnectWithTimeout(url->host, url->port, limit);
     if (context == NULL || context->err != 0) {
-        snprintf(error, size, "cannot connect to %s: %s", host,
+        snprintf(error, size, "cannot connect to %s: %s", url->host,
                  context != NULL ? context->errstr : "no memory");
         redisFree(context);
         return NULL;
@@ -101,16 +66,29 @@ static redisContext *open_connection(const char *url, char *error, size_t size)
     redisSetTimeout(context, limit);
 
     char number[16];
-    snprintf(number, sizeof number, "%d", database);
+    snprintf(number, sizeof number, "%d", url->database);
     const char *select[] = {"SELECT", number};
-    const char *auth[] = {"AUTH", user, password};
-    const char *old_auth[] = {"AUTH", password};
-    if ((user[0] != '\0' && !prepare(context, 3, auth, error, size)) ||
-        (user[0] == '\0' && password[0] != '\0' && !prepare(context, 2, old_auth, error, size)) ||
-        (database != 0 && !prepare(context, 2, select, error, size))) {
+    const char *auth[] = {"AUTH", url->user, url->password};
+    const char *old_auth[] = {"AUTH", url->password};
+    bool has_user = url->user[0] != '\0', has_password = url->password[0] != '\0';
+    if ((has_user && !prepare(context, 3, auth, error, size)) ||
+        (!has_user && has_password && !prepare(context, 2, old_auth, error, size)) ||
+        (url->database != 0 && !prepare(context, 2, select, error, size))) {
         redisFree(context);
         return NULL;
     }
+    return context;
+}
+
+static redisContext *open_connection(const char *text, char *error, size_t size)
+{
+    struct redis_url url;
+    redisContext *context = NULL;
+    if (url_parse(&url, text))
+        context = connect_to(&url, error, size);
+    else
+        snprintf(error, size, "a URL is redis://[[user]:password@]host[:port][/database]");
+    url_free(&url);
     return context;
 }
 
@@ -177,6 +155,26 @@ redisReply *connection_script(struct connection *connection, const char *name, i
         reply = connection_command(connection, count + 2, all);
     }
     return reply;
+}
+
+bool connection_may_pass(const struct connection *connection)
+{
+    const char *error = connection->error;
+    static const char *const passing[] = {"LOADING ",     "BUSY ",       "TRYAGAIN ",
+                                          "CLUSTERDOWN ", "MASTERDOWN ", "READONLY "};
+    static const char prefix[] = "ERR Error running script ";
+    /* An error of the server begins with a word in upper case, what this client or its library says
+     * does not. */
+    if (islower((unsigned char)error[0]))
+        return strncmp(error, "a URL", 5) != 0;
+    /* Redis 6.2 puts a text in front of errors that commands in a script meet. */
+    const char *met = strncmp(error, prefix, strlen(prefix)) == 0 ? strstr(error, ": -") : NULL;
+    if (met != NULL)
+        error = met + strlen(": -");
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+        if (strncmp(error, passing[i], strlen(passing[i])) == 0)
+            return true;
+    return false;
 }
 
 bool listener_start(struct listener *listener, struct connection *connection, const char *command,

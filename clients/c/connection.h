@@ -32,6 +32,9 @@ redisReply *connection_command(struct connection *connection, int count, const c
 redisReply *connection_script(struct connection *connection, const char *script, int count,
                               const char *words[]);
 
+/* Whether a call that met `error` may go well when it is repeated. */
+bool connection_may_pass(const struct connection *connection);
+
 struct listener {
     redisContext *context; /* NULL: does not listen */
     bool pinged;

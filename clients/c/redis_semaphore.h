@@ -21,8 +21,9 @@ struct rsem_permit {
     int64_t end; /* for rsem_left */
 };
 
-/* A semaphore on the server of that URL. NULL: there is no memory left. Other errors, a wrong URL
- * for one, come from the first call. Not to be used by two threads at a time. */
+/* A semaphore on the server of that URL, with leases of 1 to 604800000 ms. NULL: there is no memory
+ * left. Other errors, a wrong URL or lease for one, come from the first call. Not to be used by two
+ * threads at a time. */
 struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t lease_ms);
 void rsem_free(struct rsem *sem);
 
@@ -32,10 +33,13 @@ int64_t rsem_declared_before(const struct rsem *sem);
 enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit);
 
 /* Waits for a permit, for timeout_ms if that is not negative, and until cancel_fd is readable if
- * that is not negative (a pipe that a signal handler writes to, for instance). */
+ * that is not negative (a pipe that a signal handler writes to, for instance). When the server is
+ * away both hold as well, but giving back what was asked for takes 2 s then, and up to 10 s if the
+ * server does not even refuse. */
 enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_fd,
                               struct rsem_permit *permit);
 
+/* Repeated for 30 s, but not when the lease has ended. After RSEM_ERROR it may be called again. */
 enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit);
 
 /* For how many ms the permit is held for sure. 0: it may be lost. */

@@ -1,5 +1,6 @@
-/* turns NAME LIMIT COUNT HOLD_MS LEASE_MS: takes so many permits, one after the other, and tells
- * when. A test of processes in several languages runs this beside the others. */
+/* turns NAME LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]: takes so many permits, one after the other,
+ * and tells when. A test of processes in several languages runs this beside the others. */
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -34,12 +35,29 @@ static int fail(struct rsem *sem, const char *what, enum rsem_status status)
     return 1;
 }
 
+static int64_t number(const char *text, int64_t from, int64_t to)
+{
+    char *end;
+    errno = 0;
+    int64_t found = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || found < from || found > to) {
+        fprintf(stderr, "turns: not a number from %" PRId64 " to %" PRId64 ": %s\n", from, to, text);
+        exit(2);
+    }
+    return found;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 6 || pipe(ended) != 0) {
-        fprintf(stderr, "usage: turns NAME LIMIT COUNT HOLD_MS LEASE_MS\n");
+    if ((argc != 6 && argc != 7) || pipe(ended) != 0) {
+        fprintf(stderr, "usage: turns NAME LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]\n");
         return 2;
     }
+    uint32_t limit = (uint32_t)number(argv[2], 0, UINT32_MAX);
+    int64_t count = number(argv[3], 0, INT64_MAX);
+    int hold_ms = (int)number(argv[4], 0, INT32_MAX);
+    int64_t lease_ms = number(argv[5], INT64_MIN, INT64_MAX);
+    int64_t timeout_ms = argc == 7 ? number(argv[6], INT64_MIN, INT64_MAX) : -1;
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -47,17 +65,17 @@ int main(int argc, char **argv)
 
     const char *url = getenv("REDIS_URL");
     struct rsem *sem = rsem_new(url != NULL ? url : "redis://127.0.0.1", argv[1],
-                                (uint32_t)strtoul(argv[2], NULL, 10), strtoll(argv[5], NULL, 10));
+                                limit, lease_ms);
     if (sem == NULL)
         return 1;
-    for (int turn = 0; turn < atoi(argv[3]); turn++) {
+    for (int64_t turn = 0; turn < count; turn++) {
         struct rsem_permit permit;
         struct pollfd signal_came = {.fd = ended[0], .events = POLLIN};
-        enum rsem_status status = rsem_acquire(sem, -1, ended[0], &permit);
+        enum rsem_status status = rsem_acquire(sem, timeout_ms, ended[0], &permit);
         if (status != RSEM_OK)
             return fail(sem, "acquire", status);
         printf("held %" PRId64 " %" PRId64 "\n", permit.token, microseconds());
-        int was_ended = poll(&signal_came, 1, atoi(argv[4])) != 0;
+        int was_ended = poll(&signal_came, 1, hold_ms) != 0;
         printf("released %" PRId64 "\n", microseconds());
         status = rsem_release(sem, &permit);
         if (status != RSEM_OK)

@@ -6,13 +6,16 @@ declare(strict_types=1);
 
 namespace RedisSemaphore;
 
+require_once __DIR__ . '/signals.php';
+
 const RESPONSE_SECONDS = 2.0;
 
 /** Host, port, user, password, database and whether TLS is asked for. */
 function parseUrl(string $url): array
 {
     $parts = parse_url($url);
-    if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])) {
+    if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
+        || preg_match('#^/?[0-9]{0,9}$#D', $parts['path'] ?? '') !== 1) {
         throw new \InvalidArgumentException('a URL is redis://[[user]:password@]host[:port][/database], or rediss://...');
     }
     return [
@@ -84,12 +87,13 @@ final class Scripts
         $to = parseUrl($this->url);
         $redis = new \Redis();
         $host = ($to['tls'] ? 'tls://' : '') . $to['host'];
-        $redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS);
-        if ($to['auth'] !== []) {
-            $redis->auth(array_values($to['auth']));
+        if (!$redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS)) {
+            throw new ConnectionError("cannot connect to $host");
         }
-        if ($to['database'] !== 0) {
-            $redis->select($to['database']);
+        if (($to['auth'] !== [] && !$redis->auth(array_values($to['auth'])))
+            || ($to['database'] !== 0 && !$redis->select($to['database']))) {
+            $error = $redis->getLastError();
+            throw $error === null ? new ConnectionError("no answer from $host") : new CommandError($error);
         }
         return $redis;
     }
@@ -188,6 +192,7 @@ final class Listener
             [$read, $write, $except] = [[$this->stream], null, null];
             // It fails when a signal comes. Then the time is looked at again.
             @stream_select($read, $write, $except, intdiv($left, 1000), $left % 1000 * 1000);
+            Signals::dispatch();
         }
     }
 

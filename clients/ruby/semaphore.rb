@@ -8,13 +8,18 @@ require "securerandom"
 require "socket"
 
 class RedisSemaphore
+  # No permit came in time.
   class Timeout < StandardError; end
+  # The permit was lost before the block of hold had ended.
+  class Lost < StandardError; end
 
   LIVENESS = 15_000 # ms: the server passes over a waiter that was silent for so long
   ASK_EVERY = LIVENESS / 3
   PATIENCE = 30_000 # ms: how long a call is repeated while Redis is away
+  GIVE_BACK = 2_000 # ms: and how long giving back what did not become a permit
   RESPONSE_SECONDS = 2
-  MAY_PASS = /\A(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) /
+  # Redis 6.2 puts a text in front of errors that commands in a script meet.
+  MAY_PASS = /\A(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) /
 
   # The time in ms of a clock that nobody sets back or forth.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
@@ -27,51 +32,50 @@ class RedisSemaphore
   Answer = Struct.new(:reply, :sent, :repeated)
 
   def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
-    unless name.bytesize.between?(1, 512) && !name.match?(/[{}[:cntrl:]]/)
-      raise ArgumentError, "a name has 1 to 512 bytes, no { and }, and no control characters"
+    @name = name.dup.force_encoding(Encoding::UTF_8).freeze # It may come as bytes, in any encoding.
+    unless name.bytesize.between?(1, 512) && @name.valid_encoding? && !@name.match?(/[{}\x00-\x1f\x7f]/)
+      raise ArgumentError, "a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters"
     end
 
-    @name, @limit, @lease, @url = name, limit, lease, url
+    @limit = check("a limit", limit, 0..4_294_967_295)
+    @lease = check("a lease", lease, 1..604_800_000)
+    @url = url
     @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
-    @keys = %w[permits queue waiting state].map { |key| "sem:{#{name}}:#{key}" }
+    @keys = %w[permits queue waiting state].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
   # A permit, or nil when there is no room, or somebody else waits.
   def try
-    acquire_by { |id| ask(id, "none", "poll", "try") }
+    declare_limit(nil)
+    give_back_on_error(new_id) { |id| ask(id, "none", "poll", "try", nil) }
   end
 
   # Waits for a permit. Raises Timeout when it did not come in so many ms.
   def acquire(timeout: nil)
-    wait_until = RedisSemaphore.now + timeout if timeout
-    acquire_by do |id|
-      # Most of the time nobody waits. Then there is no need to listen.
-      asked = ask(id, "none", "poll", "try")
-      asked.is_a?(Permit) ? asked : wait(id, wait_until)
-    end
+    wait_until = start(timeout)
+    give_back_on_error(new_id) { |id| acquire_as(id, wait_until) }
   end
 
   # Whether the permit was held until now.
   def release(permit)
-    was_held = permit.left.positive?
-    # Again and again until the lease has ended anyway.
-    answer = call("release", "return", permit.id, patience: permit.left)
-    wake_in = answer.reply[1]
-    # There may be more to do than the server does in one call.
-    wake_in = call("wake").reply[1] while wake_in.zero?
-    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
-    was_held && (answer.reply[2] != 0 || answer.repeated)
+    undisturbed { give_back(permit.id, permit.left, [permit.left, PATIENCE].min) }
   end
 
-  # Yields while a permit is held.
+  # Yields while a permit is held. Raises Lost at the end if it was lost before.
   def hold(timeout: nil)
-    permit = acquire(timeout: timeout)
+    wait_until = start(timeout)
+    id = new_id
+    permit = nil
     begin
-      yield permit
+      permit = acquire_as(id, wait_until)
+      result = yield permit
     ensure
-      release(permit)
+      held = permit ? release(permit) : give_up(id)
     end
+    raise Lost, "the permit #{id} of #{@name} was lost" unless held
+
+    result
   end
 
   def close
@@ -80,32 +84,90 @@ class RedisSemaphore
 
   private
 
-  def acquire_by
-    declare_limit
-    id = "#{Socket.gethostname}:#{Process.pid}:#{SecureRandom.hex(16)}"
-    begin
-      yield id
-    rescue Exception # of whatever kind: an error, a timeout, a signal. Nothing is left behind.
-      release(Permit.new(id, 0, RedisSemaphore.now + @lease))
-      raise
+  def check(what, number, range)
+    return number if number.is_a?(Integer) && range.cover?(number)
+
+    raise ArgumentError, "#{what} is a whole number from #{range.min} to #{range.max}, not #{number.inspect}"
+  end
+
+  # Until when to wait, or nil.
+  def start(timeout)
+    wait_until = RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
+    declare_limit(wait_until)
+    wait_until
+  end
+
+  def new_id = "#{Socket.gethostname}:#{Process.pid}:#{SecureRandom.hex(16)}"
+
+  # The id is known before anything is sent: wherever an interrupt comes, there is something to give back.
+  def give_back_on_error(id)
+    yield id
+  rescue Exception # of whatever kind: an error, a timeout, a signal. Nothing is left behind.
+    give_up(id)
+    raise
+  end
+
+  # Nobody asks for it any more: where this fails, it ends by itself. What counts is the error before.
+  def give_up(id)
+    undisturbed { give_back(id, 0, GIVE_BACK) }
+  rescue Redis::BaseError
+    false
+  end
+
+  def give_back(id, left, patience)
+    answer = call("release", "return", id, patience: patience)
+    wake_in = answer.reply[1]
+    # There may be more to do than the server does in one call.
+    wake_in = call("wake").reply[1] while wake_in.zero?
+    # Where a reply was lost, the second one is "unknown", since the first try found the permit.
+    left.positive? && (answer.reply[2] != 0 || answer.repeated)
+  end
+
+  # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
+  # those come in the main thread. An interrupt is raised at the end.
+  def undisturbed(&work)
+    Thread.handle_interrupt(Exception => :never) do
+      thread = Thread.new(&work)
+      thread.report_on_exception = false
+      interrupt = nil
+      begin
+        thread.join
+      rescue Exception => e
+        interrupt ||= e # or the error of the work
+        retry if thread.alive?
+      end
+      raise interrupt if interrupt
+
+      thread.value
     end
   end
 
-  def declare_limit
+  def declare_limit(wait_until)
     return if @declared
 
-    before = call("limit", "declare", @limit).reply[5]
+    before = call("limit", "declare", @limit, wait_until: wait_until).reply[5]
     warn "the limit of #{@name} was declared as #{before}, now as #{@limit}" unless [-1, @limit].include?(before)
     @declared = true
   end
 
+  def acquire_as(id, wait_until)
+    # Most of the time nobody waits. Then there is no need to listen.
+    asked = ask(id, "none", "poll", "try", wait_until)
+    asked.is_a?(Permit) ? asked : wait(id, wait_until)
+  end
+
   # The permit, nil if it was refused, or else the Answer that says "queued".
-  def ask(id, address, wake, place)
-    answer = call("acquire", "declared", @limit, address, wake, LIVENESS, id, 1, @lease, place)
-    case answer.reply[2]
-    when 0 then nil
-    when 1 then Permit.new(id, answer.reply[3], answer.sent + @lease)
-    else answer
+  def ask(id, address, wake, place, wait_until)
+    again(PATIENCE, wait_until) do
+      answer = call("acquire", "declared", @limit, address, wake, LIVENESS, id, 1, @lease, place, wait_until: wait_until)
+      return nil if answer.reply[2].zero?
+      return answer if answer.reply[2] == 2
+
+      permit = Permit.new(id, answer.reply[3], answer.sent + @lease)
+      return permit if permit.left.positive?
+
+      # Asking again begins the lease anew.
+      raise Redis::TimeoutError, "answers come later than #{@lease} ms, when the lease has ended"
     end
   end
 
@@ -116,8 +178,8 @@ class RedisSemaphore
     listener = nil
     loop do
       # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-      listener = listen(address) unless listener&.alive?
-      asked = ask(id, address, "publish", place)
+      listener = again(PATIENCE, wait_until) { Listener.new(@url, address) } unless listener&.alive?
+      asked = ask(id, address, "publish", place, wait_until)
       return asked if asked.is_a?(Permit)
 
       place = asked.reply[3]
@@ -149,7 +211,7 @@ class RedisSemaphore
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
-      wake_at = wake_at(asked, call("wake").reply[1]) if wake_at && now >= wake_at
+      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if wake_at && now >= wake_at
     end
   end
 
@@ -173,31 +235,28 @@ class RedisSemaphore
     lines.assoc(id)&.drop(1)&.map(&:to_i)
   end
 
-  # Again and again while Redis is away: each script may be called twice.
-  def call(script, *arguments, patience: PATIENCE)
-    give_up = RedisSemaphore.now + patience
-    repeated = false
-    begin
-      sent = RedisSemaphore.now
-      Answer.new(@scripts.call(script, @keys, arguments), sent, repeated)
-    rescue Redis::BaseError => e
-      raise unless passes?(e) && RedisSemaphore.now < give_up
-
-      @redis.close # It connects anew.
-      repeated = true
-      sleep 0.2
-      retry
+  # Each script may be called twice. The time is that before it was called first.
+  def call(script, *arguments, patience: PATIENCE, wait_until: nil)
+    sent = RedisSemaphore.now
+    tries = 0
+    again(patience, wait_until) do
+      tries += 1
+      Answer.new(@scripts.call(script, @keys, arguments), sent, tries > 1)
     end
   end
 
-  def listen(address)
-    give_up = RedisSemaphore.now + PATIENCE
+  # Again and again while Redis is away, for so many ms.
+  def again(patience, wait_until)
+    give_up = RedisSemaphore.now + patience
     begin
-      Listener.new(@url, address)
+      yield
     rescue Redis::BaseError => e
-      raise unless passes?(e) && RedisSemaphore.now < give_up
+      raise unless passes?(e)
+      raise Timeout, "no permit of #{@name} came in time" if wait_until && RedisSemaphore.now >= wait_until
+      raise if RedisSemaphore.now >= give_up
 
-      sleep 0.2
+      @redis.close # It connects anew.
+      sleep [0.2, wait_until && ((wait_until - RedisSemaphore.now) / 1000.0)].compact.min.clamp(0, 0.2)
       retry
     end
   end

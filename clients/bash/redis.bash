@@ -1,0 +1,183 @@
+# shellcheck shell=bash disable=SC2034 # The variables are for semaphore.bash.
+#
+# The part of semaphore.bash that talks to Redis: it calls scripts, and listens for messages.
+#
+# "return $?" is not the same as "return" here: in a trap the latter answers with the status from
+# before the trap.
+
+SEM_MANIFEST=$(dirname -- "${BASH_SOURCE[0]}")/../../lua/manifest.json
+SEM_REDIS_CLI=(redis-cli --no-auth-warning -u "${REDIS_URL:-redis://127.0.0.1}")
+SEM_PATIENCE=30000 # ms: how long a call is repeated while Redis is away
+SEM_CALL_MS=5000   # how long one try of a call may take
+
+declare -gA sem__sha1=() # script -> SHA-1
+sem__reached=            # whether the server has answered
+sem__until=              # when the acquire that is under way has to end, on the clock of sem__now
+
+while IFS=' ' read -r sem__script sem__hash; do
+    sem__sha1[$sem__script]=$sem__hash
+done < <(jq -r '.scripts[] | "\(.name) \(.sha1)"' "$SEM_MANIFEST")
+[ -n "${sem__sha1[acquire]:-}" ] || {
+    echo "semaphore: no scripts in $SEM_MANIFEST" >&2
+    return 2
+}
+
+# Calls a script of a semaphore, again and again while Redis is away, for so many ms: each script
+# may be called twice. Sets sem__reply, sem__sent to the time before it was called first, and
+# sem__repeated. Answers 3 when there is no time left.
+sem__call() { # MS SCRIPT NAME ARGUMENT...
+    local patience=$1 script=$2 name=$3 give_up
+    sem__deadline "$patience"
+    give_up=$sem__deadline sem__sent=$sem__now
+    sem__repeated=0
+    shift 3
+    while :; do
+        sem__try_ms $((give_up - sem__now))
+        if SEM_CALL_MS=$sem__try_ms sem_eval "$script" 4 "sem:{$name}:permits" "sem:{$name}:queue" \
+            "sem:{$name}:waiting" "sem:{$name}:state" "$@"; then
+            break
+        fi
+        sem__retry "$give_up" "$script" || return $?
+        sem__repeated=1
+    done
+    if ! [[ $sem_answer =~ ^\[(-?[0-9]+(,-?[0-9]+)*)\]$ ]]; then
+        echo "semaphore: $script: not a reply: $sem_answer" >&2
+        return 2
+    fi
+    IFS=, read -ra sem__reply <<<"${BASH_REMATCH[1]}"
+}
+
+# Sets sem__deadline to the time in so many ms, or when the acquire has to end, if that is earlier.
+sem__deadline() { # MS
+    sem__now
+    sem__deadline=$((sem__now + $1))
+    ((sem__deadline <= ${sem__until:-sem__deadline})) || sem__deadline=$sem__until
+}
+
+# Sets sem__try_ms to how long a try may take when so much time is left: one of less than a second
+# might be in vain.
+sem__try_ms() { # MS
+    sem__try_ms=$(($1 > SEM_CALL_MS ? SEM_CALL_MS : $1 < 1000 ? 1000 : $1))
+}
+
+# Pauses after a try that failed with sem_answer. Answers 2 when it is not to be repeated, 3 when
+# that is because the acquire has no time left; the cause is told.
+sem__retry() { # GIVE_UP WHAT
+    # Redis 6.2 puts a text in front of errors that commands in a script meet.
+    local passes='^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) '
+    local answer=${sem_answer:-no answer in time} status=0
+    case $sem_answer in
+        '' | 'Could not connect'* | 'Error: '* | 'I/O error'*) ;;
+        *) [[ $sem_answer =~ $passes ]] || status=2 ;;
+    esac
+    sem__now
+    if [ "$status" = 0 ] && ((sem__now >= $1)); then
+        status=2
+        ((sem__now < ${sem__until:-sem__now + 1})) || status=3
+    fi
+    if [ "$status" != 0 ]; then
+        echo "semaphore: $2: $answer" >&2
+        return "$status"
+    fi
+    sleep 0.2
+}
+
+# sem_eval SCRIPT NUMKEYS KEY... ARGUMENT...: sets sem_answer to the reply, as JSON, or to the error.
+sem_eval() {
+    local script=$1 status=0
+    shift
+    # When it cannot select the database of the URL, redis-cli says so, and goes on in another one.
+    if [ -z "$sem__reached" ]; then
+        sem_answer=$(set +x && sem_redis PING 2>&1) || return $?
+        [ "$sem_answer" = '"PONG"' ] || return 1
+        sem__reached=yes
+    fi
+    # Without a trace (set -x), which would be taken for a part of the answer.
+    sem_answer=$(set +x && sem_redis EVALSHA "${sem__sha1[$script]}" "$@" 2>&1) || status=$?
+    if [[ $sem_answer == 'NOSCRIPT '* ]]; then
+        status=0
+        # In a pipe, as a variable would lose the line feed at the end, and the SHA-1 would differ.
+        sem_answer=$(set +x && jq -j --arg script "$script" '.scripts[] | select(.name == $script) | .source' \
+            "$SEM_MANIFEST" | sem_redis -X SOURCE EVAL SOURCE "$@" 2>&1) || status=$?
+    fi
+    return "$status"
+}
+
+sem_redis() {
+    # In the foreground, for else Ctrl-C would not reach it.
+    timeout --foreground "${SEM_CALL_MS}e-3" "${SEM_REDIS_CLI[@]}" -2 -e --json "$@"
+}
+
+sem__listener= # the process id of the coprocess, while there is one
+
+# Starts a coprocess that listens, and waits until the server has confirmed it. (redis-cli sends
+# TCP keep-alives, so it ends when the server's machine is gone, too.)
+sem_listen() { # SUBSCRIBE|SSUBSCRIBE CHANNEL
+    local until
+    sem__deadline "$SEM_CALL_MS"
+    sem__try_ms $((sem__deadline - sem__now))
+    until=$((sem__now + sem__try_ms))
+    # The coprocess ends redis-cli when its input ends: when this shell closes it, or is gone,
+    # whatever ended it. It keeps no output open, so that this shell sees the end of redis-cli.
+    coproc SEM_COPROC {
+        set +x
+        "${SEM_REDIS_CLI[@]}" -2 -e --json "$@" </dev/null 2>&1 &
+        exec >&-
+        read -r || kill $! 2>/dev/null
+    }
+    sem__listener=$SEM_COPROC_PID sem__from=${SEM_COPROC[0]} sem__to=${SEM_COPROC[1]} sem__part=
+    sem__line=
+    while sem__hear "$until"; do
+        case $sem__line in
+            '["subscribe",'* | '["ssubscribe",'*) return 0 ;;
+            'Reading messages'*) sem__line= ;;
+            *) break ;;
+        esac
+    done
+    sem_answer=$sem__line
+    sem__unlisten
+    return 1
+}
+
+sem__listen_again() { # ADDRESS
+    local give_up
+    sem__deadline "$SEM_PATIENCE"
+    give_up=$sem__deadline
+    until sem_listen SUBSCRIBE "$1"; do
+        sem__retry "$give_up" 'cannot listen' || return $?
+    done
+}
+
+sem__unlisten() {
+    [ -n "$sem__listener" ] || return 0
+    exec {sem__to}>&- {sem__from}<&-
+    wait "$sem__listener" || true # It was ended with a signal, perhaps.
+    sem__listener=
+}
+
+# Sets sem__line to the next line of redis-cli. Answers 1 when none came until then, 2 when
+# redis-cli has ended.
+sem__hear() { # UNTIL
+    local REPLY='' status=0 ms seconds
+    sem__now
+    ms=$(($1 > sem__now ? $1 - sem__now : 1))
+    printf -v seconds '%d.%03d' $((ms / 1000)) $((ms % 1000))
+    # Not with IFS= in front: a trap that ends this read would find it empty.
+    read -r -t "$seconds" -u "$sem__from" || status=$?
+    sem__part+=$REPLY # Half a line may have come.
+    ((status <= 128)) || return 1
+    sem__line=$sem__part sem__part=
+    [ "$status" = 0 ] || return 2
+}
+
+# Sets sem__now to a time in ms that nobody sets back or forth (in steps of 10).
+sem__now() {
+    local seconds
+    IFS=' ' read -r seconds _ </proc/uptime
+    sem__now=$((10#${seconds/./} * 10))
+}
+
+# Sets sem__random to 128 random bits, from the system.
+sem__random() {
+    printf -v sem__random '%08x%08x%08x%08x' "$SRANDOM" "$SRANDOM" "$SRANDOM" "$SRANDOM"
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+#
+# tests.bash: what is particular to Bash, on the server of REDIS_URL.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+
+failed=0
+# Runs a script that is read from standard input, and compares what it prints.
+expect() { # WHAT OUTPUT [OPTION...]
+    local output
+    output=$(timeout 30 bash "${@:3}" -s "test-$SRANDOM" 2>/dev/null) || output+=" status $?"
+    [ "$output" = "$2" ] || {
+        echo "FAILED: $1: $output" >&2
+        failed=1
+    }
+}
+
+for wrong in "1 08000" "1 0" "1 -1" "1 1e3" "1 ''" "1 604800001" "08 5000" "abc 5000" "-1 5000" \
+    "4294967296 5000" "'' 5000" "'a[\$(echo hit >&2)]' 5000" "1 5000 1.5" "1 5000 2s" "1 5000 -1" "" "1"; do
+    for call in sem_acquire sem_try; do
+        [[ $call != sem_try || $wrong != *5000\ * ]] || continue
+        expect "$call $wrong" 'answered 2' <<END
+source ./semaphore.bash
+sem_redis() { echo 'it was sent'; exit; }
+$call "\$1" $wrong
+echo "answered \$?"
+END
+    done
+done
+
+# Whatever the script has set, before or after it reads the client.
+for setting in "IFS=\$'\\n\\t'" 'IFS=0123456789' 'IFS=' 'set -x' 'set -eufo pipefail' 'set -o posix' 'set -C' \
+    'shopt -s nullglob failglob nocasematch' 'shopt -s inherit_errexit; set -e' 'set -a' 'set -m'; do
+    for when in before after; do
+        expect "$setting $when" 'held given back' <<END
+[ $when = after ] || { $setting; }
+source ./semaphore.bash
+$setting
+sem_acquire "\$1" 1 30000
+first=\$SEM_ID
+sem_try "\$1" 1 30000 || sem_acquire "\$1" 1 30000 200 || [ "\$(sem_left "\$first")" -gt 20000 ] && printf held
+{ sleep 0.5; } &
+(sem_acquire "\$1" 1 30000 10000 && [ -n "\$SEM_TOKEN" ] && sem_release "\$SEM_ID") >/dev/null &
+sleep 0.3
+sem_release "\$first" && wait && printf ' given back'
+END
+    done
+done
+
+expect 'functions without an id' '2 2 0' <<'END'
+source ./semaphore.bash
+sem_release
+printf '%s ' $?
+sem_release nobody
+printf '%s ' $?
+sem_left
+END
+
+[ "$failed" = 0 ] && echo 'tests.bash: passed'

@@ -1,0 +1,54 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # Variables go to and fro.
+#
+# What the tests of the programs "turns" share: self-test and server-test read this with "source".
+# The command to test is in the array turns. The server is that of REDIS_URL.
+
+work=$(mktemp -d)
+# shellcheck disable=SC2317 # the trap calls it
+end_turns() {
+    local pids
+    # Only those that still run: the numbers of others may be those of strangers by now.
+    mapfile -t pids < <(jobs -pr)
+    # With KILL, as those that are left may be the ones that do not end.
+    [ ${#pids[@]} = 0 ] || kill -KILL "${pids[@]}" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap end_turns EXIT
+# shellcheck source-path=SCRIPTDIR source=bash/semaphore.bash
+source "$(dirname -- "${BASH_SOURCE[0]}")/bash/semaphore.bash"
+
+test_name() { # WHAT [NAME]
+    echo "$(basename -- "$0"): $1"
+    sem__random
+    name=${2:-self-test-$sem__random}
+    permits="sem:{$name}:permits" queue="sem:{$name}:queue" waiting="sem:{$name}:waiting" state="sem:{$name}:state"
+    rm -f "$work"/*
+}
+
+fail() {
+    echo "FAILED: $1" >&2
+    tail -v -n 5 "$work"/* >&2
+    exit 1
+}
+
+# Starts the program in the background, with output to a file, and sets pid.
+start() { # FILE LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]
+    : >"$work/$1" # so that it is there at once
+    "${turns[@]}" "$name" "${@:2}" >"$work/$1" 2>"$work/$1.errors" &
+    pid=$!
+}
+
+# Waits until a command succeeds, but not for more than so many seconds.
+eventually() { # SECONDS COMMAND...
+    local end=$((SECONDS + $1))
+    until "${@:2}"; do
+        ((SECONDS <= end)) || fail "not within $1 s: ${*:2}"
+        sleep 0.05
+    done
+}
+
+ended() { [[ $'\n'$(jobs -pr)$'\n' != *$'\n'"$1"$'\n'* ]]; }
+has_line() { grep -q "^$2" "$work/$1"; }               # has_line FILE BEGINNING
+queued() { [ "$(sem_redis ZCARD "$queue")" = "$1" ]; } # queued NUMBER
+first_in_queue() { sem_redis ZRANGE "$queue" 0 0 | jq -r '.[0]'; }
+nothing_is_left() { [ "$(sem_redis EXISTS "$permits" "$queue" "$waiting")" = 0 ]; }
