@@ -23,7 +23,7 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(Error::invalid(what, format!("1 to {MAX_NAME} bytes, not {}", name.len())));
     }
-    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_control()) {
+    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
         Some(c) => Err(Error::invalid(
             what,
             format!("{name:?} has {c:?} in it: no braces or control characters"),
