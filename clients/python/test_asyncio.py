@@ -120,7 +120,13 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for limit, lease in ((-1, 1), (2**32, 1), (1, 0), (1, 604801)):
             with self.assertRaises(ValueError):
                 self.client.semaphore(self.name, limit=limit, lease=lease)
-        for name in ("", "a{b", "a\nb", "é" * 257):
+        nan = float("nan")
+        wrong = {"prefix": ("", "a}b", 5), "liveness": (0, 1e9), "patience": (nan,), "response_timeout": (0, nan)}
+        for setting, values in wrong.items():
+            for value in values:
+                with self.assertRaises(ValueError):
+                    Client(URL, **{setting: value})
+        for name in ("", "a{b", "a\nb", "é" * 257, "\udc80", 5):
             with self.assertRaises(ValueError):
                 self.client.semaphore(name, limit=1)
         for limit in (2.5, True, "2"):

@@ -3,6 +3,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import unittest
 
 import redis
@@ -110,6 +111,28 @@ class Blocking(unittest.TestCase):
             self.semaphore.acquire()
         until(self.keys.are_empty)
         self.semaphore.acquire(timeout=10).release()
+
+    def test_a_release_that_is_interrupted_goes_on(self):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        with self.assertRaises(KeyboardInterrupt):
+            with self.semaphore.acquire():
+                self.client._loop.call_soon_threadsafe(time.sleep, 0.3)  # it does not come to begin
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+        until(self.keys.are_empty)
+
+    def test_a_client_that_connects_twice_and_closes_twice(self):
+        threads = threading.active_count()
+        client = self.connect()
+        semaphore = client.semaphore(self.name, limit=1)
+        client.connect()
+        self.assertTrue(semaphore.acquire().release())
+        client.close()
+        client.close()
+        self.assertEqual(threading.active_count(), threads)
 
     def test_no_thread_waits_for_ever_for_a_client_that_closes(self):
         interval = sys.getswitchinterval()

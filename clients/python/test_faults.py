@@ -6,7 +6,7 @@ import unittest
 
 import redis
 
-from redis_semaphore import AcquireTimeout, MissingPermission, ProtocolError, Unavailable
+from redis_semaphore import AcquireTimeout, MissingPermission, ProtocolError, TooHeavy, Unavailable
 from redis_semaphore.asyncio import Client
 
 from support import Keys, Proxy, Server, new_name, until_async
@@ -150,6 +150,43 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await asyncio.wait_for(wait, 5)
         await held.release()
         self.assertTrue(self.keys.are_empty())
+
+    async def test_one_that_is_too_heavy_and_given_up_harms_nobody(self):
+        semaphore = await self.semaphore(lease=1.5)
+        held = await semaphore.acquire()
+        wait = await self.queue(semaphore)
+        self.server.stop()
+        with self.assertRaises(AcquireTimeout):
+            await semaphore.acquire(weight=2, timeout=0.05)  # while its call is under way
+        self.server.go_on()
+        calls = self.server.script_calls()
+        await until_async(lambda: self.server.script_calls() > calls + 3)  # it renews
+        self.assertFalse(held.is_lost)
+        await held.release()
+        await (await wait).release()
+        await until_async(self.keys.are_empty)
+
+    async def test_those_beside_one_that_is_too_heavy_are_told_what_happens_next(self):
+        semaphore = await self.semaphore(limit=2)
+        await (await semaphore.acquire()).release()
+        self.server.connection.config_set("maxmemory", 1)
+        claims = [semaphore.acquire(weight=weight) for weight in (1, 5, 1)] + [semaphore.try_acquire()]
+        outcomes = await asyncio.wait_for(asyncio.gather(*claims, return_exceptions=True), 5)
+        kinds = [type(outcome) for outcome in outcomes]
+        full = redis.exceptions.OutOfMemoryError
+        self.assertEqual(kinds, [full, TooHeavy, full, full])
+
+    async def test_a_close_that_is_cancelled_leaves_nothing_open(self):
+        connections = len(self.server.connection.client_list())
+        client = Client(self.server.url, response_timeout=0.5)
+        await client.connect()
+        await client.connect()  # has no effect
+        await client.semaphore(self.name, limit=1).acquire()
+        self.server.stop()
+        with self.assertRaises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.close(), 0.1)
+        self.server.go_on()
+        await until_async(lambda: len(self.server.connection.client_list()) == connections)
 
     async def test_calls_are_repeated_after_a_lost_reply(self):
         async with Proxy(self.server.port) as proxy:

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+import textwrap
 import unittest
 
 from redis_semaphore import Client
@@ -70,6 +73,57 @@ class Processes(unittest.TestCase):
         lines, _ = behind.finish()
         self.assertEqual(lines[0][0], "held")
         until(self.keys.are_empty, deadline=2)
+
+    def run_program(self, program):
+        """Runs it in a process of its own, where `client` is connected."""
+        head = "import os, signal, sys, redis_semaphore\nclient = redis_semaphore.Client(sys.argv[1])\n"
+        words = [sys.executable, "-c", head + "client.connect()\n" + textwrap.dedent(program), URL, self.name]
+        return subprocess.run(words, capture_output=True, text=True, timeout=30)
+
+    def test_a_forked_process_is_told_that_the_client_is_not_its_own(self):
+        done = self.run_program("""
+            semaphore = client.semaphore(sys.argv[2], limit=2)
+            permit = semaphore.acquire()
+            if os.fork() == 0:
+                for call in (semaphore.try_acquire, client.connect, lambda: client.semaphore("another", 1)):
+                    try:
+                        call()
+                    except redis_semaphore.Closed:
+                        print("closed", flush=True)
+                print(permit.release(), client.close(), flush=True)
+                os._exit(0)
+            os.wait()
+            print(permit.release())
+            client.close()
+        """)
+        self.assertEqual(done.stdout.split(), ["closed"] * 3 + ["False", "None", "True"], done.stderr)
+
+    def test_the_handler_of_a_signal_may_use_the_client(self):
+        done = self.run_program("""
+            semaphore = client.semaphore(sys.argv[2], limit=100)
+            handled = 0
+
+            def handle(*_):
+                global handled
+                permit = semaphore.try_acquire()
+                permit and permit.release()
+                handled += 1
+
+            signal.signal(signal.SIGALRM, handle)
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.003)
+            while handled < 200:
+                semaphore.acquire().release()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, lambda *_: client.close())
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            try:
+                while True:
+                    semaphore.acquire().release()
+            except redis_semaphore.Closed:
+                print("closed")
+        """)
+        self.assertEqual(done.stdout, "closed\n", done.stderr)
+        self.assertTrue(self.keys.are_empty())
 
 
 if __name__ == "__main__":

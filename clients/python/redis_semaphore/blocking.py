@@ -5,6 +5,7 @@ connections.
 """
 
 import asyncio
+import os
 import threading
 
 from . import client
@@ -12,15 +13,18 @@ from .errors import Closed, LeaseLost
 
 
 class Client:
-    """As redis_semaphore.asyncio.Client. Threads may share it; processes may not (fork before)."""
+    """As redis_semaphore.asyncio.Client. Threads may share it, and forked processes may not."""
 
     def __init__(self, url, **settings):
         self._url, self._settings = url, settings
         self._loop = None
         self._thread = None
         self._core = None
-        self._handing_over = threading.Lock()  # what is given to the loop is given before it stops
-        self._closing = threading.RLock()
+        self._pid = None
+        # What is given to the loop is given before it stops. (Both locks may be taken again by the
+        # handler of a signal that interrupts whoever has them.)
+        self._handing_over = threading.RLock()
+        self._connecting = threading.RLock()
 
     def semaphore(self, name, limit, lease=30.0):
         """The semaphore of that name, with at most `limit` held at once."""
@@ -31,22 +35,39 @@ class Client:
         return Semaphore(self, self._run(make()))
 
     def connect(self):
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="redis-semaphore", daemon=True)
-        self._thread.start()
-        try:
-            self._core = self._run(self._connect())
-        except BaseException:
-            self._stop()
-            raise
+        if self._is_forked():
+            raise Closed("the client is that of the parent process")
+        with self._connecting:
+            if self._loop is not None:
+                return
+            self._pid = os.getpid()
+            self._core = None
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="redis-semaphore", daemon=True
+            )
+            self._thread.start()
+            try:
+                self._core = self._run(self._connect())
+            except BaseException:
+                self._stop()
+                raise
 
     def close(self):
-        with self._closing:
-            if self._loop is not None:
-                try:
+        if self._is_forked():
+            return
+        with self._connecting:
+            try:
+                if self._core is not None:
                     self._run(self._core.close())
-                finally:
-                    self._stop()
+            except Closed:
+                pass  # a signal's handler has closed it meanwhile
+            finally:
+                self._stop()
+
+    def _is_forked(self):
+        """A forked process has neither the loop's thread nor whoever would let go of a lock."""
+        return self._pid not in (None, os.getpid())
 
     def __enter__(self):
         self.connect()
@@ -64,6 +85,8 @@ class Client:
     def _stop(self):
         with self._handing_over:
             loop, self._loop = self._loop, None
+            if loop is None:
+                return
             loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.run_until_complete(_cancel_all())  # no thread may wait for ever
@@ -106,7 +129,7 @@ class Client:
         try:
             if not self._hand_over(start):
                 coroutine.close()
-                raise Closed("the client is not connected")
+                raise Closed("the client is not connected in this process")
             return answer.wait()
         except BaseException as error:
             if error is not answer.error:
@@ -115,10 +138,17 @@ class Client:
 
     def _hand_over(self, callback):
         """Has the loop's thread call that, unless it has ended."""
+        if self._is_forked():
+            return False
         with self._handing_over:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(callback)
-            return self._loop is not None
+            loop = self._loop
+            if loop is None:
+                return False
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # a signal's handler has closed it just now
+                return False
+            return True
 
 
 class _Answer:
@@ -205,6 +235,9 @@ class Permit:
             return self._client._run(self._core.release())
         except Closed:
             return self._core.was_released
+        except BaseException:  # interrupted: it goes on in the background
+            self._client._hand_over(self._core._release_in_background)
+            raise
 
     def __enter__(self):
         return self

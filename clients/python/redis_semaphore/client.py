@@ -10,7 +10,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from . import message, scripts
+from . import checks, message, scripts
 from .errors import MissingPermission
 from .listener import Listener
 from .semaphore import Semaphore
@@ -28,14 +28,15 @@ class Client:
     """
 
     def __init__(self, url, *, prefix="sem", liveness=15.0, response_timeout=2.0, patience=30.0, **options):
+        checks.seconds("response_timeout", response_timeout)
         # Calls are repeated here: renewals until the deadline, waits until they are given up.
         options = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": response_timeout, **options}
         options["decode_responses"] = False  # messages of strangers need not be text
         self._connections = redis.asyncio.Redis.from_url(url, socket_timeout=response_timeout, **options)
-        self.prefix = prefix
-        self.liveness = liveness
+        self.prefix = checks.prefix(prefix)
+        self.liveness = checks.seconds("liveness", liveness)
         self.ask_interval = liveness / 3
-        self.patience = patience
+        self.patience = checks.seconds("patience", patience, 0)
         self.is_connected = False
         self._liveness_ms = round(liveness * 1000)
         self._response_timeout = response_timeout
@@ -53,12 +54,14 @@ class Client:
         semaphore = self._semaphores.get(name)
         if semaphore is None:
             semaphore = self._semaphores[name] = Semaphore(self, name, limit, lease)
-        elif (limit, lease) != (semaphore.limit, semaphore.lease):
+        elif (limit, round(lease * 1000)) != (semaphore.limit, semaphore._lease_ms):
             raise ValueError(f"{name} has limit {semaphore.limit} and lease {semaphore.lease} already")
         return semaphore
 
     async def connect(self):
         """Finds out whether the server is there and permits what is needed."""
+        if self.is_connected:
+            return
         self._listener = Listener(
             self._connections, self._channel, self.ask_interval, self._received, self._subscribed
         )
@@ -79,14 +82,17 @@ class Client:
             return
         self.is_connected = False
         workers = [semaphore._close() for semaphore in list(self._active)]
-        if workers:
-            _, late = await asyncio.wait(workers, timeout=2 * self._response_timeout)
+        try:
+            if workers:
+                await asyncio.wait(workers, timeout=2 * self._response_timeout)
+        finally:  # also when it is cancelled
+            late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             if late:
                 await asyncio.wait(late)
                 logger.warning("closed, though Redis did not take everything back: leases end by themselves")
-        await self._disconnect()
+            await self._disconnect()
 
     async def __aenter__(self):
         await self.connect()

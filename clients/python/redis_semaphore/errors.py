@@ -2,6 +2,8 @@
 
 import re
 
+_TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(weight\) is (\d+), the limit is (\d+)")
+
 
 class SemaphoreError(Exception):
     """The base of all errors of this package."""
@@ -40,7 +42,7 @@ class TooHeavy(SemaphoreError):
 
     def __init__(self, message):
         super().__init__(message)
-        self.weight, self.limit = map(int, re.search(r"is (\d+), the limit is (\d+)", message).groups())
+        self.argument, self.weight, self.limit = map(int, _TOO_HEAVY.search(message).groups())
 
 
 def from_reply(error):

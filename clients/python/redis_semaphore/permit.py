@@ -67,6 +67,10 @@ class Permit:
         if not await self.release() and error is None:
             raise LeaseLost(self.id)
 
+    def _release_in_background(self):
+        if self._outcome is None and not self.is_lost:
+            self._give_back()
+
     def _give_back(self):
         self._stop_timer()
         self._outcome = self._semaphore._released(self)

@@ -8,12 +8,11 @@ never overtakes an acquire. It lives while there is something to do.
 import asyncio
 import logging
 import math
-import re
 import time
 
 import redis
 
-from . import scripts
+from . import checks, scripts
 from .errors import AcquireTimeout, Closed, SemaphoreError, TooHeavy, Unavailable
 from .listener import RETRY_PAUSE
 from .permit import Permit
@@ -22,28 +21,19 @@ from .requests import Claim, Release
 logger = logging.getLogger("redis_semaphore")
 
 _BATCH = 1000  # requests in a call, at most
+_FIRST_WEIGHT = 7  # which argument of a call that is
 _WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
-
-
-def _is_whole(number):
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 class Semaphore:
     """Made by Client.semaphore()."""
 
     def __init__(self, client, name, limit, lease):
-        if not name or len(name.encode("utf-8")) > 512 or re.search(r"[{}\x00-\x1f\x7f]", name):
-            raise ValueError(f"not a name of at most 512 bytes without braces: {name!r}")
-        if not _is_whole(limit) or not 0 <= limit < 2**32:
-            raise ValueError(f"not a limit: {limit}")
-        if not 0.001 <= lease <= 604800:
-            raise ValueError(f"not a lease of up to seven days, in seconds: {lease}")
-        self.name = name
-        self.limit = limit
-        self.lease = lease
-        self._lease_ms = round(lease * 1000)
+        self.name = checks.name(name)
+        self.limit = checks.whole("a limit", limit, 0)
+        self._lease_ms = round(checks.seconds("a lease", lease) * 1000)
+        self.lease = self._lease_ms / 1000  # as the server counts it
         self._client = client
         self._keys = scripts.keys(client.prefix, name)
         self._waits = {}  # id: Claim
@@ -65,10 +55,9 @@ class Semaphore:
         return await self._claim("try", None, weight)
 
     async def _claim(self, place, timeout, weight):
-        if not _is_whole(weight) or not 1 <= weight < 2**32:
-            raise ValueError(f"not a weight: {weight}")
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"not a time in seconds: {timeout}")
+        checks.whole("a weight", weight, 1)
+        if timeout is not None:
+            checks.seconds("a timeout", timeout, 0, math.inf)
         if not self._client.is_connected:
             raise Closed("the client is not connected")
         claim = Claim(weight, place)
@@ -284,12 +273,10 @@ class Semaphore:
         try:
             server_time, wake_in, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
-            # It refuses the whole call, so each is asked for alone.
-            if len(claims) == 1:
-                self._refuse(claims[0], error)
-            else:
-                for claim in claims:
-                    await self._ask_for([claim])
+            # The whole call was refused: the others are asked for without it.
+            self._refuse(claims[(error.argument - _FIRST_WEIGHT) // 4], error)
+            for claim in claims:
+                claim.is_due = True
             return
         except (redis.RedisError, SemaphoreError, OSError) as error:
             self._not_answered(claims, error)
@@ -323,7 +310,7 @@ class Semaphore:
             claim.is_due = True
             # One that is in the queue outlasts what the server refuses for a while, as when its
             # memory is full.
-            if claim.id in self._waits and claim.ticket == math.inf and not scripts.is_passing(error):
+            if claim.ticket == math.inf and not scripts.is_passing(error):
                 self._refuse(claim, error)
 
     def _grant(self, claim, token, since):
@@ -336,7 +323,8 @@ class Semaphore:
         claim.outcome.set_result(permit)
 
     def _refuse(self, claim, error):
-        del self._waits[claim.id]
+        if self._waits.pop(claim.id, None) is None:
+            return  # given up meanwhile
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:
             self._give_back(claim.id, time.monotonic() + self._client.liveness + self.lease)
