@@ -1,7 +1,7 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { AcquireTimeout, TooHeavy } = require("../index.js");
+const { AcquireTimeout, Semaphores, TooHeavy } = require("../index.js");
 const {
   admin, connect, empty, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
@@ -212,6 +212,9 @@ test("close ends waits and gives back what they have", async (t) => {
 test("wrong arguments are refused before anything is sent", async (t) => {
   const semaphores = await connect(t);
   const name = newName();
+  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
+    await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { prefix }), RangeError);
+  }
   for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
     assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
   }
