@@ -80,7 +80,10 @@ export class Permit {
   readonly lost: AbortSignal;
   /** Exact even where the event loop was too busy to tell `lost` in time. */
   readonly isHeld: boolean;
-  /** Repeated until Redis confirms it. Resolves to false if the permit had been lost before. */
+  /**
+   * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
+   * before: then it was given back in the background already.
+   */
   release(): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -1,7 +1,7 @@
 "use strict";
 
 const checks = require("./checks");
-const { LeaseLost } = require("./errors");
+const { Closed, LeaseLost } = require("./errors");
 const { Lease } = require("./lease");
 const { Permit } = require("./permit");
 const { Queue } = require("./queue");
@@ -108,16 +108,18 @@ class Semaphore {
 
   #granted(waiter, token, since) {
     const lease = new Lease(this.name, waiter.id, since, this.lease);
-    lease.lost.addEventListener("abort", () => (waiter.isOver = true), { once: true });
-    this.#renewal.add(lease);
-    const giveBack = async () => {
-      const wasHeld = lease.isHeld;
+    const end = () => {
       waiter.isOver = true;
       lease.stop();
       this.#renewal.remove(lease);
-      const wasKnown = await this.#giveBack(waiter.id, lease.deadline);
-      return wasHeld && wasKnown;
+      // A refresh without an answer may arrive late, and hold it for another lease.
+      return this.#giveBack(waiter.id, performance.now() + this.lease);
     };
+    const lost = () => end().catch((error) => error instanceof Closed || process.emitWarning(error));
+    lease.lost.addEventListener("abort", lost, { once: true });
+    this.#renewal.add(lease);
+    lease.watch();
+    const giveBack = async () => lease.check() && end();
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
   }
 
