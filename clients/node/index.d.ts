@@ -43,6 +43,10 @@ export class Semaphores {
   private constructor();
   /** `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. */
   static connect(redis: string | RedisClientOptions, options?: ConnectOptions): Promise<Semaphores>;
+  /**
+   * While anything of a name waits or is held, that is the one object of that name. Other options for
+   * it are a RangeError then, here and from acquires of an object that was made before.
+   */
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
    * Ends all waits, resolves when what was given up is given back, and disconnects. Release permits

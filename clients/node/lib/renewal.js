@@ -22,6 +22,10 @@ class Renewal {
     this.#timer ??= this.#plan(this.#interval);
   }
 
+  get isEmpty() {
+    return this.#leases.size === 0;
+  }
+
   remove(lease) {
     this.#leases.delete(lease.id);
   }

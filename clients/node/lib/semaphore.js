@@ -46,10 +46,14 @@ class Semaphore {
     return this.#ask({ weight, signal, mayQueue: false });
   }
 
-  async #ask({ weight, timeout, signal, mayQueue }) {
+  async #ask(request) {
+    const { weight, timeout, signal, mayQueue } = request;
     checks.weight(weight);
     this.#server.checkOpen();
     signal?.throwIfAborted();
+    const inUse = this.#server.inUse(this);
+    if (inUse !== this) return inUse.#ask(request);
+    this.#server.use(this);
     const waiter = new Waiter({ id: this.#server.newId(), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const timer = timeout && setTimeout(() => this.#queue.timedOut(waiter, timeout), timeout);
@@ -60,7 +64,13 @@ class Semaphore {
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
+      this.#checkUse();
     }
+  }
+
+  /** Nothing waits and nothing is held: another object may have the name. */
+  #checkUse() {
+    if (this.#queue.isEmpty && this.#renewal.isEmpty) this.#server.unuse(this);
   }
 
   /**
@@ -112,6 +122,7 @@ class Semaphore {
       waiter.isOver = true;
       lease.stop();
       this.#renewal.remove(lease);
+      this.#checkUse();
       // A refresh without an answer may arrive late, and hold it for another lease.
       return this.#giveBack(waiter.id, performance.now() + this.lease);
     };
