@@ -22,7 +22,11 @@ export interface ConnectOptions {
 export interface SemaphoreOptions {
   /** The total weight that may be held at once. The newest declaration is in force. */
   limit: number;
-  /** 30,000 ms unless set: how long a crashed process blocks its place. */
+  /**
+   * 30,000 ms unless set: how long a crashed process blocks its place. A renewal has a sixth of it for
+   * its answer. Without one the connection is taken for dead, which all semaphores of the client share:
+   * their calls under way are repeated. So a sixth should be some round trips, with time for a busy server.
+   */
   lease?: number;
 }
 
