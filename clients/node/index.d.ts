@@ -22,7 +22,11 @@ export interface ConnectOptions {
 export interface SemaphoreOptions {
   /** The total weight that may be held at once. The newest declaration is in force. */
   limit: number;
-  /** 30,000 ms unless set: how long a crashed process blocks its place. */
+  /**
+   * 30,000 ms unless set: how long a crashed process blocks its place. A renewal has a sixth of it for
+   * its answer. Without one the connection is taken for dead, which all semaphores of the client share:
+   * their calls under way are repeated. So a sixth should be some round trips, with time for a busy server.
+   */
   lease?: number;
 }
 
@@ -43,6 +47,10 @@ export class Semaphores {
   private constructor();
   /** `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. */
   static connect(redis: string | RedisClientOptions, options?: ConnectOptions): Promise<Semaphores>;
+  /**
+   * While anything of a name waits or is held, that is the one object of that name. Other options for
+   * it are a RangeError then, here and from acquires of an object that was made before.
+   */
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
    * Ends all waits, resolves when what was given up is given back, and disconnects. Release permits
@@ -80,7 +88,10 @@ export class Permit {
   readonly lost: AbortSignal;
   /** Exact even where the event loop was too busy to tell `lost` in time. */
   readonly isHeld: boolean;
-  /** Repeated until Redis confirms it. Resolves to false if the permit had been lost before. */
+  /**
+   * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
+   * before: then it was given back in the background already.
+   */
   release(): Promise<boolean>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -27,7 +27,9 @@ function name(value) {
 
 /** It begins channels, too, and those have no blanks. */
 function prefix(value) {
-  if (!/^[^{}\s\x00-\x1f\x7f]{1,200}$/.test(value) || Buffer.byteLength(value) > 200) {
+  const bytes = Buffer.from(String(value));
+  // eslint-disable-next-line no-control-regex
+  if (!/^[^{}\s\x00-\x1f\x7f]+$/.test(value) || bytes.length > 200 || bytes.toString() !== value) {
     throw new RangeError(`prefix must be 1 to 200 bytes without braces and white space, got ${value}`);
   }
   return value;

@@ -19,7 +19,6 @@ class Lease {
     this.id = id;
     this.deadline = since + duration;
     this.#duration = duration;
-    this.#watch();
   }
 
   get lost() {
@@ -30,15 +29,22 @@ class Lease {
     return !this.lost.aborted && performance.now() < this.deadline;
   }
 
-  /** A timer is not moved by each renewal: it looks again when it fires. */
-  #watch() {
+  /** Says `lost` at the deadline. The timer is not moved by each renewal: it looks again when it fires. */
+  watch() {
+    if (!this.check()) return;
     const left = this.deadline - performance.now();
-    if (left <= 0) return this.lose("the lease has ended", this.failure);
-    this.#timer = setTimeout(() => this.#watch(), Math.ceil(left)).unref();
+    this.#timer = setTimeout(() => this.watch(), Math.ceil(left)).unref();
+  }
+
+  /** Whether it is held. Where its end was not noticed yet, it says `lost` now. */
+  check() {
+    if (this.isHeld) return true;
+    this.lose("the lease has ended", this.failure);
+    return false;
   }
 
   renewed(sent) {
-    if (!this.isHeld) return this.lose("the lease has ended", this.failure);
+    if (!this.check()) return;
     this.failure = undefined;
     this.deadline = Math.max(this.deadline, sent + this.#duration);
   }

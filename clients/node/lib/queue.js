@@ -31,6 +31,10 @@ class Queue {
     return this.#semaphore.name;
   }
 
+  get isEmpty() {
+    return this.#waiters.size === 0;
+  }
+
   add(waiter) {
     this.#waiters.add(waiter);
     this.#server.waiters.set(waiter.id, { waiter, queue: this });

@@ -22,6 +22,10 @@ class Renewal {
     this.#timer ??= this.#plan(this.#interval);
   }
 
+  get isEmpty() {
+    return this.#leases.size === 0;
+  }
+
   remove(lease) {
     this.#leases.delete(lease.id);
   }
@@ -37,13 +41,15 @@ class Renewal {
     for (let start = 0; start < leases.length && isDone; start += MOST) {
       isDone = await this.#renewBatch(leases.slice(start, start + MOST));
     }
-    for (const lease of leases) if (lease.lost.aborted) this.remove(lease);
     const pause = isDone ? started + this.#interval - performance.now() : this.#interval / 10;
     this.#timer = this.#leases.size > 0 ? this.#plan(Math.max(0, pause)) : undefined;
   }
 
   /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
-  async #renewBatch(leases) {
+  async #renewBatch(batch) {
+    // One that has ended here was said to be lost, or is now: on the server it must not begin anew.
+    const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check());
+    if (leases.length === 0) return true;
     const args = leases.flatMap(({ id }) => [id, this.#duration]);
     try {
       const { reply, sent } = await this.#refresh(args, this.#interval / 2);

@@ -1,7 +1,7 @@
 "use strict";
 
 const checks = require("./checks");
-const { LeaseLost } = require("./errors");
+const { Closed, LeaseLost } = require("./errors");
 const { Lease } = require("./lease");
 const { Permit } = require("./permit");
 const { Queue } = require("./queue");
@@ -46,10 +46,14 @@ class Semaphore {
     return this.#ask({ weight, signal, mayQueue: false });
   }
 
-  async #ask({ weight, timeout, signal, mayQueue }) {
+  async #ask(request) {
+    const { weight, timeout, signal, mayQueue } = request;
     checks.weight(weight);
     this.#server.checkOpen();
     signal?.throwIfAborted();
+    const inUse = this.#server.inUse(this);
+    if (inUse !== this) return inUse.#ask(request);
+    this.#server.use(this);
     const waiter = new Waiter({ id: this.#server.newId(), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const timer = timeout && setTimeout(() => this.#queue.timedOut(waiter, timeout), timeout);
@@ -60,7 +64,13 @@ class Semaphore {
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
+      this.#checkUse();
     }
+  }
+
+  /** Nothing waits and nothing is held: another object may have the name. */
+  #checkUse() {
+    if (this.#queue.isEmpty && this.#renewal.isEmpty) this.#server.unuse(this);
   }
 
   /**
@@ -108,16 +118,19 @@ class Semaphore {
 
   #granted(waiter, token, since) {
     const lease = new Lease(this.name, waiter.id, since, this.lease);
-    lease.lost.addEventListener("abort", () => (waiter.isOver = true), { once: true });
-    this.#renewal.add(lease);
-    const giveBack = async () => {
-      const wasHeld = lease.isHeld;
+    const end = () => {
       waiter.isOver = true;
       lease.stop();
       this.#renewal.remove(lease);
-      const wasKnown = await this.#giveBack(waiter.id, lease.deadline);
-      return wasHeld && wasKnown;
+      this.#checkUse();
+      // A refresh without an answer may arrive late, and hold it for another lease.
+      return this.#giveBack(waiter.id, performance.now() + this.lease);
     };
+    const lost = () => end().catch((error) => error instanceof Closed || process.emitWarning(error));
+    lease.lost.addEventListener("abort", lost, { once: true });
+    this.#renewal.add(lease);
+    lease.watch();
+    const giveBack = async () => lease.check() && end();
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
   }
 

@@ -28,8 +28,9 @@ class Semaphores {
     return new Semaphores(server);
   }
 
+  /** The one of that name, while anything of it waits or is held. */
   semaphore(name, options) {
-    return new Semaphore(this.#server, name, options);
+    return this.#server.inUse(new Semaphore(this.#server, name, options));
   }
 
   /**

@@ -17,6 +17,8 @@ const owner = `${os.hostname().replace(/[^\w.-]/g, "_").slice(0, 100)}:${process
 class Server {
   /** Requests that wait, by id. */
   waiters = new Map();
+  /** Semaphores of which anything waits or is held, by name. */
+  #inUse = new Map();
   #connection;
   #checks;
   #isClosed = false;
@@ -48,6 +50,27 @@ class Server {
   async #probe() {
     const [command, why] = (await this.call(`probe-${random()}`, "probe", [this.listener.channel, "publish"])).reply;
     if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
+  }
+
+  /** A name has one queue at a time: so what waits keeps its order, and is asked for in one call. */
+  inUse(semaphore) {
+    const { name, limit, lease } = semaphore;
+    const other = this.#inUse.get(name) ?? semaphore;
+    if (other.limit !== limit || other.lease !== lease) {
+      throw new RangeError(
+        `semaphore ${name} is in use with a limit of ${other.limit} and a lease of ${other.lease} ms, ` +
+          `not with ${limit} and ${lease} ms`,
+      );
+    }
+    return other;
+  }
+
+  use(semaphore) {
+    this.#inUse.set(semaphore.name, semaphore);
+  }
+
+  unuse(semaphore) {
+    if (this.#inUse.get(semaphore.name) === semaphore) this.#inUse.delete(semaphore.name);
   }
 
   newId() {

@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { LeaseLost } = require("../index.js");
 const {
-  admin, connect, empty, keyOf, newName, queued, scriptCalls, startHolder, startServer, test, until,
+  admin, connect, empty, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
 } = require("./support.js");
 
 /** How late a timer may be on a busy machine. */
@@ -90,6 +90,81 @@ test("isHeld is exact while the event loop is too busy to tell of a loss", async
   assert.equal(permit.isHeld, true);
   for (const end = performance.now() + lease; performance.now() < end; );
   assert.equal(permit.isHeld, false);
+  assert.equal(await permit.release(), false);
+});
+
+/** Requests arrive from now on, and nothing of what the server answers. */
+function loseReplies(proxy) {
+  proxy.onRequest = () => {
+    for (const link of proxy.links) link.isSilent = !link.isListener;
+    return "pass";
+  };
+}
+
+/** Once the server has renewed it. */
+async function renewal(end) {
+  const first = await end();
+  return until("it was renewed", async () => {
+    const now = await end();
+    return now > first && now;
+  });
+}
+
+test("a permit that was lost while a refresh was unanswered is given back", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
+  const permit = await semaphores.semaphore(name, { limit: 1, lease: 1500 }).acquire();
+  const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+  const renewed = await renewal(end); // By now the server knows the script.
+  loseReplies(proxy);
+  await once(permit.lost, "abort");
+  assert.ok((await end()) > renewed, "the server has renewed it");
+  assert.equal(await permit.release(), false);
+  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1, "it waits for no server that is away");
+  proxy.onRequest = () => "pass";
+  await semaphores.close();
+  assert.equal(await send("ZCARD", keyOf(name, "permits")), 0);
+});
+
+test("a release is repeated for as long as a refresh that was unanswered may hold the permit", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
+  const lease = 1500;
+  const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
+  const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+  await renewal(end);
+  const renewed = performance.now();
+  loseReplies(proxy);
+  await renewal(end);
+  proxy.onRequest = () => "cut";
+  const released = permit.release();
+  await until("the lease has ended here", () => performance.now() > renewed + lease + SLACK);
+  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1);
+  proxy.onRequest = () => "pass";
+  await released;
+  await empty(send, name);
+});
+
+test("a lease that has ended here is not renewed, though the server still has it", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const [holder, waiter] = [await connect(t, server), await connect(t, server)];
+  const lease = 2000;
+  const first = await holder.semaphore(name, { limit: 1 }).acquire();
+  const asked = performance.now();
+  const wait = waiter.semaphore(name, { limit: 1, lease }).acquire();
+  // A lease by message counts from the answer "queued", and on the server from the grant.
+  await until("a quarter of the lease has passed", () => performance.now() > asked + lease / 4);
+  await first.release();
+  const permit = await wait;
+  const before = await scriptCalls(send);
+  while (permit.isHeld);
+  assert.equal(permit.lost.aborted, false);
+  await once(permit.lost, "abort");
+  await empty(send, name);
+  assert.equal(await scriptCalls(send), before + 1, "the release");
   assert.equal(await permit.release(), false);
 });
 

@@ -1,7 +1,8 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { AcquireTimeout, TooHeavy } = require("../index.js");
+const { once } = require("node:events");
+const { AcquireTimeout, Semaphores, TooHeavy } = require("../index.js");
 const {
   admin, connect, empty, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
@@ -94,6 +95,66 @@ test("many acquires of one object at once: the limit is kept, in order, in few c
   assert.deepEqual(order, Array.from(order.keys()));
   const calls = await scriptCalls(send);
   assert.ok(calls < 700, `${calls} calls`); // Of which 300 at least are for 5 at a time.
+  await empty(send, name);
+});
+
+test("all objects of a name keep one order, also when the server has forgotten all", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const [holder, semaphores] = [await connect(t, server), await connect(t, { ...server, liveness: 900 })];
+  const held = holder.semaphore(name, { limit: 2 });
+  await Promise.all([held.acquire(), held.acquire()]);
+  const objects = [semaphores.semaphore(name, { limit: 2 }), semaphores.semaphore(name, { limit: 2 })];
+  const [order, waits] = [[], []];
+  for (const number of [0, 1, 2, 3]) {
+    waits.push(objects[number % 2].use(() => order.push(number)));
+    await queued(send, name, number + 1);
+  }
+  await send("FLUSHALL");
+  await Promise.all(waits);
+  assert.deepEqual(order, [0, 1, 2, 3]);
+  await empty(send, name);
+});
+
+test("while a semaphore is in use a client has one of its name", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const options = { limit: 1, lease: 1500 };
+  const semaphore = semaphores.semaphore(name, options);
+  const other = semaphores.semaphore(name, { limit: 1 });
+  const inUse = { name: "RangeError", message: /in use with a limit of 1 and a lease of 1500 ms/ };
+  const mustBeInUse = async () => {
+    assert.equal(semaphores.semaphore(name, options), semaphore);
+    assert.throws(() => semaphores.semaphore(name, { ...options, limit: 2 }), inUse);
+    assert.throws(() => semaphores.semaphore(name, { limit: 1 }), inUse);
+    await assert.rejects(other.acquire(), inUse);
+    await assert.rejects(other.tryAcquire(), inUse);
+  };
+  const mustBeFree = async () => {
+    assert.notEqual(semaphores.semaphore(name, options), semaphore);
+    await (await other.acquire()).release();
+  };
+
+  const permit = await semaphore.acquire();
+  await mustBeInUse();
+  assert.equal(await semaphore.tryAcquire(), null);
+  await assert.rejects(semaphore.acquire({ timeout: 50 }), AcquireTimeout);
+  await mustBeInUse();
+  await permit.release();
+  await mustBeFree();
+
+  const theirs = await (await connect(t)).semaphore(name, options).acquire();
+  const wait = assert.rejects(semaphore.acquire({ timeout: 500 }), AcquireTimeout);
+  await queued(send, name, 1);
+  await mustBeInUse();
+  await wait;
+  await theirs.release();
+  await mustBeFree();
+
+  const lost = await semaphore.acquire();
+  await send("DEL", `sem:{${name}}:permits`);
+  await once(lost.lost, "abort");
+  await mustBeFree();
+  assert.equal(await lost.release(), false);
   await empty(send, name);
 });
 
@@ -212,6 +273,9 @@ test("close ends waits and gives back what they have", async (t) => {
 test("wrong arguments are refused before anything is sent", async (t) => {
   const semaphores = await connect(t);
   const name = newName();
+  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
+    await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { prefix }), RangeError);
+  }
   for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
     assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
   }

@@ -143,7 +143,9 @@ async function startProxy(t, { port }) {
     for (const socket of [client, upstream]) socket.on("error", end).on("close", end);
     client.on("data", (data) => {
       if (/subscribe/i.test(data.toString("latin1"))) link.isListener = true;
-      if (proxy.onRequest(data.toString("latin1")) === "lose reply") {
+      const fate = proxy.onRequest(data.toString("latin1"));
+      if (fate === "cut") return end();
+      if (fate === "lose reply") {
         proxy.cuts += 1;
         link.isSilent = true;
         upstream.once("data", end); // The server has done it, and the client never hears.
