@@ -2,7 +2,9 @@
 //!
 //! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
 //! wants this has a connection of its own, where a permit just granted is refreshed first: a replica
-//! that has the refresh has the grant, since replicas get everything in order.
+//! that has the refresh has the grant, since replicas get everything in order. The refresh is for a
+//! millisecond more than the grant: one that changed nothing would not be sent to replicas, and Valkey
+//! would count all that have what was written over the connection before.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +90,7 @@ impl Request for Acknowledge {
     fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.claim.id).arg(millis(self.duration));
+        cmd.arg(&self.claim.id).arg(millis(self.duration) + 1);
     }
 
     /// The count of the replicas comes last.

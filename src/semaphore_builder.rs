@@ -208,9 +208,14 @@ impl SemaphoreBuilder {
                 return Err(Error::invalid("acknowledged_by", reason));
             }
         }
+        // The refresh that replicas acknowledge is for a millisecond more.
+        let lease = match self.acknowledgement {
+            Some(_) => self.lease.min(LONGEST_LEASE - Duration::from_millis(1)),
+            None => self.lease,
+        };
         let settings = Settings {
             limit,
-            lease: self.lease,
+            lease,
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
             acquire_timeout: self.acquire_timeout,

@@ -122,6 +122,24 @@ async fn many_permits_wait_for_replicas_together() {
     assert!(waits <= 4, "{waits}");
 }
 
+/// Also where it comes in the same millisecond as the grant, so that the refresh would change nothing:
+/// Valkey counts only what was written over the connection itself.
+#[tokio::test]
+async fn a_replica_that_has_stopped_is_never_counted() {
+    let pair = Pair::start();
+    pair.servers[0].grant("+wait");
+    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&semaphores, 1, 1, Duration::from_millis(5));
+    let acquire = async || semaphore.acquire().await;
+    let permit = eventually("the replica answers", acquire, Result::is_ok).await.unwrap();
+    assert!(permit.release().await.unwrap());
+    pair.servers[1].signal(Signal::SIGSTOP);
+    for _ in 0..50 {
+        let refused = in_time("an answer", semaphore.acquire()).await;
+        assert!(matches!(refused, Err(Error::NotAcknowledged { replicas: 0, .. })), "{refused:?}");
+    }
+}
+
 /// Nobody is left who gives back in the background.
 #[tokio::test]
 async fn a_shutdown_meanwhile_leaves_nothing() {
