@@ -15,6 +15,9 @@ from support import URL, Keys, Turns, new_name, until
 
 class Blocking(unittest.TestCase):
     def setUp(self):
+        # It is ignored where the tests are started in the background.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
