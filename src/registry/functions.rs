@@ -56,7 +56,9 @@ impl ScriptRegistry {
         let function = format!("{}{name}", library.prefix);
         let mut call = redis::cmd("FCALL");
         write(call.arg(&function));
-        for attempt in 1.. {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let missing = match call.query_async(connection).await {
                 Err(error) if is_missing(&error) => error,
                 result => return Ok(result?),
@@ -78,7 +80,6 @@ impl ScriptRegistry {
                 Err(error) => return Err(error.into()),
             }
         }
-        unreachable!("the last attempt returns")
     }
 
     async fn load_functions<C: ConnectionLike>(
