@@ -47,6 +47,7 @@ mod calls;
 mod claim;
 mod client;
 mod connect;
+mod credentials;
 mod doctor;
 mod error;
 mod gate;
@@ -70,6 +71,7 @@ mod tls;
 mod wakeups;
 mod worker;
 
+pub use credentials::Credentials;
 pub use doctor::{Finding, Severity};
 pub use error::Error;
 pub use inspection::{Holder, Inspection, Waiter};
