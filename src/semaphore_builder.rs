@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use crate::acknowledge::Acknowledgement;
@@ -31,7 +32,6 @@ const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// # }
 /// ```
 #[must_use = "build() makes the semaphore"]
-#[derive(Debug)]
 pub struct SemaphoreBuilder {
     client: Client,
     name: String,
@@ -222,5 +222,11 @@ impl SemaphoreBuilder {
             acknowledgement: self.acknowledgement,
         };
         Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+    }
+}
+
+impl fmt::Debug for SemaphoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoreBuilder").field("name", &self.name).finish_non_exhaustive()
     }
 }
