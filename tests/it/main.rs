@@ -20,6 +20,7 @@ mod lost_replies;
 mod memory;
 mod migration;
 mod model;
+mod network;
 mod outages;
 mod permissions;
 mod permits;

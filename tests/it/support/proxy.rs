@@ -36,6 +36,12 @@ struct Control {
     messages: watch::Sender<Flow>,
     refuses: AtomicBool,
     held_requests: AtomicUsize,
+    swallowed_requests: AtomicUsize,
+    passed_requests: AtomicUsize,
+    /// How many connections there have been.
+    accepted: AtomicUsize,
+    /// The first so many keep what they are sent.
+    stuck: watch::Sender<usize>,
     connections: Mutex<HashMap<usize, Connection>>,
 }
 
@@ -56,6 +62,10 @@ impl Proxy {
             messages: watch::Sender::new(Flow::Pass),
             refuses: AtomicBool::new(false),
             held_requests: AtomicUsize::new(0),
+            swallowed_requests: AtomicUsize::new(0),
+            passed_requests: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            stuck: watch::Sender::new(0),
             connections: Mutex::default(),
         });
         let listener = tokio::spawn(accept(listener, control.clone()));
@@ -93,6 +103,26 @@ impl Proxy {
     /// How many pieces of requests are held now.
     pub fn held_requests(&self) -> usize {
         self.control.held_requests.load(Ordering::SeqCst)
+    }
+
+    /// How many pieces of requests have been swallowed.
+    pub fn swallowed_requests(&self) -> usize {
+        self.control.swallowed_requests.load(Ordering::SeqCst)
+    }
+
+    /// How many pieces of requests have come through.
+    pub fn passed_requests(&self) -> usize {
+        self.control.passed_requests.load(Ordering::SeqCst)
+    }
+
+    /// How many connections there have been.
+    pub fn accepted(&self) -> usize {
+        self.control.accepted.load(Ordering::SeqCst)
+    }
+
+    /// The connections that are there keep what they are sent from now on, or deliver it at last.
+    pub fn stick(&self, sticks: bool) {
+        self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
 
     pub fn refuse_connections(&self, refuses: bool) {
@@ -138,6 +168,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, control.server)).await else {
             continue;
         };
+        control.accepted.fetch_add(1, Ordering::SeqCst);
         client.set_nodelay(true).unwrap();
         server.set_nodelay(true).unwrap();
         let (from_client, to_client) = client.into_split();
@@ -145,6 +176,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
         let subscribes = Arc::new(AtomicBool::new(false));
         let tasks = [
             tokio::spawn(forward_requests(
+                number,
                 from_client,
                 to_server,
                 subscribes.clone(),
@@ -162,6 +194,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
 }
 
 async fn forward_requests(
+    number: usize,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     subscribes: Arc<AtomicBool>,
@@ -177,9 +210,13 @@ async fn forward_requests(
         if flow == Flow::Pass && !subscribes.load(Ordering::SeqCst) {
             flow = settled(control.commands.subscribe()).await;
         }
+        let mut stuck = control.stuck.subscribe();
+        stuck.wait_for(|stuck| number >= *stuck).await.expect("the control outlives its tasks");
         control.held_requests.fetch_sub(1, Ordering::SeqCst);
-        if flow == Flow::Pass && to.write_all(&buffer[..length]).await.is_err() {
-            return;
+        match flow {
+            Flow::Swallow => _ = control.swallowed_requests.fetch_add(1, Ordering::SeqCst),
+            _ if to.write_all(&buffer[..length]).await.is_err() => return,
+            _ => _ = control.passed_requests.fetch_add(1, Ordering::SeqCst),
         }
     }
 }

@@ -1,0 +1,227 @@
+//! Where the server is far away: who asks for something does not wait for the answer to somebody
+//! else's call. What is under way is counted, by a proxy that lets through one direction at a time.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::task::JoinHandle;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, unique_name};
+
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    semaphores: Semaphores,
+    semaphore: Semaphore,
+    observer: Observer,
+}
+
+impl Scene {
+    async fn set(limit: u32, response_timeout: Duration) -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let name = unique_name();
+        let observer = Observer::new(&server.url(), &name, limit).await;
+        let builder = Semaphores::builder().response_timeout(response_timeout);
+        let semaphores = builder.connect(&proxy.url()).await.unwrap();
+        let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+        assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+        Self { server, proxy, semaphores, semaphore, observer }
+    }
+
+    fn acquire(&self, weight: u32) -> JoinHandle<Result<Permit, Error>> {
+        let semaphore = self.semaphore.clone();
+        tokio::spawn(async move { semaphore.acquire_many(weight).await })
+    }
+}
+
+const PATIENT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
+    let scene = Scene::set(20, PATIENT).await;
+    let permits: Vec<Permit> =
+        futures_util::future::join_all((0..5).map(|_| async { scene.acquire(1).await.unwrap() }))
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+    scene.proxy.replies(Flow::Hold);
+    let mut acquires = Vec::new();
+    for held in 6..10 {
+        acquires.push(scene.acquire(1));
+        scene.observer.sees(held, 0).await;
+    }
+    let mut releases = Vec::new();
+    for (permit, held) in permits.into_iter().zip((4..9).rev()) {
+        releases.push(tokio::spawn(permit.release()));
+        scene.observer.sees(held, 0).await;
+    }
+    let mut refreshes = Vec::new();
+    scene.proxy.replies(Flow::Pass);
+    for acquire in acquires {
+        let permit = in_time("a permit", acquire).await.unwrap().unwrap();
+        refreshes.push(async move { permit.refresh().await });
+    }
+    for release in releases {
+        assert!(in_time("a release", release).await.unwrap().unwrap());
+    }
+    for refresh in refreshes {
+        assert!(in_time("a refresh", refresh).await.unwrap());
+    }
+}
+
+/// A release goes there; the message goes on to another process. Nothing else has to come through.
+#[tokio::test]
+async fn a_hand_off_takes_one_way_there_and_one_way_on() {
+    let scene = Scene::set(1, PATIENT).await;
+    let other = Proxy::start(scene.server.port).await;
+    let waits = Semaphores::builder().response_timeout(PATIENT);
+    let waits = waits.connect(&other.url()).await.unwrap();
+    let waits = waits.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
+    let mut held = scene.semaphore.acquire().await.unwrap();
+    for _ in 0..5 {
+        let waiter = waits.clone();
+        let waiter = tokio::spawn(async move { waiter.acquire().await });
+        scene.observer.sees(1, 1).await;
+        // The answer that says so is on its way back, and may still be.
+        scene.proxy.replies(Flow::Hold);
+        other.requests(Flow::Hold);
+        let release = tokio::spawn(held.release());
+        let next = in_time("the next permit", waiter).await.unwrap().unwrap();
+        scene.proxy.replies(Flow::Pass);
+        other.requests(Flow::Pass);
+        assert!(in_time("a release", release).await.unwrap().unwrap());
+        assert!(next.release().await.unwrap());
+        held = scene.semaphore.acquire().await.unwrap();
+    }
+}
+
+/// Calls that were out when the connection was lost go out again as they were asked for.
+#[tokio::test]
+async fn calls_that_fail_together_are_made_again_in_their_order() {
+    let scene = Scene::set(1, PATIENT).await;
+    let held = scene.semaphore.acquire().await.unwrap();
+    // The server never gets them: what it knows of the order it learns from the second attempt.
+    scene.proxy.commands(Flow::Swallow);
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let before = scene.proxy.swallowed_requests();
+        waiting.push(scene.acquire(1));
+        let swallowed = async || scene.proxy.swallowed_requests();
+        eventually("a call that is out", swallowed, |now| *now > before).await;
+    }
+    scene.proxy.cut_commands();
+    scene.proxy.commands(Flow::Pass);
+    scene.observer.sees(1, 8).await;
+    assert!(held.release().await.unwrap());
+    let mut last = 0;
+    for waiter in waiting {
+        let permit = in_time("a permit", waiter).await.unwrap().unwrap();
+        assert!(permit.fencing_token() > last, "in the order in which they asked");
+        last = permit.fencing_token();
+        assert!(permit.release().await.unwrap());
+    }
+}
+
+/// Also where the connection is lost on which the first one was sent.
+#[tokio::test]
+async fn requests_of_one_permit_do_not_overtake_each_other() {
+    let scene = Scene::set(1, PATIENT).await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let answered = Mutex::new(Vec::new());
+    let refresh = async |number: u32| {
+        assert!(permit.refresh().await.unwrap());
+        answered.lock().unwrap().push(number);
+    };
+    scene.proxy.commands(Flow::Swallow);
+    let before = scene.proxy.swallowed_requests();
+    let fails = async {
+        let swallowed = async || scene.proxy.swallowed_requests();
+        eventually("a call that is out", swallowed, |now| *now > before).await;
+        scene.proxy.commands(Flow::Pass);
+        scene.proxy.cut_commands();
+    };
+    in_time("all answers", async {
+        tokio::join!(refresh(1), refresh(2), fails, refresh(3));
+    })
+    .await;
+    assert_eq!(*answered.lock().unwrap(), [1, 2, 3]);
+}
+
+/// The connection on which an acquire was sent is given up, and the network delivers it later: when
+/// it has long been asked for again, granted and released.
+#[tokio::test]
+async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
+    let scene = Scene::set(1, Duration::from_millis(300)).await;
+    scene.proxy.stick(true);
+    let permit = in_time("a permit", scene.acquire(1)).await.unwrap().unwrap();
+    assert!(permit.release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+    scene.proxy.stick(false);
+    scene.observer.sees(1, 0).await;
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_stall_that_meets_many_calls_is_one_timeout() {
+    let scene = Scene::set(9, Duration::from_secs(2)).await;
+    let connections = scene.proxy.accepted();
+    scene.proxy.replies(Flow::Hold);
+    let mut acquires = Vec::new();
+    for held in 1..=5 {
+        acquires.push(scene.acquire(1));
+        scene.observer.sees(held, 0).await;
+    }
+    let out = scene.proxy.passed_requests();
+    let passed = async || scene.proxy.passed_requests();
+    eventually("a call that is made again", passed, |now| *now > out).await;
+    scene.proxy.replies(Flow::Pass);
+    for acquire in acquires {
+        assert!(in_time("a permit", acquire).await.unwrap().is_ok());
+    }
+    assert_eq!(scene.proxy.accepted(), connections, "the connection was not given up");
+}
+
+#[tokio::test]
+async fn a_bad_request_among_calls_that_are_out_fails_alone() {
+    let scene = Scene::set(4, PATIENT).await;
+    scene.proxy.replies(Flow::Hold);
+    let one = scene.acquire(1);
+    scene.observer.sees(1, 0).await;
+    let heavy: Vec<_> = (0..3).map(|_| scene.acquire(5)).collect();
+    let others: Vec<_> = (0..3).map(|_| scene.acquire(1)).collect();
+    scene.proxy.replies(Flow::Pass);
+    for heavy in heavy {
+        let refused = in_time("a refusal", heavy).await.unwrap();
+        assert!(matches!(refused, Err(Error::TooHeavy { weight: 5, limit: 4, .. })), "{refused:?}");
+    }
+    for other in others.into_iter().chain([one]) {
+        assert!(in_time("a permit", other).await.unwrap().unwrap().release().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_with_calls_that_are_out_leaves_nothing() {
+    let scene = Scene::set(3, PATIENT).await;
+    let held = scene.semaphore.acquire().await.unwrap();
+    scene.proxy.replies(Flow::Hold);
+    let mut out = Vec::new();
+    for (held, queued) in [(2, 0), (3, 0), (3, 1), (3, 2)] {
+        out.push(scene.acquire(1));
+        scene.observer.sees(held, queued).await;
+    }
+    let semaphores = scene.semaphores.clone();
+    let shutdown = tokio::spawn(async move { semaphores.shutdown().await });
+    scene.proxy.replies(Flow::Pass);
+    in_time("the end", shutdown).await.unwrap();
+    for out in out {
+        assert!(matches!(in_time("an outcome", out).await.unwrap(), Err(Error::Shutdown)));
+    }
+    scene.observer.sees(1, 0).await;
+    assert!(held.release().await.unwrap());
+    scene.observer.sees(0, 0).await;
+}
