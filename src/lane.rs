@@ -34,6 +34,11 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn lane(gate: &Gate) -> &Lane<Self>;
 
+    /// What was called for it, as errors name it.
+    fn operation(&self) -> &'static str {
+        Self::SCRIPT
+    }
+
     /// No claim may stand twice in a call.
     fn claim(&self) -> &Claim;
 
