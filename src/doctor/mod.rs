@@ -119,11 +119,11 @@ async fn try_rights(probe: &Probe) -> Result<Vec<Finding>, Error> {
     let mut findings: Vec<Finding> = Vec::new();
     for error in refused {
         let finding = match error {
-            Error::Permission { right, reason, .. } => {
+            Error::Connect { right: Some(right), reason, .. } => {
                 let text = format!("the user lacks the right {right} ({reason}): grant it");
                 Finding::danger("rights", text)
             }
-            Error::Unsupported(_) => Finding::danger("server", error.to_string()),
+            Error::Connect { reason, .. } => Finding::danger("server", reason),
             other => return Err(other),
         };
         if !findings.contains(&finding) {
@@ -137,7 +137,10 @@ async fn try_rights(probe: &Probe) -> Result<Vec<Finding>, Error> {
 /// next question says so.)
 fn answered(what: &str, error: Error) -> Error {
     match error {
-        Error::Connect { reason, .. } => Error::Unsupported(format!("{what} ({reason})")),
+        Error::Connect { address, kind, reason, right: None, source } => {
+            let reason = format!("{what}: {reason}");
+            Error::Connect { address, kind, reason, right: None, source }
+        }
         other => other,
     }
 }
