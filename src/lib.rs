@@ -72,7 +72,7 @@ mod url;
 mod wakeups;
 mod worker;
 
-pub use doctor::{Finding, Severity};
+pub use doctor::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 pub use inspection::{Holder, Inspection, Waiter};
 pub use permit::Permit;

@@ -140,6 +140,15 @@ impl Probe {
         }
     }
 
+    /// What the server calls itself, or nothing where it does not tell.
+    pub(crate) async fn version(&self) -> Result<String, Error> {
+        let explain = |error| self.explain(error);
+        let mut connection = self.link.connection().await.map_err(explain)?.connection;
+        let server = hello(&mut connection).await;
+        let told = ["server", "version"].map(|field| server.get(field).map(String::as_str));
+        Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+
     /// Fails where the user may not listen for wake-ups.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
         let (channel, _) = self.channel();

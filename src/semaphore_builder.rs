@@ -184,8 +184,8 @@ impl SemaphoreBuilder {
             (Some(limit), None) => Limit::Declared(limit),
             (None, Some(permits)) => Limit::Initial(permits),
             _ => {
-                let found = if self.limit.is_some() { "both" } else { "neither" };
-                let reason = format!("give limit() or initial_permits(), not {found}");
+                let found = if self.limit.is_some() { "both were" } else { "neither was" };
+                let reason = format!("must have limit() or initial_permits(), and {found} given");
                 return Err(Error::invalid("limit", reason));
             }
         };
@@ -197,18 +197,7 @@ impl SemaphoreBuilder {
             let reason = format!("must be at least 10 ms, not {max_hold:?}");
             return Err(Error::invalid("max_hold", reason));
         }
-        if let Some(Acknowledgement { replicas, within }) = self.acknowledgement {
-            if replicas == 0 {
-                return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
-            }
-            let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
-            if within < Duration::from_millis(1) || within > longest {
-                let reason = format!(
-                    "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
-                );
-                return Err(Error::invalid("acknowledged_by", reason));
-            }
-        }
+        self.check_acknowledgement()?;
         // The refresh that replicas acknowledge is for a millisecond more.
         let lease = match self.acknowledgement {
             Some(_) => self.lease.min(LONGEST_LEASE - Duration::from_millis(1)),
@@ -223,5 +212,22 @@ impl SemaphoreBuilder {
             acknowledgement: self.acknowledgement,
         };
         Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+    }
+
+    fn check_acknowledgement(&self) -> Result<(), Error> {
+        let Some(Acknowledgement { replicas, within }) = self.acknowledgement else {
+            return Ok(());
+        };
+        if replicas == 0 {
+            return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
+        }
+        let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
+        if within < Duration::from_millis(1) || within > longest {
+            let reason = format!(
+                "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
+            );
+            return Err(Error::invalid("acknowledged_by", reason));
+        }
+        Ok(())
     }
 }

@@ -1,81 +1,58 @@
 use std::fmt::{self, Display, Formatter};
 
-/// Something about a server that its semaphores should not be left with. From
-/// [`Semaphores::doctor`](crate::Semaphores::doctor).
+use super::Verdict;
+
+/// One thing that was looked at, what was found, and what mends it. Of an [`Examination`].
 ///
-/// Displayed it is one sentence, which ends with what to do.
+/// [`Examination`]: crate::Examination
 ///
 /// # Examples
 ///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), redis_semaphore::Error> {
-/// use redis_semaphore::{Semaphores, Severity};
-///
-/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// for finding in semaphores.doctor().await? {
-///     match finding.severity {
-///         Severity::Danger => eprintln!("{finding}"),
-///         _ => println!("{finding}"),
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
+/// See [`Diagnosis`](crate::Diagnosis).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct Check {
+    /// What was looked at: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`,
+    /// `saves`, `replicas`, `clients` or `clock`. There may be several about the same.
+    pub name: &'static str,
     /// How bad it is.
-    pub severity: Severity,
-    /// What was looked at: `role`, `server`, `rights`, `eviction`, `memory`, `persistence`,
-    /// `replicas`, `clients` or `clock`; or the command that was refused, `INFO` or `CONFIG GET`.
-    pub what: &'static str,
-    /// What is the matter, what comes of it, and what to do.
-    pub text: String,
+    pub verdict: Verdict,
+    /// What was found, and what comes of it.
+    pub found: String,
+    /// What mends it: a command for `redis-cli` where there is one. None where nothing has to be
+    /// mended.
+    pub remedy: Option<String>,
 }
 
-/// How bad a [`Finding`] is. The worst comes first.
-///
-/// # Examples
-///
-/// See [`Finding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Severity {
-    /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
-    Danger,
-    /// Worth knowing. It may be meant to be so.
-    Hint,
-    /// The server refused to tell, so there may be a danger or none.
-    Unchecked,
-}
-
-impl Finding {
-    pub(super) fn danger(what: &'static str, text: impl Into<String>) -> Self {
-        Self { severity: Severity::Danger, what, text: text.into() }
+impl Check {
+    pub(super) fn fine(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Fine, found: found.into(), remedy: None }
     }
 
-    pub(super) fn hint(what: &'static str, text: impl Into<String>) -> Self {
-        Self { severity: Severity::Hint, what, text: text.into() }
+    pub(super) fn danger(name: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Danger, ..Self::fine(name, found) }
     }
 
-    pub(super) fn unchecked(what: &'static str, text: impl Into<String>) -> Self {
-        Self { severity: Severity::Unchecked, what, text: text.into() }
+    pub(super) fn hint(name: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Hint, ..Self::fine(name, found) }
+    }
+
+    pub(super) fn unchecked(name: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Unchecked, ..Self::fine(name, found) }
+    }
+
+    pub(super) fn mend(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
     }
 }
 
-impl Display for Finding {
+/// Verdict and name in columns; what mends it in a line of its own.
+impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.severity, self.text)
-    }
-}
-
-impl Display for Severity {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Danger => "danger",
-            Self::Hint => "hint",
-            Self::Unchecked => "unchecked",
-        })
+        write!(f, "{:<9}  {:<11}  {}", self.verdict.word(), self.name, self.found)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "\n{:24}mend: {remedy}", ""),
+            None => Ok(()),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use redis::{ErrorKind, ServerErrorKind};
-use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, Verdict};
 use tokio::task::JoinHandle;
 
 use crate::support::cluster::Cluster;
@@ -260,15 +260,19 @@ async fn the_doctor_looks_at_every_node() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes[1].grant("+info");
     cluster.nodes[1].grant("+config|get");
-    let findings = connect(&cluster).await.doctor().await.unwrap();
-    let about = |node: usize| -> Vec<&str> {
-        let address = format!("127.0.0.1:{}: ", cluster.nodes[node].port);
-        let there = findings.iter().filter(|finding| finding.text.starts_with(&address));
-        there.map(|finding| finding.what).collect()
+    let diagnosis = connect(&cluster).await.doctor().await.unwrap();
+    assert_eq!(diagnosis.servers.len(), 2, "{diagnosis}");
+    let about = |node: usize| -> Vec<(Verdict, &str)> {
+        let address = format!("127.0.0.1:{}", cluster.nodes[node].port);
+        let mut there = diagnosis.servers.iter().filter(|server| server.address == address);
+        let checks = there.next().expect("it was looked at").checks.iter();
+        let findings = checks.filter(|check| check.verdict != Verdict::Fine);
+        findings.map(|check| (check.verdict, check.name)).collect()
     };
-    assert_eq!(about(0), ["INFO", "CONFIG GET"], "what its user may not look at: {findings:?}");
-    assert_eq!(about(1), ["persistence"], "{findings:?}");
-    assert_eq!(findings.len(), 3);
+    let unchecked = about(0);
+    assert_eq!(unchecked.len(), 7, "what its user may not look at: {diagnosis}");
+    assert!(unchecked.iter().all(|(verdict, _)| *verdict == Verdict::Unchecked), "{diagnosis}");
+    assert_eq!(about(1), [(Verdict::Danger, "persistence")], "{diagnosis}");
 }
 
 #[tokio::test]

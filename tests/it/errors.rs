@@ -230,9 +230,15 @@ async fn settings_are_named_with_what_they_may_be() {
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
     assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
     let refused = builder().initial_permits(1).build().unwrap_err();
-    assert_eq!(refused.to_string(), "limit: give limit() or initial_permits(), not both");
+    assert_eq!(
+        refused.to_string(),
+        "limit: must have limit() or initial_permits(), and both were given"
+    );
     let refused = semaphores.semaphore("a").build().unwrap_err();
-    assert_eq!(refused.to_string(), "limit: give limit() or initial_permits(), not neither");
+    assert_eq!(
+        refused.to_string(),
+        "limit: must have limit() or initial_permits(), and neither was given"
+    );
 }
 
 async fn semaphore(server: &Server) -> Semaphore {
