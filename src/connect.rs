@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::RedisError;
 
 use crate::error::cause_of;
 use crate::inquiry::inquire;
@@ -83,7 +83,7 @@ fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };
     }
-    if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+    if permission::is_refusal(&error.to_string()) {
         return permission::lacking(address, prefix, true, "cluster|slots", error);
     }
     let cause = cause_of(&error);

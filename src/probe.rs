@@ -204,7 +204,7 @@ impl Probe {
     /// Says what an error on the way to a working connection means.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
         let text = error.to_string();
-        if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+        if permission::is_refusal(&text) {
             // Redis names a command in quotes, unless it is the keys that are refused: all that is
             // sent with keys are scripts.
             let command = text.split('\'').nth(1).unwrap_or(self.calling_command());

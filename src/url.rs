@@ -18,7 +18,7 @@ pub(crate) fn explain(url: &str, error: &RedisError) -> Error {
             format!("it begins with {scheme}://, which is not for Redis: {LOOK}")
         }
         None if is_public(url) => {
-            format!("{url:?} does not say how to connect: write redis://{url}, for {LOOK}")
+            format!("{url:?} does not begin with redis://: write redis://{url}; {LOOK}")
         }
         _ => format!("it does not begin with redis://: {LOOK}"),
     };

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, RedisError, ServerError};
 
 use super::ConnectErrorKind as Kind;
 use crate::servers::says;
@@ -107,6 +107,9 @@ pub(crate) fn of(error: &RedisError) -> Cause {
     of_network(error).or_else(|| of_server(error)).unwrap_or_else(|| of_client(error))
 }
 
+/// What redis-rs says of an answer that is neither OK nor an error.
+const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
+const SEE_STRANGER: &str = "see what listens there";
 const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
 const SEE_SOURCE: &str = "the source of this error says more";
 
@@ -144,6 +147,8 @@ fn of_network(error: &RedisError) -> Option<Cause> {
 }
 
 fn of_server(error: &RedisError) -> Option<Cause> {
+    // What redis-rs says itself may have such a kind, too.
+    error.source()?.downcast_ref::<ServerError>()?;
     if let Some((_, kind, found, advice)) = CODES.iter().find(|(code, ..)| says(error, code)) {
         return Some(Cause { kind: *kind, found: (*found).into(), advice });
     }
@@ -181,12 +186,11 @@ fn of_client(error: &RedisError) -> Cause {
     let text = error.to_string();
     let what = text.split(" - ").next().unwrap_or_default();
     let kind = match error.kind() {
+        _ if what.starts_with(STRANGE_AUTH) => {
+            return own(Kind::NotRedis, "to AUTH it answers what Redis never does", SEE_STRANGER);
+        }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-            return own(
-                Kind::NotRedis,
-                "what was answered is no answer of Redis",
-                "see what listens there",
-            );
+            return own(Kind::NotRedis, "what was answered is no answer of Redis", SEE_STRANGER);
         }
         ErrorKind::AuthenticationFailed => {
             return own(

@@ -122,6 +122,10 @@ async fn somebody_listens_who_is_not_redis() {
     let refused = refusal(&peer(echo).await).await;
     assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis", "PING"]);
 
+    let with_password = peer(echo).await.replace("//", "//jobs:geheim@");
+    let refused = refusal(&with_password).await;
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis"]);
+
     let refused = refusal(&peer(http).await).await;
     let words = ["it answers, but is not Redis: it says \"HTTP/1.1 400 Bad Request\""];
     assert_says(&refused, ConnectErrorKind::NotRedis, &words);
@@ -184,6 +188,30 @@ async fn a_replica_an_old_server_and_one_that_is_full() {
 }
 
 #[tokio::test]
+async fn another_database() {
+    let server = Server::start();
+    let refused = refusal(&format!("{}3", server.url())).await;
+    let words = ["the user lacks the right +select"];
+    assert_says(&refused, ConnectErrorKind::Permission, &words);
+    let refused = refusal(&format!("{}99", server.admin_url())).await;
+    let words = ["refused to switch database: DB index is out of range"];
+    assert_says(&refused, ConnectErrorKind::Unusable, &words);
+}
+
+#[cfg(feature = "sentinel")]
+#[tokio::test]
+async fn sentinels_that_are_away() {
+    use redis::sentinel::{SentinelClient, SentinelServerType};
+
+    let nobody = vec!["redis://127.0.0.1:1/"];
+    let client =
+        SentinelClient::build(nobody, "jobs".to_owned(), None, SentinelServerType::Master).unwrap();
+    let connecting = Semaphores::builder().connect_sentinel(client);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
+}
+
+#[tokio::test]
 async fn too_many_connections() {
     let server = Server::start();
     let set = ["SET", "maxclients", "1"];
@@ -199,7 +227,10 @@ async fn too_many_connections() {
 async fn urls_say_what_is_wrong_and_never_tell_the_password() {
     for (url, words) in [
         ("", "it is empty: a URL looks like redis://user:password@host:6379/0"),
-        ("localhost:6379", "does not say how to connect: write redis://localhost:6379"),
+        (
+            "localhost:6379",
+            "\"localhost:6379\" does not begin with redis://: write redis://localhost:6379;",
+        ),
         ("localhost", "write redis://localhost"),
         ("http://127.0.0.1", "it begins with http://, which is not for Redis: a URL looks like"),
         ("jobs:geheim@localhost:6379", "it does not begin with redis://"),
