@@ -1,15 +1,17 @@
 //! Each finding of `doctor`, from a real server that is as it says; and none from a healthy one.
 
-use std::process::{Command, Output};
+mod example;
+mod rights;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
 use redis_semaphore::{Check, Diagnosis, Error, Semaphores, Verdict};
 
+use crate::support::acl;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::words;
-use crate::support::server::{Server, shared_admin_url, unique_name};
-use crate::support::{acl, example};
+use crate::support::server::Server;
 
 use Verdict::{Danger, Fine, Hint, Unchecked};
 
@@ -144,13 +146,6 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
 }
 
 #[tokio::test]
-async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
-    assert_eq!(findings_of(&semaphores).await, []);
-}
-
-#[tokio::test]
 async fn eviction() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
@@ -278,106 +273,12 @@ async fn connections_that_run_out() {
     assert_only(&findings[1..], Danger, "wake-ups", "as many connections as it takes");
 }
 
-#[tokio::test]
-async fn rights_that_were_taken_away() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
-    patient.run("ACL SETUSER jobs -zrank -zrem");
-    let findings = findings_of(&semaphores).await;
-    assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_only(&findings[..1], Danger, "commands", "lacks the right +zrank");
-    assert_only(&findings[1..], Danger, "commands", "mend: ACL SETUSER jobs +zrem");
-    for (right, name) in [
-        ("+ping", "commands"),
-        ("+eval", "commands"),
-        ("+script|load", "commands"),
-        ("+evalsha", "commands"),
-        ("+subscribe", "wake-ups"),
-        ("+publish", "commands"),
-    ] {
-        let semaphores = patient.as_user("+info +config|get").await;
-        // Redis 6.2 takes no single subcommand away.
-        let command = right[1..].split('|').next().unwrap();
-        patient.run(&format!("ACL SETUSER jobs -{command}"));
-        let findings = findings_of(&semaphores).await;
-        assert_only(&findings, Danger, name, &format!("mend: ACL SETUSER jobs {right}"));
-    }
-    let semaphores = patient.as_user("+info +config|get").await;
-    patient.run("ACL SETUSER jobs -time");
-    let findings = findings_of(&semaphores).await;
-    assert_only(&findings[..1], Danger, "commands", "mend: ACL SETUSER jobs +time");
-    assert_only(&findings[1..], Unchecked, "clock", "the user may not call TIME");
-}
-
-#[tokio::test]
-async fn what_the_user_may_not_look_at() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+config|get").await;
-    let by_config = ["persistence", "saves"];
-    let by_info = ["clients", "eviction", "memory", "replicas", "role"];
-    let all = [&by_info[..], &by_config[..]].concat();
-    for (rights, lacking, untold) in
-        [("+config|get", "INFO", &all[..]), ("+info", "CONFIG GET", &by_config), ("", "INFO", &all)]
-    {
-        let semaphores = patient.as_user(rights).await;
-        let findings = findings_of(&semaphores).await;
-        let mut names: Vec<_> = findings.iter().map(|check| check.name).collect();
-        names.sort_unstable();
-        let mut untold = untold.to_vec();
-        untold.sort_unstable();
-        assert_eq!(names, untold);
-        for check in &findings {
-            assert_only(
-                std::slice::from_ref(check),
-                Unchecked,
-                check.name,
-                &format!("the user may not call {lacking}"),
-            );
-        }
-    }
-    // And what would mend it does.
-    patient.run("ACL SETUSER jobs +info +config|get");
-    assert_eq!(findings_of(&semaphores).await, []);
-}
-
 /// Nobody has noticed.
 #[tokio::test]
 async fn an_idle_connection_that_was_cut_is_no_finding() {
     let mut patient = Patient::healthy().await;
     patient.run("CLIENT KILL TYPE normal SKIPME yes");
     assert_eq!(patient.findings().await, []);
-}
-
-#[tokio::test]
-async fn the_worst_comes_first() {
-    let mut patient = Patient::healthy().await;
-    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
-    let semaphores = patient.as_user("+info").await;
-    patient.run("ACL SETUSER jobs -publish");
-    let findings = findings_of(&semaphores).await;
-    let found = findings.iter().map(|check| (check.verdict, check.name));
-    let expected = [
-        (Danger, "commands"),
-        (Hint, "eviction"),
-        (Unchecked, "persistence"),
-        (Unchecked, "saves"),
-    ];
-    assert!(found.eq(expected), "{findings:?}");
-}
-
-#[tokio::test]
-async fn what_the_server_does_not_tell() {
-    let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
-    let findings = patient.findings().await;
-    assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_only(&findings[..1], Unchecked, "persistence", "the server refuses CONFIG GET (");
-    assert_only(&findings[1..], Unchecked, "saves", "the server refuses CONFIG GET (");
-    // Some other text under that name, in which nothing is found.
-    let renamed = ["--rename-command", "INFO", "", "--rename-command", "LOLWUT", "INFO"];
-    let patient = Patient::with(&renamed).await;
-    let findings = patient.findings().await;
-    assert_eq!(findings.len(), 7, "{findings:?}");
-    assert_only(&findings[..1], Unchecked, "role", "INFO does not tell role");
 }
 
 #[tokio::test]
@@ -434,70 +335,4 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     assert_eq!(listening(&after), before);
     assert!(holder.release().await.unwrap());
     assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
-}
-
-fn run_example(url: &str) -> (Option<i32>, String, String) {
-    let doctor = Command::new(example::program("doctor")).env("REDIS_URL", url).output();
-    let Output { status, stdout, stderr } = doctor.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
-}
-
-#[tokio::test]
-async fn the_example_prints_what_the_readme_shows() {
-    let (status, output, errors) = run_example(&shared_admin_url());
-    assert_eq!((status, errors.as_str()), (Some(1), ""), "{output}");
-    let (server, checks) = output.split_once('\n').unwrap();
-    assert!(server.starts_with("127.0.0.1:"), "{server}");
-    let readme = include_str!("../../README.md");
-    let block = format!(
-        "$ scripts/with-redis cargo run --quiet --example doctor\n127.0.0.1:6379, redis 8.0.6\n\
-         {checks}```"
-    );
-    assert!(readme.contains(&block), "README.md has no such block:\n{block}");
-}
-
-#[tokio::test]
-async fn the_exit_status_of_the_example_tells_whether_there_is_a_danger() {
-    let mut patient = Patient::healthy().await;
-    let url = patient.server.admin_url();
-    let (status, output, errors) = run_example(&url);
-    assert_eq!((status, errors.as_str()), (Some(0), ""), "{output}");
-    assert!(output.lines().skip(1).all(|line| line.starts_with("fine ")), "{output}");
-    patient.run("CONFIG SET appendfsync no");
-    let (status, output, _) = run_example(&url);
-    assert_eq!(status, Some(0));
-    assert!(output.contains("\nhint "), "{output}");
-    patient.server.kill();
-    let (status, output, errors) = run_example(&url);
-    assert_eq!((status, output.as_str()), (Some(2), ""));
-    assert!(errors.starts_with("doctor: cannot connect to Redis at "), "{errors}");
-    assert!(errors.contains("nothing listens there: start the server"), "{errors}");
-}
-
-/// Nobody can connect, and nothing is written: each runs in a folder that must stay empty.
-#[test]
-fn the_examples_only_help_when_asked_for_help() {
-    let folder = std::env::temp_dir().join(unique_name());
-    std::fs::create_dir(&folder).unwrap();
-    for name in [
-        "assemble",
-        "autocomplete",
-        "doctor",
-        "hold",
-        "load",
-        "market",
-        "pages",
-        "quickstart",
-        "textbook",
-        "turns",
-    ] {
-        let mut command = Command::new(example::program(name));
-        let command = command.arg("--help").current_dir(&folder);
-        let help = command.env("REDIS_URL", "redis://127.0.0.1:1/").output().unwrap();
-        assert_eq!(help.status.code(), Some(0), "{name}: {help:?}");
-        assert!(!help.stdout.is_empty() && help.stderr.is_empty(), "{name}: {help:?}");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{name} has written something");
-    }
-    std::fs::remove_dir(&folder).unwrap();
 }
