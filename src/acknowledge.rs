@@ -10,8 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use redis::Cmd;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd};
 use tokio::sync::Mutex;
 
 use crate::claim::{Claim, Grant};
@@ -176,11 +176,10 @@ async fn connection(
     {
         return Ok(kept.connection.clone());
     }
-    let patience = link.response_timeout();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience))
-        .set_response_timeout(Some(patience.saturating_add(within)));
-    let connection = main.client.get_multiplexed_async_connection_with_config(&config).await?;
+    let dialer = link.dialer();
+    let patience = dialer.response_timeout().saturating_add(within);
+    let config = dialer.config().set_response_timeout(Some(patience));
+    let connection = dialer.connect(&main.client, &config).await?;
     let (link, beside) = (link.clone(), main.number);
     *kept = Some(Connection { link, beside, connection: connection.clone() });
     Ok(connection)

@@ -25,7 +25,7 @@ pub(crate) async fn check_one(
         wakeups::subscribe(link, channel).await.map_err(|error| probe.explain(error))
     };
     match check.await {
-        Err(error) => Err(inquire(link.source().client(), link.response_timeout(), error).await),
+        Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
         done => done,
     }
 }
@@ -33,8 +33,8 @@ pub(crate) async fn check_one(
 /// Finds the nodes, and checks all primaries that can be reached: they need not have the same users.
 pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Result<(), Error> {
     if let Err(error) = cluster.refresh().await {
-        let (first, patience) = (cluster.first(), cluster.response_timeout());
-        return Err(inquire(first.as_ref(), patience, explain_map(cluster, prefix, error)).await);
+        let error = explain_map(cluster, prefix, error);
+        return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
     }
     let nodes = cluster.nodes();
     let checked = join_all(nodes.iter().map(|node| check_node(cluster, node, prefix))).await;
@@ -65,7 +65,7 @@ async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Res
     match check.await {
         Err(error) => {
             let link = &probe.link;
-            Err(inquire(link.source().client(), link.response_timeout(), error).await)
+            Err(inquire(link.dialer(), link.source().client(), error).await)
         }
         done => done,
     }

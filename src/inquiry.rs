@@ -9,6 +9,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::error::{Rounded, cause_of};
+use crate::servers::Dialer;
 use crate::{ConnectErrorKind as Kind, Error};
 
 /// The user has waited for a whole timeout already.
@@ -18,17 +19,18 @@ const MOST_BYTES: usize = 80;
 const LOOK: &str = "see what listens there";
 
 /// Without a client there is more than one server, and nothing to ask.
-pub(crate) async fn inquire(client: Option<&Client>, patience: Duration, error: Error) -> Error {
+pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Error) -> Error {
     let Error::Connect { address, kind, source: Some(source), right: None, .. } = &error else {
         return error;
     };
     let Some(client) = client else {
         return error;
     };
+    let patience = dialer.response_timeout();
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
         Kind::NotRedis | Kind::Closed => stranger(client, *kind, patience).await,
-        Kind::Authentication if source.code().is_none() => refusal(client, patience).await,
+        Kind::Authentication if source.code().is_none() => refusal(dialer, client).await,
         _ => None,
     };
     let Some(Found { kind, reason, source: its }) = found else {
@@ -162,8 +164,9 @@ pub(crate) fn server_error(text: &str) -> RedisError {
 }
 
 /// Why it refuses the password: redis-rs drops what it says.
-async fn refusal(client: &Client, patience: Duration) -> Option<Found> {
-    let info = client.get_connection_info().clone();
+async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
+    // With the password of this moment, where a provider tells it.
+    let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
     let nobody = info.set_redis_settings(RedisConnectionInfo::default());
@@ -171,7 +174,7 @@ async fn refusal(client: &Client, patience: Duration) -> Option<Found> {
         let mut connection = Client::open(nobody)?.get_multiplexed_async_connection().await?;
         auth.exec_async(&mut connection).await
     };
-    match timeout(patience.min(LONGEST), ask).await.ok()? {
+    match timeout(dialer.response_timeout().min(LONGEST), ask).await.ok()? {
         Err(error) if error.code().is_some() => Found::said(error),
         _ => None,
     }

@@ -47,6 +47,7 @@ mod calls;
 mod claim;
 mod client;
 mod connect;
+mod credentials;
 mod doctor;
 mod error;
 mod gate;
@@ -72,6 +73,7 @@ mod url;
 mod wakeups;
 mod worker;
 
+pub use credentials::Credentials;
 pub use doctor::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 pub use inspection::{Holder, Inspection, Waiter};

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,11 +6,12 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 use tokio::runtime::Handle;
 
 use crate::client::{ClientSettings, Shared};
+use crate::credentials::{BoxError, Provider};
 use crate::keys::{check_name, check_word};
 use crate::registry::{CallBy, Library};
-use crate::servers::{Cluster, Link, Servers, Source};
+use crate::servers::{Cluster, Dialer, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Error, Semaphores, connect, tls, url, worker};
+use crate::{Credentials, Error, Semaphores, connect, tls, url, worker};
 
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
@@ -34,12 +36,23 @@ const MAX_OWNER: usize = 128;
 /// # }
 /// ```
 #[must_use = "connect() connects"]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SemaphoresBuilder {
     prefix: String,
     owner: Option<String>,
     call_by: CallBy,
     settings: ClientSettings,
+    credentials: Option<Arc<dyn Provider>>,
+}
+
+impl fmt::Debug for SemaphoresBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoresBuilder")
+            .field("prefix", &self.prefix)
+            .field("owner", &self.owner)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
 }
 
 impl SemaphoresBuilder {
@@ -49,7 +62,8 @@ impl SemaphoresBuilder {
             liveness: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
         };
-        Self { prefix: "sem".to_owned(), owner: None, call_by: CallBy::Sha1, settings }
+        let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
+        Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials }
     }
 
     /// What the names of all keys and channels begin with; `sem` unless set. 1 to 200 bytes, no
@@ -137,6 +151,42 @@ impl SemaphoresBuilder {
     /// ```
     pub fn use_functions(mut self) -> Self {
         self.call_by = CallBy::Function(FUNCTIONS);
+        self
+    }
+
+    /// Asked for a password before each connection: for those of commands, of messages and of
+    /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
+    /// expire. What the URL or client says of user and password does not count then.
+    ///
+    /// It may take as long as connecting may, the response timeout. When it fails, connecting
+    /// fails, and is tried again as after any other failure. Connections that are there stay.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use redis_semaphore::{Credentials, Semaphores};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_semaphore::Error> {
+    /// let semaphores = Semaphores::builder()
+    ///     .credentials_provider(async || {
+    ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///         Ok::<_, std::io::Error>(Credentials::new(password.trim()).username("importer"))
+    ///     })
+    ///     .connect("redis://redis.example/")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials_provider<F, E>(
+        mut self,
+        provider: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        self.credentials = Some(Arc::new(provider));
         self
     }
 
@@ -320,9 +370,8 @@ impl SemaphoresBuilder {
     ) -> Result<Semaphores, Error> {
         self.check()?;
         tls::choose_cryptography();
-        let patience = self.settings.response_timeout;
-        let cluster =
-            Cluster::new(infos("nodes", nodes)?, self.call_by, patience, Handle::current())?;
+        let nodes = infos("nodes", nodes)?;
+        let cluster = Cluster::new(nodes, self.call_by, self.dialer(), Handle::current())?;
         let cluster = Arc::new(cluster);
         connect::check_cluster(&cluster, &self.prefix).await?;
         let listener = Listener::Sharded(cluster.clone());
@@ -333,12 +382,15 @@ impl SemaphoresBuilder {
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
         tls::choose_cryptography();
-        let patience = self.settings.response_timeout;
-        let link = Arc::new(Link::new(source, self.call_by, patience, Handle::current()));
+        let link = Arc::new(Link::new(source, self.call_by, self.dialer(), Handle::current()));
         let channel = Arc::new(Channel::of_process(&self.prefix));
         let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
         let listener = Listener::Single(link.clone(), subscription);
         Ok(self.start(Servers::One(link), Wakeups::Process(channel), listener))
+    }
+
+    fn dialer(&self) -> Dialer {
+        Dialer::new(self.settings.response_timeout, self.credentials.clone())
     }
 
     fn start(self, servers: Servers, wakeups: Wakeups, listener: Listener) -> Semaphores {

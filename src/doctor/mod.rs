@@ -45,14 +45,16 @@ async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
 }
 
 async fn more_about(probe: &Probe, error: Error) -> Error {
-    inquire(probe.link.source().client(), probe.link.response_timeout(), error).await
+    inquire(probe.link.dialer(), probe.link.source().client(), error).await
 }
 
 async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
     // Nobody may have noticed that an idle connection was cut.
     probe.link.check().await;
     let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
-    let info = connected.client.get_connection_info();
+    let client = probe.link.dialer().ready(&connected.client).await;
+    let client = client.map_err(|error| probe.explain(error))?;
+    let info = client.get_connection_info();
     let user = info.redis_settings().username().unwrap_or("default");
     let (address, version) = (info.addr().to_string(), probe.version().await?);
     let (facts, disk) = (look_around(probe, user).await?, look_at_disk(probe, user).await?);

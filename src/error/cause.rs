@@ -192,7 +192,7 @@ fn of_client(error: &RedisError) -> Cause {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             return own(Kind::NotRedis, "what was answered is no answer of Redis", SEE_STRANGER);
         }
-        ErrorKind::AuthenticationFailed => {
+        ErrorKind::AuthenticationFailed if error.detail().is_none() => {
             return own(
                 Kind::Authentication,
                 "the server refuses the password",
@@ -208,6 +208,8 @@ fn of_client(error: &RedisError) -> Cause {
         }
         ErrorKind::Io if what.starts_with("no answer") => Kind::TimedOut,
         ErrorKind::Io => Kind::Unreachable,
+        // The provider of credentials failed.
+        ErrorKind::AuthenticationFailed => Kind::Authentication,
         _ => Kind::Unusable,
     };
     let found = match error.detail() {
@@ -216,6 +218,7 @@ fn of_client(error: &RedisError) -> Cause {
     };
     let advice = match error.kind() {
         ErrorKind::Io => SEE_NETWORK,
+        ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",
         _ => "see how the client is set up",
     };
     Cause { kind, found: found.into(), advice }

@@ -17,6 +17,7 @@ use redis::{ProtocolVersion, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::dialer::Dialer;
 use super::link::{Link, Unanswered};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
@@ -35,7 +36,7 @@ pub(crate) struct Cluster {
     first: ConnectionInfo,
     seeds: Vec<Address>,
     call_by: CallBy,
-    response_timeout: Duration,
+    dialer: Dialer,
     runtime: Handle,
     slots: Mutex<SlotMap>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
@@ -50,7 +51,7 @@ impl Cluster {
     pub(crate) fn new(
         nodes: Vec<ConnectionInfo>,
         call_by: CallBy,
-        response_timeout: Duration,
+        dialer: Dialer,
         runtime: Handle,
     ) -> Result<Self, Error> {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
@@ -71,7 +72,7 @@ impl Cluster {
             first,
             seeds,
             call_by,
-            response_timeout,
+            dialer,
             runtime,
             slots,
             links,
@@ -89,7 +90,7 @@ impl Cluster {
         limit: Duration,
     ) -> Result<T, Unanswered> {
         let started = Instant::now();
-        let limit = limit.min(self.response_timeout);
+        let limit = limit.min(self.dialer.response_timeout());
         let mut node = self.node_or_none(slot)?;
         let (mut is_asking, mut left) = (false, limit);
         for _ in 0..MAX_REDIRECTS {
@@ -186,7 +187,7 @@ impl Cluster {
     pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
         let new = || {
             let source = Source::Client(Box::new(self.client(node)));
-            Arc::new(Link::new(source, self.call_by, self.response_timeout, self.runtime.clone()))
+            Arc::new(Link::new(source, self.call_by, self.dialer.clone(), self.runtime.clone()))
         };
         self.links().entry(node.clone()).or_insert_with(new).clone()
     }
@@ -271,8 +272,8 @@ impl Cluster {
         self.changes.send_replace(());
     }
 
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 }
 

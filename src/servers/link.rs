@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError};
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, RedisError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::asking::Asking;
+use super::dialer::Dialer;
 use super::pauses::Pauses;
 use super::source::Source;
 use crate::registry::{CallBy, is_missing};
@@ -31,8 +32,7 @@ const MAX_TIMEOUTS: u32 = 2;
 pub(crate) struct Link {
     source: Source,
     call_by: CallBy,
-    config: AsyncConnectionConfig,
-    response_timeout: Duration,
+    dialer: Dialer,
     state: Mutex<State>,
     pauses: Mutex<Pauses>,
     timeouts: AtomicU32,
@@ -76,29 +76,11 @@ impl fmt::Debug for Connected {
 
 impl Link {
     /// `runtime` makes the connections, as long as it is there.
-    pub(crate) fn new(
-        source: Source,
-        call_by: CallBy,
-        response_timeout: Duration,
-        runtime: Handle,
-    ) -> Self {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(response_timeout))
-            .set_response_timeout(Some(response_timeout));
-        let (state, pauses) =
-            (Mutex::new(State::Away), Mutex::new(Pauses::of_connections(response_timeout)));
+    pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
+        let pauses = Mutex::new(Pauses::of_connections(dialer.response_timeout()));
+        let state = Mutex::new(State::Away);
         let (timeouts, connections) = (AtomicU32::new(0), watch::Sender::new(0));
-        Self {
-            source,
-            call_by,
-            config,
-            response_timeout,
-            state,
-            pauses,
-            timeouts,
-            connections,
-            runtime,
-        }
+        Self { source, call_by, dialer, state, pauses, timeouts, connections, runtime }
     }
 
     /// Changes when a connection is replaced.
@@ -107,7 +89,11 @@ impl Link {
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+        self.dialer.response_timeout()
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     pub(crate) fn call_by(&self) -> CallBy {
@@ -161,7 +147,7 @@ impl Link {
 
     /// How long connecting may take.
     fn patience(&self) -> Duration {
-        self.source.patience(self.response_timeout)
+        self.source.patience(self.response_timeout())
     }
 
     fn current(&self) -> Option<Connected> {
@@ -190,7 +176,7 @@ impl Link {
     }
 
     async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
-        let connecting = timeout(self.patience(), self.source.connect(&self.config));
+        let connecting = timeout(self.patience(), self.source.connect(&self.dialer));
         let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
         let number = *self.connections.borrow() + 1;
         if number > 1 {
@@ -198,7 +184,7 @@ impl Link {
         }
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
-        *self.pauses() = Pauses::of_connections(self.response_timeout);
+        *self.pauses() = Pauses::of_connections(self.response_timeout());
         let connected = Connected { number, connection, client: Arc::new(client) };
         *self.state() = State::Connected(connected.clone());
         Ok(connected)
@@ -226,7 +212,7 @@ impl Link {
         let (mut connected, limit) = self.connected_within(limit).await?;
         let registry = ScriptRegistry::embedded();
         let run = pin!(registry.run_with(&mut connected.connection, self.call_by, script, write));
-        let answer = match limit == self.response_timeout {
+        let answer = match limit == self.response_timeout() {
             true => run.await, // The connection has that timeout itself.
             false => within(limit, run).await,
         };
@@ -254,7 +240,7 @@ impl Link {
     ) -> Result<T, RedisError> {
         let mut connected = self.connection().await?;
         let run = async { Ok(command.query_async(&mut connected.connection).await?) };
-        let answer = within(self.response_timeout, run).await;
+        let answer = within(self.response_timeout(), run).await;
         self.judge(connected.number, answer).map_err(|failure| failure.error)
     }
 
@@ -263,7 +249,7 @@ impl Link {
         if let Some(mut connected) = self.current() {
             let check = async { Ok(self.source.check(&mut connected.connection).await?) };
             // What it finds out is all that is wanted.
-            let _ = self.judge(connected.number, within(self.response_timeout, check).await);
+            let _ = self.judge(connected.number, within(self.response_timeout(), check).await);
         }
         if let Err(error) = self.connection().await {
             tracing::debug!(%error, "connecting again failed");
@@ -275,7 +261,7 @@ impl Link {
         self: &Arc<Self>,
         limit: Duration,
     ) -> Result<(Connected, Duration), Unanswered> {
-        let limit = limit.min(self.response_timeout);
+        let limit = limit.min(self.response_timeout());
         let unsent = |error| Unanswered { error, may_be_served: false };
         if limit.is_zero() {
             return Err(unsent(took_too_long()));

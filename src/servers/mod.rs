@@ -2,6 +2,7 @@
 
 mod asking;
 mod cluster;
+mod dialer;
 mod link;
 mod pauses;
 mod slots;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, FromRedisValue, RedisError};
 
 pub(crate) use cluster::Cluster;
+pub(crate) use dialer::Dialer;
 pub(crate) use link::{Link, Unanswered, says, within};
 pub(crate) use pauses::Pauses;
 pub(crate) use slots::{Address, slot_of};

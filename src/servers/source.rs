@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
+use redis::{Client, ErrorKind, RedisError, Value};
 
+use super::dialer::Dialer;
 use crate::ConnectErrorKind;
 use crate::error::cause_of;
 
@@ -23,15 +24,15 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) async fn connect(
         &self,
-        config: &AsyncConnectionConfig,
+        dialer: &Dialer,
     ) -> Result<(Client, MultiplexedConnection), RedisError> {
         let client = match self {
             Self::Client(client) => Client::clone(client),
-            Self::PrimaryOf(clients) => return primary_of(clients, config).await,
+            Self::PrimaryOf(clients) => return primary_of(clients, dialer).await,
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => sentinels.lock().await.async_get_client().await?,
         };
-        let connection = client.get_multiplexed_async_connection_with_config(config).await?;
+        let connection = dialer.connect(&client, &dialer.config()).await?;
         Ok((client, connection))
     }
 
@@ -73,10 +74,10 @@ impl Source {
 /// The first one that says so.
 async fn primary_of(
     clients: &[Client],
-    config: &AsyncConnectionConfig,
+    dialer: &Dialer,
 ) -> Result<(Client, MultiplexedConnection), RedisError> {
     let mut asked: FuturesUnordered<_> =
-        clients.iter().map(|client| connect_to_primary(client, config)).collect();
+        clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
     let mut reasons = Vec::new();
     while let Some(found) = asked.next().await {
         match found {
@@ -98,10 +99,10 @@ fn is_about_user(error: &RedisError) -> bool {
 
 async fn connect_to_primary<'a>(
     client: &'a Client,
-    config: &AsyncConnectionConfig,
+    dialer: &Dialer,
 ) -> Result<(Client, MultiplexedConnection), (&'a Client, RedisError)> {
     let connect = async {
-        let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+        let mut connection = dialer.connect(client, &dialer.config()).await?;
         is_primary(&mut connection).await?;
         Ok(connection)
     };

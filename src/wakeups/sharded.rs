@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, ready};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
+use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -115,11 +115,11 @@ struct Lost;
 impl Listener {
     /// Until it is aborted.
     async fn run(mut self) {
-        let mut pauses = Pauses::of_connections(self.cluster.response_timeout());
+        let mut pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
         loop {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
-                    pauses = Pauses::of_connections(self.cluster.response_timeout());
+                    pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
                     let Lost = self.listen(&mut subscriptions).await;
                     tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
                 }
@@ -223,14 +223,10 @@ impl Listener {
 }
 
 async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, RedisError> {
-    let patience = cluster.response_timeout();
+    let dialer = cluster.dialer();
     let (sender, pushes) = unbounded_channel();
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience))
-        .set_response_timeout(Some(patience))
-        .set_push_sender(sender);
-    let client = cluster.client(node);
-    let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let config = dialer.config().set_push_sender(sender);
+    let connection = dialer.connect(&cluster.client(node), &config).await?;
     Ok(Subscriptions { connection, pushes, heard: HashMap::new() })
 }
 

@@ -28,7 +28,8 @@ pub(crate) async fn subscribe(
     let subscribe = async {
         // Where the commands go: another server would not hear of the hand-offs there.
         let connected = link.connection().await?;
-        let (mut sink, messages) = connected.client.get_async_pubsub().await?.split();
+        let client = link.dialer().ready(&connected.client).await?;
+        let (mut sink, messages) = client.get_async_pubsub().await?.split();
         sink.subscribe(&channel.name).await?;
         Ok(Subscription { sink, messages, beside: connected.number })
     };

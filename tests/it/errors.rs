@@ -169,6 +169,25 @@ async fn passwords() {
 }
 
 #[tokio::test]
+async fn passwords_of_a_provider() {
+    let server = Server::start();
+    let (url, builder) = (server.admin_url(), || Semaphores::builder().response_timeout(PATIENCE));
+    let wrong = async || {
+        Ok::<_, std::io::Error>(redis_semaphore::Credentials::new("falsch").username(acl::USER))
+    };
+    let connecting = builder().credentials_provider(wrong).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["does not know this user with this password", "(WRONGPASS)"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+
+    let broken = async || Err(std::io::Error::other("the vault is closed"));
+    let connecting = builder().credentials_provider(broken).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["the credentials provider failed: the vault is closed: mend the provider"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+}
+
+#[tokio::test]
 async fn a_replica_an_old_server_and_one_that_is_full() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);

@@ -1,0 +1,77 @@
+use std::error::Error as StdError;
+use std::fmt;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::RedisConnectionInfo;
+
+/// A password, and whose it is. From what was given to
+/// [`SemaphoresBuilder::credentials_provider`](crate::SemaphoresBuilder::credentials_provider).
+///
+/// # Examples
+///
+/// ```
+/// use redis_semaphore::Credentials;
+///
+/// let credentials = Credentials::new("secret").username("importer");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+/// ```
+#[derive(Clone)]
+pub struct Credentials {
+    username: Option<String>,
+    password: String,
+}
+
+impl Credentials {
+    /// A password of the default user.
+    ///
+    /// # Examples
+    ///
+    /// See [`Credentials`].
+    pub fn new(password: impl Into<String>) -> Self {
+        Self { username: None, password: password.into() }
+    }
+
+    /// The user, where it is not the default one.
+    ///
+    /// # Examples
+    ///
+    /// See [`Credentials`].
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.username = Some(username.into());
+        self
+    }
+
+    pub(crate) fn apply_to(self, settings: RedisConnectionInfo) -> RedisConnectionInfo {
+        let settings = settings.set_password(self.password);
+        match self.username {
+            Some(username) => settings.set_username(username),
+            None => settings,
+        }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Asked before each connection.
+pub(crate) trait Provider: Send + Sync {
+    fn credentials(&self) -> BoxFuture<'_, Result<Credentials, BoxError>>;
+}
+
+impl<F, P, E> Provider for P
+where
+    P: Fn() -> F + Send + Sync,
+    F: Future<Output = Result<Credentials, E>> + Send + 'static,
+    E: Into<BoxError>,
+{
+    fn credentials(&self) -> BoxFuture<'_, Result<Credentials, BoxError>> {
+        let asked = self();
+        async { asked.await.map_err(Into::into) }.boxed()
+    }
+}
