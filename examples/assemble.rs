@@ -5,12 +5,19 @@
 
 use std::path::PathBuf;
 
+use clap::Parser;
 use redis_semaphore::ScriptRegistry;
 
+/// Writes the scripts, with their includes put in, to a folder, and prints the SHA-1 of each
+#[derive(Parser)]
+#[command(name = "assemble")]
+struct Options {
+    /// Is made if it is not there
+    folder: PathBuf,
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder =
-        std::env::args().nth(1).ok_or("which folder? cargo run --example assemble -- DIR")?;
-    let folder = PathBuf::from(folder);
+    let Options { folder } = Options::parse();
     std::fs::create_dir_all(&folder)?;
     for script in ScriptRegistry::embedded().scripts() {
         std::fs::write(folder.join(script.name()).with_extension("lua"), script.source())?;

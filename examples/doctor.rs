@@ -1,35 +1,46 @@
 //! Says what endangers the semaphores on a server: for people, and for a check at a deployment.
 //!
 //! `REDIS_URL=redis://... cargo run --example doctor`
-//!
-//! Exit status: 1 when there is a danger, 2 when the server could not be examined, else 0.
 
 use std::process::ExitCode;
 
-use redis_semaphore::{Error, Finding, Semaphores, Severity};
+use clap::Parser;
+use redis_semaphore::{Diagnosis, Error, Semaphores, Verdict};
+
+const ABOUT: &str = "\
+Looks at the server that REDIS_URL names (redis://127.0.0.1/ unless set) for what endangers the
+semaphores on it, and shows each check: what was found, and what mends it.
+
+A command that mends something is for redis-cli; CONFIG REWRITE keeps what CONFIG SET has changed.";
+
+const STATUS: &str = "\
+Exit status:
+  0  no danger
+  1  there is a danger
+  2  the server could not be looked at, or an argument is wrong";
+
+#[derive(Parser)]
+#[command(name = "doctor", about = ABOUT, after_help = STATUS)]
+struct Options {}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let findings = match examine().await {
-        Ok(findings) => findings,
+    let Options {} = Options::parse();
+    let diagnosis = match examine().await {
+        Ok(diagnosis) => diagnosis,
         Err(error) => {
             eprintln!("doctor: {error}");
             return ExitCode::from(2);
         }
     };
-    for finding in &findings {
-        println!("{finding}");
-    }
-    if findings.is_empty() {
-        println!("nothing was found that endangers a semaphore");
-    }
-    match findings.iter().any(|finding| finding.severity == Severity::Danger) {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    println!("{diagnosis}");
+    match diagnosis.worst() {
+        Verdict::Danger => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
     }
 }
 
-async fn examine() -> Result<Vec<Finding>, Error> {
+async fn examine() -> Result<Diagnosis, Error> {
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
     Semaphores::connect(&url).await?.doctor().await
 }

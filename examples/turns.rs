@@ -6,22 +6,31 @@
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clap::Parser;
 use redis_semaphore::Semaphores;
+
+/// Takes a permit again and again, and says when
+#[derive(Parser)]
+#[command(name = "turns")]
+struct Options {
+    name: String,
+    limit: u32,
+    count: u64,
+    hold_ms: u64,
+    lease_ms: u64,
+}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let [name, limit, count, hold, lease] = arguments.as_slice() else {
-        return Err("usage: turns NAME LIMIT COUNT HOLD_MS LEASE_MS".into());
-    };
+    let Options { name, limit, count, hold_ms, lease_ms } = Options::parse();
     let url = env::var("REDIS_URL").unwrap_or("redis://127.0.0.1".to_owned());
     let semaphores = Semaphores::connect(&url).await?;
-    let lease = Duration::from_millis(lease.parse()?);
-    let semaphore = semaphores.semaphore(name).limit(limit.parse()?).lease(lease).build()?;
-    for _ in 0..count.parse::<u64>()? {
+    let lease = Duration::from_millis(lease_ms);
+    let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
+    for _ in 0..count {
         let permit = semaphore.acquire().await?;
         println!("held {} {}", permit.fencing_token(), now()?);
-        tokio::time::sleep(Duration::from_millis(hold.parse()?)).await;
+        tokio::time::sleep(Duration::from_millis(hold_ms)).await;
         println!("released {}", now()?);
         permit.release().await?;
     }

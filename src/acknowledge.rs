@@ -82,6 +82,10 @@ impl Request for Acknowledge {
         &gate.acknowledges
     }
 
+    fn operation(&self) -> &'static str {
+        "acquire"
+    }
+
     fn claim(&self) -> &Claim {
         &self.claim
     }

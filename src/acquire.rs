@@ -70,14 +70,19 @@ fn log(error: &Error) {
 }
 
 impl Gate {
-    async fn check(self: &Arc<Self>, weight: u32, patience: Duration) -> Result<(), Error> {
+    async fn check(
+        self: &Arc<Self>,
+        operation: &'static str,
+        weight: u32,
+        patience: Duration,
+    ) -> Result<(), Error> {
         if weight == 0 {
-            return Err(Error::invalid("weight", "at least 1 permit must be asked for"));
+            return Err(Error::invalid("weight", "must be at least 1, not 0"));
         }
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        self.declare(patience).await
+        self.declare(operation, patience).await
     }
 
     /// Fails when nobody listens to the wake-ups of this semaphore for so long.
@@ -87,7 +92,7 @@ impl Gate {
         }
         let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
         let failure = Failure::NoAnswer { elapsed: patience, last };
-        Err(self.error("listening for wake-ups", failure))
+        Err(self.error("acquire", failure))
     }
 
     pub(crate) fn try_acquire(
@@ -110,7 +115,7 @@ impl Gate {
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
-        self.check(weight, patience).await?;
+        self.check("try_acquire", weight, patience).await?;
         let result = self.try_for(&claim, patience).await;
         self.leave_nothing(&claim, &result).await;
         result
@@ -153,7 +158,7 @@ impl Gate {
         let claim = Arc::new(Claim::new(self, weight, started));
         let mut wait = pin!(async {
             let patience = self.shared().settings.outage_tolerance;
-            self.check(weight, patience).await?;
+            self.check("acquire", weight, patience).await?;
             if !self.channel.is_heard() {
                 Box::pin(self.listen_first(patience)).await?;
             }
@@ -217,7 +222,7 @@ impl Gate {
                 return outcome;
             }
             if claim.asked() == asked {
-                return Err(self.home_rests("waiting in the queue", asked.elapsed()));
+                return Err(self.home_rests("acquire", asked.elapsed()));
             }
         }
     }

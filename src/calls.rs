@@ -22,6 +22,19 @@ pub(crate) enum LimitAction {
     Clear,
 }
 
+impl LimitAction {
+    /// What was called for it, as errors name it.
+    fn operation(&self) -> &'static str {
+        match self {
+            // Nobody calls that: it is part of another call.
+            Self::Declare(_) | Self::Initial(_) => "limit",
+            Self::Set(_) => "set_limit",
+            Self::Add(_) => "add_permits",
+            Self::Clear => "clear_limit",
+        }
+    }
+}
+
 pub(crate) struct Limits {
     pub(crate) in_force: i64,
     pub(crate) before: i64,
@@ -32,6 +45,7 @@ impl Gate {
     async fn call<T: FromRedisValue>(
         &self,
         script: &'static str,
+        operation: &'static str,
         patience: Duration,
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
@@ -40,7 +54,7 @@ impl Gate {
             write(cmd);
         };
         let answer = self.shared().servers.run(self.slot, script, with_keys, patience).await;
-        answer.map_err(|failure| self.error(script, failure))
+        answer.map_err(|failure| self.error(operation, failure))
     }
 
     pub(crate) fn write_keys(&self, cmd: &mut Cmd) {
@@ -60,8 +74,12 @@ impl Gate {
         }
     }
 
-    /// Declares the limit of the configuration, the first time.
-    pub(crate) async fn declare(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+    /// Declares the limit of the configuration, the first time. `operation` is what that is part of.
+    pub(crate) async fn declare(
+        self: &Arc<Self>,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<(), Error> {
         if self.declared.initialized() {
             return Ok(());
         }
@@ -70,11 +88,11 @@ impl Gate {
         // By a task: others wait for whoever declares, which must not be left alone in the middle.
         self.client.spawn(async move {
             // Whoever asked may have gone.
-            let _ = answer.send(gate.declare_at_most(patience).await);
+            let _ = answer.send(gate.declare_at_most(operation, patience).await);
         });
         match self.client.within(Instant::now(), patience, declared).await {
             Some(declared) => declared.unwrap_or(Err(Error::Shutdown)),
-            None => Err(self.home_rests("limit", patience)),
+            None => Err(self.home_rests(operation, patience)),
         }
     }
 
@@ -84,24 +102,32 @@ impl Gate {
         self.error(operation, Failure::NoAnswer { elapsed, last })
     }
 
-    async fn declare_at_most(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+    async fn declare_at_most(
+        self: &Arc<Self>,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<(), Error> {
         let started = Instant::now();
-        let declared = self.declared.get_or_try_init(|| self.declare_now(patience));
+        let declared = self.declared.get_or_try_init(|| self.declare_now(operation, patience));
         // Whoever comes while another one tries waits for that, but no longer than for itself.
         let declared = tokio::time::timeout(patience, declared).await.unwrap_or_else(|_| {
             let last = (ErrorKind::Io, "the limit could not be declared").into();
-            Err(self.error("limit", Failure::NoAnswer { elapsed: started.elapsed(), last }))
+            Err(self.error(operation, Failure::NoAnswer { elapsed: started.elapsed(), last }))
         });
         declared.map(|_| ())
     }
 
-    async fn declare_now(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+    async fn declare_now(
+        self: &Arc<Self>,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<(), Error> {
         let (action, ours) = match self.settings.limit {
             Limit::Declared(limit) => (LimitAction::Declare(limit), i64::from(limit)),
             // Whatever was declared before does not count beside a limit at run time.
             Limit::Initial(permits) => (LimitAction::Initial(permits), -1),
         };
-        let limits = self.limit(action, patience).await?;
+        let limits = self.change_limit(action, operation, patience).await?;
         if ours >= 0 && ![-1, ours].contains(&limits.declared_before) {
             tracing::warn!(
                 semaphore = self.name,
@@ -127,7 +153,7 @@ impl Gate {
         patience: Duration,
     ) -> Result<Answer<Vec<bool>>, Error> {
         let answer: Answer<Vec<i64>> = self
-            .call(Refresh::SCRIPT, patience, |cmd| {
+            .call(Refresh::SCRIPT, Refresh::SCRIPT, patience, |cmd| {
                 for (claim, duration) in requests {
                     cmd.arg(&claim.id).arg(millis(*duration));
                 }
@@ -140,7 +166,7 @@ impl Gate {
     /// Answers when to call again, and the length of the queue.
     pub(crate) async fn wake(&self) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.shared().settings.patience();
-        let answer: Answer<(i64, i64, u64)> = self.call("wake", patience, |_| {}).await?;
+        let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
         Ok((wake_in_of(next), queued))
     }
@@ -150,10 +176,21 @@ impl Gate {
         action: LimitAction,
         patience: Duration,
     ) -> Result<Limits, Error> {
+        let operation = action.operation();
+        self.declare(operation, patience).await?;
+        self.change_limit(action, operation, patience).await
+    }
+
+    async fn change_limit(
+        self: &Arc<Self>,
+        action: LimitAction,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<Limits, Error> {
         // One id for all attempts: a repeated "add" counts once.
         let id = uuid::Uuid::new_v4().simple().to_string();
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
-            .call("limit", patience, |cmd| {
+            .call("limit", operation, patience, |cmd| {
                 match action {
                     LimitAction::Declare(limit) => cmd.arg("declare").arg(limit),
                     LimitAction::Initial(limit) => cmd.arg("initial").arg(limit),
@@ -177,7 +214,7 @@ impl Gate {
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
-        Ok(self.call("inspect", patience, write).await?.reply)
+        Ok(self.call("inspect", "inspect", patience, write).await?.reply)
     }
 }
 

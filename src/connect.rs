@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::RedisError;
 
+use crate::error::cause_of;
+use crate::inquiry::inquire;
 use crate::probe::Probe;
 use crate::servers::{Address, Cluster, Link};
 use crate::wakeups::{self, Channel, Subscription};
-use crate::{Error, permission};
+use crate::{ConnectErrorKind, Error, permission};
 
 /// Checks a server that is no part of a cluster, and listens there.
 pub(crate) async fn check_one(
@@ -18,13 +20,22 @@ pub(crate) async fn check_one(
     channel: &Channel,
 ) -> Result<Subscription, Error> {
     let probe = Probe::single(link, prefix);
-    first_of(probe.refused_commands().await?)?;
-    wakeups::subscribe(link, channel).await.map_err(|error| probe.explain(error))
+    let check = async {
+        first_of(probe.refused_commands().await?)?;
+        wakeups::subscribe(link, channel).await.map_err(|error| probe.explain(error))
+    };
+    match check.await {
+        Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
+        done => done,
+    }
 }
 
 /// Finds the nodes, and checks all primaries that can be reached: they need not have the same users.
 pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Result<(), Error> {
-    cluster.refresh().await.map_err(|error| explain_map(cluster, prefix, error))?;
+    if let Err(error) = cluster.refresh().await {
+        let error = explain_map(cluster, prefix, error);
+        return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
+    }
     let nodes = cluster.nodes();
     let checked = join_all(nodes.iter().map(|node| check_node(cluster, node, prefix))).await;
     let mut last = None;
@@ -33,7 +44,7 @@ pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Resul
         match checked {
             Ok(()) => is_reached = true,
             // The others can be used, and this one when it is back, or has been replaced.
-            Err(error @ Error::Connect { .. }) => {
+            Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "a node of the cluster was not checked");
                 last = Some(error);
             }
@@ -47,8 +58,17 @@ async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Res
     let Some(probe) = Probe::at_node(cluster, node, prefix) else {
         return Ok(());
     };
-    first_of(probe.refused_commands().await?)?;
-    probe.listen().await
+    let check = async {
+        first_of(probe.refused_commands().await?)?;
+        probe.listen().await
+    };
+    match check.await {
+        Err(error) => {
+            let link = &probe.link;
+            Err(inquire(link.dialer(), link.source().client(), error).await)
+        }
+        done => done,
+    }
 }
 
 fn first_of(errors: Vec<Error>) -> Result<(), Error> {
@@ -57,13 +77,16 @@ fn first_of(errors: Vec<Error>) -> Result<(), Error> {
 
 /// Says why no node tells the slots.
 fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
-    let reason = error.to_string();
-    if reason.contains("cluster support disabled") {
-        let advice = "it is no node of a cluster, so semaphores need connect()";
-        return Error::Unsupported(format!("{cluster}: {advice}"));
+    let address = cluster.to_string();
+    if error.to_string().contains("cluster support disabled") {
+        let reason = "it is no node of a cluster: use connect(), or nodes of one".to_owned();
+        let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
+        return Error::Connect { address, kind, reason, right: None, source };
     }
-    if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
-        return permission::lacking(prefix, true, "cluster|slots".to_owned(), reason);
+    if permission::is_refusal(&error.to_string()) {
+        return permission::lacking(address, prefix, true, "cluster|slots", error);
     }
-    Error::Connect { address: cluster.to_string(), reason }
+    let cause = cause_of(&error);
+    let reason = format!("{}: {}", cause.found, cause.advice);
+    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
 }

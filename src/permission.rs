@@ -1,7 +1,9 @@
 //! What a refusal of the server's access control is about: the rule of `ACL SETUSER` that is
 //! missing.
 
-use crate::Error;
+use redis::RedisError;
+
+use crate::{ConnectErrorKind, Error};
 
 /// Whether the user may not do something. Servers put it in different words, and in others when it
 /// is a script that tries.
@@ -12,9 +14,23 @@ pub(crate) fn is_refusal(reason: &str) -> bool {
         .any(|words| reason.contains(words))
 }
 
-/// `is_sharded`: as in a cluster.
-pub(crate) fn lacking(prefix: &str, is_sharded: bool, command: String, reason: String) -> Error {
-    Error::Permission { right: right(prefix, is_sharded, &command, &reason), command, reason }
+/// Says which right is missing. `is_sharded`: as in a cluster.
+pub(crate) fn lacking(
+    address: String,
+    prefix: &str,
+    is_sharded: bool,
+    command: &str,
+    refusal: RedisError,
+) -> Error {
+    let right = right(prefix, is_sharded, command, &refusal.to_string());
+    let advice = "grant it with ACL SETUSER, see docs/protocol.md";
+    Error::Connect {
+        address,
+        kind: ConnectErrorKind::Permission,
+        reason: format!("the user lacks the right {right}, so {command} is refused: {advice}"),
+        right: Some(right),
+        source: Some(refusal),
+    }
 }
 
 fn right(prefix: &str, is_sharded: bool, command: &str, reason: &str) -> String {

@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind, Value};
 use uuid::Uuid;
 
+use crate::error::cause_of;
+use crate::inquiry::server_error;
 use crate::keys::Keys;
 use crate::registry::{CallBy, UNUSABLE};
 use crate::servers::{Address, Cluster, Link, slot_of};
 use crate::wakeups::{self, Channel, Wakeups, sharded_name};
-use crate::{Error, ScriptRegistry, permission, tls};
+use crate::{ConnectErrorKind as Kind, Error, ScriptRegistry, permission, tls};
+
+const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
 
 pub(crate) struct Probe {
     pub(crate) link: Arc<Link>,
@@ -43,13 +47,16 @@ impl Probe {
         let explain = |error| self.explain(error);
         let mut connection = self.link.connection().await.map_err(explain)?.connection;
         // Before anything large: a server that wants a password closes the connection on that.
-        redis::cmd("PING").exec_async(&mut connection).await.map_err(explain)?;
+        let pong: Value = redis::cmd("PING").query_async(&mut connection).await.map_err(explain)?;
+        if pong != Value::SimpleString("PONG".to_owned()) {
+            return Err(self.not_redis(&pong));
+        }
         let server = hello(&mut connection).await;
         if self.node.is_some() {
             redis::cmd("ASKING").exec_async(&mut connection).await.map_err(explain)?;
         } else if server.get("mode").is_some_and(|mode| mode == "cluster") {
-            let advice = "it is a node of a cluster, where semaphores need connect_cluster()";
-            return Err(Error::Unsupported(advice.to_owned()));
+            let reason = "it is a node of a cluster: use connect_cluster()";
+            return Err(self.refused(Kind::Cluster, reason));
         }
         let keys = Keys::new(&self.prefix, &self.name);
         let call_by = self.link.call_by();
@@ -65,8 +72,9 @@ impl Probe {
             .run_with(&mut connection, call_by, "probe", write)
             .await
             .map_err(|error| self.explain_script(error))?;
-        let explain = |(command, reason)| self.explain_command(command, reason, &server);
-        Ok(refused.into_iter().map(explain).collect())
+        let explain =
+            |(command, reason): &(String, String)| self.explain_command(command, reason, &server);
+        Ok(refused.iter().map(explain).collect())
     }
 
     async fn load_scripts(
@@ -102,20 +110,20 @@ impl Probe {
                     false
                 }
                 Err(error) if is_unknown(&error.to_string()) => {
-                    return Err(Error::Unsupported(format!(
-                        "its version is {}, which has no functions; Redis 7.0 or newer, or Valkey, \
-                         is needed",
-                        version(server)
-                    )));
+                    let found =
+                        format!("its version is {}, which has no functions", version(server));
+                    let advice = "use Redis 7.0 or newer, or Valkey, or no functions";
+                    return Err(self.refused(Kind::TooOld, format!("{found}: {advice}")));
                 }
                 Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
                 Err(error) => return Err(self.explain_script(error)),
             };
             if is_foreign {
-                return Err(Error::Unsupported(format!(
+                let found = format!(
                     "its function for \"{}\" is not that of lua/functions.lua",
                     script.name()
-                )));
+                );
+                return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
             }
         }
         Ok(())
@@ -124,11 +132,21 @@ impl Probe {
     fn explain_script(&self, error: Error) -> Error {
         match error {
             Error::Redis(error) if error.kind() == UNUSABLE => {
-                Error::Unsupported(error.to_string())
+                let found = error.detail().unwrap_or("there are other functions of our names");
+                self.refused(Kind::Functions, format!("{found}: {REPLACE}"))
             }
             Error::Redis(error) => self.explain(error),
             other => other,
         }
+    }
+
+    /// What the server calls itself, or nothing where it does not tell.
+    pub(crate) async fn version(&self) -> Result<String, Error> {
+        let explain = |error| self.explain(error);
+        let mut connection = self.link.connection().await.map_err(explain)?.connection;
+        let server = hello(&mut connection).await;
+        let told = ["server", "version"].map(|field| server.get(field).map(String::as_str));
+        Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
     /// Fails where the user may not listen for wake-ups.
@@ -155,49 +173,94 @@ impl Probe {
     /// Says what it means that a command fails in a script.
     fn explain_command(
         &self,
-        command: String,
-        reason: String,
+        command: &str,
+        reason: &str,
         server: &HashMap<String, String>,
     ) -> Error {
-        let reason = reason.trim_end().to_owned();
-        let words = reason.to_lowercase();
+        let reason = reason.trim_end();
+        let (words, source) = (reason.to_lowercase(), server_error(reason));
         if words.contains("readonly") || words.contains("read only replica") {
-            return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
+            return self.replica(source);
         }
-        if is_unknown(&reason) {
-            let version = version(server);
+        if is_unknown(reason) {
             let needed = match self.node {
                 Some(_) => "for a cluster Redis 7.0 or newer, or Valkey, is needed",
                 None => "Redis 6.2 or newer, or Valkey, is needed",
             };
-            return Error::Unsupported(format!(
-                "its version is {version}, which does not know {command} as it is needed \
-                 ({reason}); {needed}"
-            ));
+            let reason = format!(
+                "its version is {}, which does not know {command} as it is needed: {needed}",
+                version(server)
+            );
+            return self.said(Kind::TooOld, reason, source);
         }
-        if permission::is_refusal(&reason) {
-            return self.lacking(command, reason);
+        if permission::is_refusal(reason) {
+            return self.lacking(command, source);
         }
-        Error::Unsupported(format!("{command} failed: {reason}"))
+        let cause = cause_of(&source);
+        let reason = format!("{command} is refused, as {}: {}", cause.found, cause.advice);
+        self.said(Kind::Unusable, reason, source)
     }
 
     /// Says what an error on the way to a working connection means.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
-        let reason = error.to_string();
-        if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
+        let text = error.to_string();
+        if permission::is_refusal(&text) {
             // Redis names a command in quotes, unless it is the keys that are refused: all that is
             // sent with keys are scripts.
-            let command = reason.split('\'').nth(1).unwrap_or(self.calling_command()).to_owned();
-            return self.lacking(command, reason);
+            let command = text.split('\'').nth(1).unwrap_or(self.calling_command());
+            return self.lacking(command, error);
         }
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
-            return Error::Unsupported(format!("it is a replica, not a primary ({reason})"));
+            return self.replica(error);
         }
-        let reason = match self.link.source().client() {
-            Some(client) => tls::explain(client.get_connection_info().addr(), &error),
-            None => reason,
+        if let Some(those) = none_is_primary(&error) {
+            let found = format!("none of the servers is a primary that can be reached ({those})");
+            let advice = "a failover may be under way; else see each of them";
+            return self.refused(Kind::NoPrimary, format!("{found}: {advice}"));
+        }
+        let cause = cause_of(&error);
+        let (found, advice) = match tls::trouble(&error).filter(|_| self.is_encrypted()) {
+            Some((found, advice)) => {
+                return self.said(Kind::Tls, format!("{found}: {advice}"), error);
+            }
+            None => (cause.found, cause.advice),
         };
-        Error::Connect { address: self.link.source().to_string(), reason }
+        self.said(cause.kind, format!("{found}: {advice}"), error)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        let client = self.link.source().client();
+        client.is_some_and(|client| {
+            matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        })
+    }
+
+    /// It answers, but something else than it should.
+    fn not_redis(&self, pong: &Value) -> Error {
+        const MOST: usize = 80;
+        let said: String = format!("{pong:?}").chars().take(MOST).collect();
+        let reason =
+            format!("it answers, but is not Redis: to PING it says {said}: see what listens there");
+        self.refused(Kind::NotRedis, reason)
+    }
+
+    fn replica(&self, source: RedisError) -> Error {
+        let reason = "it is a replica, and takes no writes: connect to the primary";
+        self.said(Kind::Replica, reason.to_owned(), source)
+    }
+
+    fn refused(&self, kind: Kind, reason: impl Into<String>) -> Error {
+        let (address, reason) = (self.address(), reason.into());
+        Error::Connect { address, kind, reason, right: None, source: None }
+    }
+
+    fn said(&self, kind: Kind, reason: String, source: RedisError) -> Error {
+        let address = self.address();
+        Error::Connect { address, kind, reason, right: None, source: Some(source) }
+    }
+
+    fn address(&self) -> String {
+        self.link.source().to_string()
     }
 
     /// The command that all keys are sent with.
@@ -208,8 +271,9 @@ impl Probe {
         }
     }
 
-    fn lacking(&self, command: String, reason: String) -> Error {
-        permission::lacking(&self.prefix, self.node.is_some(), command, reason)
+    fn lacking(&self, command: &str, refusal: RedisError) -> Error {
+        let (address, is_sharded) = (self.address(), self.node.is_some());
+        permission::lacking(address, &self.prefix, is_sharded, command, refusal)
     }
 }
 
@@ -217,6 +281,13 @@ impl Probe {
 fn is_unknown(reason: &str) -> bool {
     let words = reason.to_lowercase();
     words.contains("unknown") && words.contains("command")
+}
+
+/// What a list of servers said, where none of them can be used: see `source.rs`.
+fn none_is_primary(error: &RedisError) -> Option<String> {
+    let is_that = error.to_string().starts_with("none of the servers is a primary");
+    let those = error.detail().filter(|_| is_that)?;
+    Some(those.to_owned())
 }
 
 fn version(server: &HashMap<String, String>) -> &str {

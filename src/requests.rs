@@ -54,6 +54,13 @@ impl Request for Acquire {
         &gate.acquires
     }
 
+    fn operation(&self) -> &'static str {
+        match self.otherwise {
+            Otherwise::Refuse => "try_acquire",
+            Otherwise::Queue | Otherwise::Stay => "acquire",
+        }
+    }
+
     fn claim(&self) -> &Claim {
         &self.claim
     }
@@ -158,6 +165,13 @@ impl Request for Release {
 
     fn lane(gate: &Gate) -> &Lane<Self> {
         &gate.releases
+    }
+
+    fn operation(&self) -> &'static str {
+        match self.how {
+            How::Return => "release",
+            How::Consume => "forget",
+        }
     }
 
     fn claim(&self) -> &Claim {

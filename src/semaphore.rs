@@ -299,7 +299,6 @@ impl Semaphore {
 
     async fn change_limit(&self, action: LimitAction) -> Result<crate::calls::Limits, Error> {
         let patience = self.gate.shared().settings.patience();
-        self.gate.declare(patience).await?;
         self.gate.limit(action, patience).await
     }
 

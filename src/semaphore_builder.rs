@@ -176,38 +176,28 @@ impl SemaphoreBuilder {
         check_name("name", &self.name)?;
         let limit = match (self.limit, self.initial_permits) {
             (Some(0), None) => {
-                return Err(Error::invalid("limit", "at least 1; set_limit(0) pauses a semaphore"));
+                return Err(Error::invalid(
+                    "limit",
+                    "must be at least 1; set_limit(0) pauses a semaphore",
+                ));
             }
             (Some(limit), None) => Limit::Declared(limit),
             (None, Some(permits)) => Limit::Initial(permits),
             _ => {
-                return Err(Error::invalid(
-                    "limit",
-                    "either a limit or initial permits, one of them",
-                ));
+                let found = if self.limit.is_some() { "both were" } else { "neither was" };
+                let reason = format!("must have limit() or initial_permits(), and {found} given");
+                return Err(Error::invalid("limit", reason));
             }
         };
         if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
-            return Err(Error::invalid("lease", format!("10 ms to 7 days, not {:?}", self.lease)));
+            let reason = format!("must be 10 ms to 7 days, not {:?}", self.lease);
+            return Err(Error::invalid("lease", reason));
         }
-        if self.max_hold.is_some_and(|max_hold| max_hold < SHORTEST_LEASE) {
-            return Err(Error::invalid(
-                "max_hold",
-                format!("at least 10 ms, not {:?}", self.max_hold),
-            ));
+        if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < SHORTEST_LEASE) {
+            let reason = format!("must be at least 10 ms, not {max_hold:?}");
+            return Err(Error::invalid("max_hold", reason));
         }
-        if let Some(Acknowledgement { replicas, within }) = self.acknowledgement {
-            if replicas == 0 {
-                return Err(Error::invalid("acknowledged_by", "at least 1 replica"));
-            }
-            let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
-            if within < Duration::from_millis(1) || within > longest {
-                let reason = format!(
-                    "1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
-                );
-                return Err(Error::invalid("acknowledged_by", reason));
-            }
-        }
+        self.check_acknowledgement()?;
         // The refresh that replicas acknowledge is for a millisecond more.
         let lease = match self.acknowledgement {
             Some(_) => self.lease.min(LONGEST_LEASE - Duration::from_millis(1)),
@@ -222,6 +212,23 @@ impl SemaphoreBuilder {
             acknowledgement: self.acknowledgement,
         };
         Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+    }
+
+    fn check_acknowledgement(&self) -> Result<(), Error> {
+        let Some(Acknowledgement { replicas, within }) = self.acknowledgement else {
+            return Ok(());
+        };
+        if replicas == 0 {
+            return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
+        }
+        let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
+        if within < Duration::from_millis(1) || within > longest {
+            let reason = format!(
+                "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
+            );
+            return Err(Error::invalid("acknowledged_by", reason));
+        }
+        Ok(())
     }
 }
 

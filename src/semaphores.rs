@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::worker::Task;
-use crate::{Error, Finding, SemaphoreBuilder, SemaphoresBuilder, doctor};
+use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
@@ -79,12 +79,12 @@ impl Semaphores {
     }
 
     /// Looks at the server for what endangers the semaphores on it: a setting by which it may forget
-    /// who holds, a right that the user lacks (since), memory or connections that run out. The worst
-    /// comes first; an empty answer says that nothing was found.
+    /// who holds, a right that the user lacks (since), memory or connections that run out. The answer
+    /// has each check with what was found, and what mends it.
     ///
     /// A user with no more rights than semaphores need may not ask for most of that: it takes
-    /// `+info` and `+config|get`. What could not be looked at is a finding as well. It runs a
-    /// handful of commands, writes to keys that nobody has, and leaves nothing behind.
+    /// `+info` and `+config|get`. What could not be looked at is told as well. It runs a handful of
+    /// commands, writes to keys that nobody has, and leaves nothing behind.
     ///
     /// The setting `timeout` needs no look: it ends idle connections, but not those that listen.
     ///
@@ -98,8 +98,8 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Finding`](crate::Finding), and the example `doctor`, a check to run at a deployment.
-    pub async fn doctor(&self) -> Result<Vec<Finding>, Error> {
+    /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a deployment.
+    pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         doctor::examine(&self.client.shared).await
     }
 

@@ -11,7 +11,7 @@ use crate::keys::{check_name, check_word};
 use crate::registry::{CallBy, Library};
 use crate::servers::{Cluster, Dialer, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Credentials, Error, Semaphores, connect, tls, worker};
+use crate::{Credentials, Error, Semaphores, connect, tls, url, worker};
 
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
@@ -135,14 +135,15 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
+    /// # async fn main() -> Result<(), redis_semaphore::Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+    ///
     /// match Semaphores::builder().use_functions().connect(&url).await {
     ///     Ok(semaphores) => drop(semaphores.semaphore("jobs").limit(3).build()?.acquire().await?),
     ///     // Older than Redis 7.0.
-    ///     Err(Error::Unsupported(reason)) => println!("{reason}"),
+    ///     Err(Error::Connect { kind: ConnectErrorKind::TooOld, reason, .. }) => println!("{reason}"),
     ///     Err(error) => return Err(error),
     /// }
     /// # Ok(())
@@ -193,10 +194,9 @@ impl SemaphoresBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when the server cannot be reached within the response timeout or refuses
-    /// the password, [`Error::Unsupported`] when it is older than Redis 6.2 or a replica,
-    /// [`Error::Permission`] when the user lacks a command, [`Error::Invalid`] when a setting is out
-    /// of range.
+    /// [`Error::Connect`], whose [`kind`](crate::ConnectErrorKind) tells why: the server cannot be
+    /// reached within the response timeout, refuses the password, is older than Redis 6.2 or a
+    /// replica, the user lacks a right. [`Error::Invalid`] when the URL or a setting cannot work.
     ///
     /// # Cancel safety
     ///
@@ -207,8 +207,7 @@ impl SemaphoresBuilder {
     /// See [`SemaphoresBuilder`].
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
         let client = redis::Client::open(url);
-        let invalid = |error| Error::invalid("url", tls::explain_url(&error));
-        self.connect_client(client.map_err(invalid)?).await
+        self.connect_client(client.map_err(|error| url::explain(url, &error))?).await
     }
 
     /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.
@@ -268,7 +267,8 @@ impl SemaphoresBuilder {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`Error::Connect`] when none of them is a primary.
+    /// As for [`connect`](Self::connect); [`Error::Connect`] of the kind
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when none of them is a primary.
     ///
     /// # Cancel safety
     ///
@@ -294,9 +294,9 @@ impl SemaphoresBuilder {
             .into_iter()
             .map(redis::Client::open)
             .collect::<Result<_, _>>()
-            .map_err(|error| Error::invalid("servers", tls::explain_url(&error)))?;
+            .map_err(|error| url::explain_part("servers", &error))?;
         if clients.is_empty() {
-            return Err(Error::invalid("servers", "at least one server is needed"));
+            return Err(Error::invalid("servers", "at least one must be given"));
         }
         self.connect_one(Source::PrimaryOf(clients)).await
     }
@@ -306,8 +306,8 @@ impl SemaphoresBuilder {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`Error::Connect`] when no sentinel answers, or none knows
-    /// the service.
+    /// As for [`connect`](Self::connect), of the kind
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
     ///
     /// # Cancel safety
     ///
@@ -345,8 +345,9 @@ impl SemaphoresBuilder {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Self::connect); [`Error::Unsupported`] when it is no cluster, or has no
-    /// sharded channels.
+    /// As for [`connect`](Self::connect), of the kind [`Cluster`](crate::ConnectErrorKind::Cluster)
+    /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no sharded
+    /// channels.
     ///
     /// # Cancel safety
     ///
@@ -408,11 +409,12 @@ impl SemaphoresBuilder {
         }
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
         if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
-            let reason = format!("1 ms to 1 hour, not {response_timeout:?}");
+            let reason = format!("must be 1 ms to 1 hour, not {response_timeout:?}");
             return Err(Error::invalid("response_timeout", reason));
         }
         if liveness < Duration::from_millis(100) || liveness > LONGEST_LIVENESS {
-            return Err(Error::invalid("liveness", format!("100 ms to 7 days, not {liveness:?}")));
+            let reason = format!("must be 100 ms to 7 days, not {liveness:?}");
+            return Err(Error::invalid("liveness", reason));
         }
         Ok(())
     }
@@ -423,7 +425,7 @@ fn infos<T: IntoConnectionInfo>(
     servers: impl IntoIterator<Item = T>,
 ) -> Result<Vec<ConnectionInfo>, Error> {
     let infos = servers.into_iter().map(|server| server.into_connection_info());
-    infos.collect::<Result<_, _>>().map_err(|error| Error::invalid(what, tls::explain_url(&error)))
+    infos.collect::<Result<_, _>>().map_err(|error| url::explain_part(what, &error))
 }
 
 /// Host and process, with nothing in it that an id may not have.

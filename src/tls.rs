@@ -1,6 +1,6 @@
-//! What TLS needs, and what it looks like when only one side speaks it.
+//! What TLS needs, and what it looks like when the two sides do not agree on it.
 
-use redis::{ConnectionAddr, RedisError};
+use redis::RedisError;
 
 /// rustls panics when it must choose between several crates for cryptography, which other parts of
 /// a program may bring in. Whatever the program has chosen before stays.
@@ -12,26 +12,41 @@ pub(crate) fn choose_cryptography() {
     }
 }
 
-/// What is wrong with a URL.
-pub(crate) fn explain_url(error: &RedisError) -> String {
-    match error.to_string().contains("feature is not enabled") {
-        true => "it asks for TLS: build with the feature \"tls\" of redis-semaphore".to_owned(),
-        false => error.to_string(),
-    }
-}
+/// What is looked for in the texts of rustls, what it means, and what to do.
+const TROUBLES: [(&str, &str, &str); 8] = [
+    (
+        "UnknownIssuer",
+        "nobody whom this machine trusts has signed its certificate",
+        "name the authority with connect_client(), or in SSL_CERT_FILE",
+    ),
+    (
+        "not valid for name",
+        "its certificate is for another host",
+        "connect to a name that stands in the certificate",
+    ),
+    ("Expired", "its certificate has expired", "renew it, or set the clock of this machine"),
+    ("NotValidYet", "its certificate is not valid yet", "set the clock of this machine"),
+    (
+        "CertificateRequired",
+        "it wants a certificate of its clients",
+        "give one with connect_client()",
+    ),
+    (
+        "UnknownCA",
+        "it does not trust the certificate of this client",
+        "give one that an authority of the server has signed",
+    ),
+    (
+        "DecryptError",
+        "it does not trust the certificate of this client",
+        "give one that an authority of the server has signed",
+    ),
+    ("InvalidContentType", "it answers without TLS", "try redis:// instead of rediss://"),
+];
 
-/// What went wrong on the way to a server. It is no TLS error when the other side does not know TLS.
-pub(crate) fn explain(address: &ConnectionAddr, error: &RedisError) -> String {
-    let reason = error.to_string();
-    match address {
-        ConnectionAddr::Tcp(..) if error.is_connection_dropped() => {
-            format!("{reason}; a server that wants TLS at this port does so, too: try rediss://")
-        }
-        ConnectionAddr::TcpTls { .. }
-            if error.is_timeout() || reason.contains("InvalidContentType") =>
-        {
-            format!("{reason}; a server without TLS at this port does so, too: try redis://")
-        }
-        _ => reason,
-    }
+/// What was found, and what to do.
+pub(crate) fn trouble(error: &RedisError) -> Option<(&'static str, &'static str)> {
+    let text = error.to_string();
+    let trouble = TROUBLES.iter().find(|(words, ..)| text.contains(words));
+    trouble.map(|(_, found, advice)| (*found, *advice))
 }

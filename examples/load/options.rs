@@ -95,8 +95,10 @@ impl Options {
                  This starts one just for the run:\n\n    {HOW_TO_RUN}"
             ));
         }
-        if let Err(error) = redis::Client::open(url.as_str()) {
-            refuse(format!("--url: {error}"));
+        if redis::Client::open(url.as_str()).is_err() {
+            refuse(
+                "--url: it cannot be read, as it does not look like redis://user:password@host:6379/0",
+            );
         }
         options
     }

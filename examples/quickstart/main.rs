@@ -45,6 +45,11 @@ async fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (who, outcome) = match arguments[..] {
         [] => ("quickstart", start_supervisor().await),
+        ["--help" | "-h"] => {
+            println!("Shows several processes that share a semaphore, one of which is killed.");
+            println!("It takes no arguments: {HOW_TO_RUN}");
+            ("quickstart", Ok(ExitCode::SUCCESS))
+        }
         // This is how the supervisor starts this program again, once for each worker.
         ["worker", name, prefix] => (name, start_worker(name, prefix).await),
         _ => ("quickstart", Err(format!("no arguments, please. Run it with: {HOW_TO_RUN}").into())),

@@ -2,133 +2,159 @@
 
 use std::time::Duration;
 
+use super::Check;
 use super::facts::{Disk, Facts};
-use super::finding::Finding;
 
 /// Of memory and of connections: more is nearly all.
 const NEARLY_ALL: u64 = 90;
 /// Hosts whose clocks are kept by the network differ by far less.
 const FAR_APART: Duration = Duration::from_secs(5);
 
-pub(super) fn all(facts: &Facts, disk: Option<&Disk>) -> Vec<Finding> {
-    let findings = [
-        role(facts),
-        eviction(facts),
-        memory(facts),
-        disk.and_then(|disk| persistence(facts, disk)),
-        disk.and_then(|disk| saving(facts, disk)),
-        replicas(facts),
-        clients(facts),
-    ];
-    findings.into_iter().flatten().collect()
+/// The checks for which `INFO` is asked, and no more than that.
+pub(super) const BY_INFO: [&str; 5] = ["role", "eviction", "memory", "replicas", "clients"];
+/// Those for which `CONFIG GET` is asked besides.
+pub(super) const BY_CONFIG: [&str; 2] = ["persistence", "saves"];
+
+pub(super) fn by_info(facts: &Facts) -> [Check; 5] {
+    [role(facts), eviction(facts), memory(facts), replicas(facts), clients(facts)]
 }
 
-fn role(facts: &Facts) -> Option<Finding> {
-    let primary = facts.primary.as_ref()?;
-    Some(Finding::danger(
-        "role",
-        format!("it is a replica of {primary} and refuses all calls: connect to the primary"),
-    ))
+pub(super) fn by_config(facts: &Facts, disk: &Disk) -> [Check; 2] {
+    [persistence(facts, disk), saves(facts, disk)]
 }
 
-fn eviction(facts: &Facts) -> Option<Finding> {
+fn role(facts: &Facts) -> Check {
+    match &facts.primary {
+        None => Check::fine("role", "it is a primary"),
+        Some(primary) => {
+            Check::danger("role", format!("it is a replica of {primary} and refuses all calls"))
+                .mend(format!("connect to {primary}, or promote this one: REPLICAOF NO ONE"))
+        }
+    }
+}
+
+fn eviction(facts: &Facts) -> Check {
     let Facts { policy, maxmemory, evicted_keys, .. } = facts;
     if policy == "noeviction" {
-        return None;
-    }
-    let advice = "set maxmemory-policy to noeviction";
-    if *maxmemory == 0 {
-        return Some(Finding::hint(
-            "eviction",
-            format!(
-                "maxmemory-policy is {policy}, which would drop keys of semaphores if there were a \
-                 maxmemory: {advice} before you set one"
-            ),
-        ));
+        return Check::fine("eviction", "maxmemory-policy is noeviction, so no keys are dropped");
     }
     let expire = match policy.starts_with("volatile-") {
         true => " (they have an expiry)",
         false => "",
     };
-    Some(Finding::danger(
-        "eviction",
-        format!(
-            "maxmemory-policy is {policy}, so the server may drop keys of semaphores{expire} and \
-             forget who holds; it has dropped {evicted_keys} keys since it started: {advice}"
-        ),
-    ))
-}
-
-/// Where keys are evicted memory is always nearly full, and that is said already.
-fn memory(facts: &Facts) -> Option<Finding> {
-    let Facts { policy, maxmemory, used_memory, .. } = facts;
-    let percent = percent_of(*used_memory, *maxmemory).filter(|_| policy == "noeviction")?;
-    Some(Finding::danger(
-        "memory",
-        format!(
-            "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes), and a full \
-             server refuses acquires and renewals: raise maxmemory, or delete what nobody needs"
-        ),
-    ))
-}
-
-fn persistence(facts: &Facts, disk: &Disk) -> Option<Finding> {
-    match (facts.has_append_only_file, disk.save.is_empty()) {
-        (true, _) if disk.appendfsync == "no" => Some(Finding::hint(
-            "persistence",
-            "appendfsync is no, so a crash of the server's machine forgets the permits of the last \
-             half minute or so: set appendfsync to everysec",
-        )),
-        (true, _) => None,
-        (false, true) => Some(Finding::danger(
-            "persistence",
-            "nothing is written to disk, so a restart forgets who holds, and as many again are let \
-             in: set appendonly to yes",
-        )),
-        (false, false) => Some(Finding::hint(
-            "persistence",
+    let check = match maxmemory {
+        0 => Check::hint(
+            "eviction",
             format!(
-                "there are save points only ({}), so a crash forgets who came to hold since the \
-                 last one, and as many again are let in: set appendonly to yes",
-                disk.save
+                "maxmemory-policy is {policy}, which would drop keys of semaphores{expire} if there \
+                 were a maxmemory"
             ),
+        ),
+        _ => Check::danger(
+            "eviction",
+            format!(
+                "maxmemory-policy is {policy}, so the server may drop keys of semaphores{expire} and \
+                 forget who holds; it has dropped {evicted_keys} keys since it started"
+            ),
+        ),
+    };
+    check.mend("CONFIG SET maxmemory-policy noeviction")
+}
+
+fn memory(facts: &Facts) -> Check {
+    let Facts { policy, maxmemory, used_memory, .. } = facts;
+    match percent_of(*used_memory, *maxmemory) {
+        _ if *maxmemory == 0 => Check::fine("memory", "there is no maxmemory"),
+        // Memory is always nearly full then, and it is said already that keys are dropped.
+        _ if policy != "noeviction" => Check::fine("memory", "keys are dropped before it is full"),
+        None => Check::fine("memory", format!("less than {NEARLY_ALL} % of maxmemory is used")),
+        Some(percent) => Check::danger(
+            "memory",
+            format!(
+                "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes); a full server \
+                 refuses new acquires and new limits, while holders renew and release"
+            ),
+        )
+        .mend(format!(
+            "CONFIG SET maxmemory {}, or delete what nobody needs",
+            used_memory.saturating_mul(2)
         )),
     }
 }
 
-fn saving(facts: &Facts, disk: &Disk) -> Option<Finding> {
-    (facts.last_save_failed && !disk.save.is_empty()).then(|| {
-        Finding::danger(
-            "persistence",
-            "the last save to disk failed, after which a server refuses all writes unless told \
-             otherwise (stop-writes-on-bgsave-error): its log says why",
+fn persistence(facts: &Facts, disk: &Disk) -> Check {
+    const NAME: &str = "persistence";
+    match (facts.has_append_only_file, disk.save.is_empty()) {
+        (true, _) if disk.appendfsync == "no" => Check::hint(
+            NAME,
+            "appendfsync is no, so a crash of the server's machine forgets the permits of the last \
+             half minute or so",
         )
-    })
-}
-
-fn replicas(facts: &Facts) -> Option<Finding> {
-    (facts.replicas > 0 && !facts.waits_for_replicas).then(|| {
-        Finding::hint(
-            "replicas",
+        .mend("CONFIG SET appendfsync everysec"),
+        (true, _) => Check::fine(
+            NAME,
+            format!("writes go to an append-only file (appendfsync is {})", disk.appendfsync),
+        ),
+        (false, true) => Check::danger(
+            NAME,
+            "nothing is written to disk, so a restart forgets who holds, and as many again are let \
+             in",
+        )
+        .mend("CONFIG SET appendonly yes"),
+        (false, false) => Check::hint(
+            NAME,
             format!(
-                "it has replicas ({}) but does not need them for a write, so after a failover more \
-                 than the limit may hold; that is rarer with min-replicas-to-write: set it to 1",
-                facts.replicas
+                "there are save points only ({}), so a crash forgets who came to hold since the \
+                 last one, and as many again are let in",
+                disk.save
             ),
         )
-    })
+        .mend("CONFIG SET appendonly yes"),
+    }
 }
 
-fn clients(facts: &Facts) -> Option<Finding> {
+fn saves(facts: &Facts, disk: &Disk) -> Check {
+    match (disk.save.is_empty(), facts.last_save_failed) {
+        (true, _) => Check::fine("saves", "there are no save points, so none can fail"),
+        (false, false) => Check::fine("saves", "the last one did not fail"),
+        (false, true) => Check::danger(
+            "saves",
+            "the last one failed, after which a server refuses all writes unless told otherwise \
+             (stop-writes-on-bgsave-error)",
+        )
+        .mend("see why in the server's log, then BGSAVE"),
+    }
+}
+
+fn replicas(facts: &Facts) -> Check {
+    match (facts.replicas, facts.waits_for_replicas) {
+        (0, false) => Check::fine("replicas", "it has none, so there is no failover"),
+        (_, true) => Check::fine("replicas", "a write needs some (min-replicas-to-write)"),
+        (number, false) => Check::hint(
+            "replicas",
+            format!(
+                "it has replicas ({number}) but does not need them for a write, so after a failover \
+                 more than the limit may hold; that is rarer with min-replicas-to-write"
+            ),
+        )
+        .mend("CONFIG SET min-replicas-to-write 1"),
+    }
+}
+
+fn clients(facts: &Facts) -> Check {
     let Facts { clients, maxclients, .. } = facts;
-    let percent = percent_of(*clients, *maxclients)?;
-    Some(Finding::danger(
+    let Some(percent) = percent_of(*clients, *maxclients) else {
+        let found = format!("less than {NEARLY_ALL} % of maxclients are connected");
+        return Check::fine("clients", found);
+    };
+    Check::danger(
         "clients",
         format!(
             "{percent} % of maxclients are connected ({clients} of {maxclients}), and who comes \
-             when it is full is refused, even to renew a permit after a cut: raise maxclients"
+             when it is full is refused, even to renew a permit after a cut"
         ),
-    ))
+    )
+    .mend(format!("CONFIG SET maxclients {}", maxclients.saturating_mul(2)))
 }
 
 /// Where it is nearly all, or more.
@@ -138,19 +164,21 @@ fn percent_of(part: u64, whole: u64) -> Option<u64> {
 }
 
 /// The server's time was read between these two of ours.
-pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Option<Finding> {
+pub(super) fn clock(before: Duration, server: Duration, after: Duration) -> Check {
     let (difference, how) = match server > after {
         true => (server - after, "ahead of"),
         false => (before.saturating_sub(server), "behind"),
     };
-    (difference >= FAR_APART).then(|| {
-        Finding::hint(
-            "clock",
-            format!(
-                "the server's clock is {} s {how} the one here, which harms no semaphore (only the \
-                 server's counts) until somebody sets it with a jump: have both kept by the network",
-                difference.as_secs()
-            ),
-        )
-    })
+    if difference < FAR_APART {
+        return Check::fine("clock", format!("it is within {FAR_APART:?} of the one here"));
+    }
+    Check::hint(
+        "clock",
+        format!(
+            "the server's clock is {} s {how} the one here, which harms no semaphore (only the \
+             server's counts) until somebody sets it with a jump",
+            difference.as_secs()
+        ),
+    )
+    .mend("have both kept by the network (NTP)")
 }

@@ -1,10 +1,11 @@
 //! Looks at a server for what endangers the semaphores on it.
 //!
 //! What it finds comes from `INFO`, `CONFIG GET`, `TIME`, and from trying all that a client does.
-//! A server or a user that does not allow the first two is no error: that is a finding itself.
+//! A server or a user that does not allow the first two is no error: that is told as well.
 
+mod check;
+mod diagnosis;
 mod facts;
-mod finding;
 mod judge;
 
 use std::collections::HashMap;
@@ -14,15 +15,17 @@ use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 
 use crate::client::Shared;
+use crate::inquiry::inquire;
 use crate::probe::Probe;
 use crate::servers::Servers;
 use crate::{Error, permission};
 
+pub use check::Check;
+pub use diagnosis::{Diagnosis, Examination, Verdict};
 use facts::{Disk, Facts};
-pub use finding::{Finding, Severity};
 
-/// Everything that is found, the worst first. Of a cluster all primaries are looked at.
-pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>, Error> {
+/// Of a cluster all primaries are looked at.
+pub(crate) async fn examine(shared: &Shared) -> Result<Diagnosis, Error> {
     let probes = match &shared.servers {
         Servers::One(link) => vec![Probe::single(link, &shared.prefix)],
         Servers::Cluster(cluster) => {
@@ -30,31 +33,53 @@ pub(crate) async fn examine(shared: &Shared) -> Result<Vec<Finding>, Error> {
             cluster.nodes().into_iter().filter_map(at).collect()
         }
     };
-    let examined = try_join_all(probes.iter().map(examine_server)).await?;
-    let mut findings = examined.concat();
-    findings.sort_by_key(|finding| finding.severity);
-    Ok(findings)
+    let servers = try_join_all(probes.iter().map(examine_server)).await?;
+    Ok(Diagnosis { servers })
 }
 
-async fn examine_server(probe: &Probe) -> Result<Vec<Finding>, Error> {
+async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
+    match look_at_all(probe).await {
+        Err(error) => Err(more_about(probe, error).await),
+        done => done,
+    }
+}
+
+async fn more_about(probe: &Probe, error: Error) -> Error {
+    inquire(probe.link.dialer(), probe.link.source().client(), error).await
+}
+
+async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
     // Nobody may have noticed that an idle connection was cut.
     probe.link.check().await;
-    let (facts, disk) = (look_around(probe).await?, look_at_disk(probe).await?);
-    let mut findings = match &facts {
-        Ok(facts) => judge::all(facts, disk.as_ref().ok()),
-        Err(_) => Vec::new(),
-    };
-    // A replica refuses whatever writes.
-    if !facts.as_ref().is_ok_and(|facts| facts.primary.is_some()) {
-        findings.extend(try_rights(probe).await?);
+    let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
+    let client = probe.link.dialer().ready(&connected.client).await;
+    let client = client.map_err(|error| probe.explain(error))?;
+    let info = client.get_connection_info();
+    let user = info.redis_settings().username().unwrap_or("default");
+    let (address, version) = (info.addr().to_string(), probe.version().await?);
+    let (facts, disk) = (look_around(probe, user).await?, look_at_disk(probe, user).await?);
+    let mut checks = Vec::new();
+    match &facts {
+        Ok(facts) => checks.extend(judge::by_info(facts)),
+        Err(untold) => checks.extend(judge::BY_INFO.map(|name| untold.about(name))),
     }
-    findings.extend(facts.err());
-    findings.extend(disk.err());
-    findings.extend(compare_clocks(probe).await?);
-    if let Some((_, node)) = &probe.node {
-        findings.iter_mut().for_each(|finding| finding.text = format!("{node}: {}", finding.text));
+    match (&facts, &disk) {
+        (Ok(facts), Ok(disk)) => checks.extend(judge::by_config(facts, disk)),
+        (Err(untold), _) | (_, Err(untold)) => {
+            checks.extend(judge::BY_CONFIG.map(|name| untold.about(name)));
+        }
     }
-    Ok(findings)
+    match facts.is_ok_and(|facts| facts.primary.is_some()) {
+        true => {
+            checks.extend(["commands", "wake-ups"].map(|name| {
+                Check::unchecked(name, "not tried, as a replica refuses whatever writes")
+            }))
+        }
+        false => checks.extend(try_all(probe, user).await?),
+    }
+    checks.push(compare_clocks(probe, user).await?);
+    checks.sort_by_key(|check| check.verdict);
+    Ok(Examination { address, version, checks })
 }
 
 /// The server's answer, or what it says to refuse one.
@@ -68,29 +93,42 @@ async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, Re
     }
 }
 
-/// For what the server does not tell.
-fn untold(what: &'static str, about: &str, right: &str, refusal: &RedisError) -> Finding {
-    let refusal = refusal.to_string();
-    let advice = match permission::is_refusal(&refusal) {
-        true => format!("the user lacks the right {right}: grant it, at least for this check"),
-        false => format!("the server refuses {what} ({refusal}): look into its configuration"),
-    };
-    Finding::unchecked(what, format!("{about} could not be looked at, as {advice}"))
+/// Why the server does not tell something.
+struct Untold {
+    found: String,
+    remedy: String,
 }
 
-async fn look_around(probe: &Probe) -> Result<Result<Facts, Finding>, Error> {
-    let about = "role, eviction, memory, persistence, replicas and clients";
+impl Untold {
+    fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
+        match permission::is_refusal(&refusal.to_string()) {
+            true => Self {
+                found: format!("the user may not call {command}"),
+                remedy: format!("ACL SETUSER {user} {right}, at least for this check"),
+            },
+            false => Self {
+                found: format!("the server refuses {command} ({refusal})"),
+                remedy: "look into the server's configuration".to_owned(),
+            },
+        }
+    }
+
+    fn about(&self, name: &'static str) -> Check {
+        Check::unchecked(name, &self.found).mend(&self.remedy)
+    }
+}
+
+async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Untold>, Error> {
     Ok(match ask::<InfoDict>(probe, &redis::cmd("INFO")).await? {
-        Ok(info) => Facts::read(&info).map_err(|lacking| {
-            let text =
-                format!("INFO does not tell {lacking}: look into the server's configuration");
-            Finding::unchecked("INFO", text)
+        Ok(info) => Facts::read(&info).map_err(|lacking| Untold {
+            found: format!("INFO does not tell {lacking}"),
+            remedy: "look into the server's configuration".to_owned(),
         }),
-        Err(refusal) => Err(untold("INFO", about, "+info", &refusal)),
+        Err(refusal) => Err(Untold::refused("INFO", "+info", user, &refusal)),
     })
 }
 
-async fn look_at_disk(probe: &Probe) -> Result<Result<Disk, Finding>, Error> {
+async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Untold>, Error> {
     let mut disk = Disk::default();
     // Redis 6.2 takes one name at a time.
     for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
@@ -99,8 +137,7 @@ async fn look_at_disk(probe: &Probe) -> Result<Result<Disk, Finding>, Error> {
         match ask::<HashMap<String, String>>(probe, &get).await? {
             Ok(mut answer) => *value = answer.remove(name).unwrap_or_default(),
             Err(refusal) => {
-                let about = "the settings save and appendfsync";
-                return Ok(Err(untold("CONFIG GET", about, "+config|get", &refusal)));
+                return Ok(Err(Untold::refused("CONFIG GET", "+config|get", user, &refusal)));
             }
         }
     }
@@ -108,48 +145,60 @@ async fn look_at_disk(probe: &Probe) -> Result<Result<Disk, Finding>, Error> {
 }
 
 /// Tries all that a client does, on keys and a channel that nobody has.
-async fn try_rights(probe: &Probe) -> Result<Vec<Finding>, Error> {
-    let mut refused = match probe.refused_commands().await {
-        Ok(refused) => refused,
-        Err(error) => vec![answered("commands are refused", error)],
+async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
+    let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
+    let mut checks =
+        of_refused("commands", user, refused, "all that semaphores need can be called")?;
+    let unheard = match probe.listen().await {
+        Ok(()) => Vec::new(),
+        Err(error) => vec![more_about(probe, error).await],
     };
-    if let Err(error) = probe.listen().await {
-        refused.push(answered("wake-ups cannot be listened for", error));
-    }
-    let mut findings: Vec<Finding> = Vec::new();
-    for error in refused {
-        let finding = match error {
-            Error::Permission { right, reason, .. } => {
-                let text = format!("the user lacks the right {right} ({reason}): grant it");
-                Finding::danger("rights", text)
-            }
-            Error::Unsupported(_) => Finding::danger("server", error.to_string()),
-            other => return Err(other),
-        };
-        if !findings.contains(&finding) {
-            findings.push(finding);
-        }
-    }
-    Ok(findings)
+    checks.extend(of_refused("wake-ups", user, unheard, "they can be listened for")?);
+    Ok(checks)
 }
 
 /// The server has just answered, so this is not about reaching it. (If it has gone meanwhile, the
 /// next question says so.)
-fn answered(what: &str, error: Error) -> Error {
-    match error {
-        Error::Connect { reason, .. } => Error::Unsupported(format!("{what} ({reason})")),
-        other => other,
+fn of_refused(
+    name: &'static str,
+    user: &str,
+    refused: Vec<Error>,
+    fine: &str,
+) -> Result<Vec<Check>, Error> {
+    let mut checks: Vec<Check> = Vec::new();
+    for error in refused {
+        let check = match error {
+            Error::Connect { right: Some(right), .. } => {
+                Check::danger(name, format!("the user lacks the right {right}"))
+                    .mend(format!("ACL SETUSER {user} {right}"))
+            }
+            // What was found, and what to do.
+            Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
+                Some((found, advice)) => Check::danger(name, found).mend(advice),
+                None => Check::danger(name, reason),
+            },
+            other => return Err(other),
+        };
+        // What all commands are refused for is told with the first one.
+        if !checks.iter().any(|told| told.remedy == check.remedy) {
+            checks.push(check);
+        }
     }
+    if checks.is_empty() {
+        checks.push(Check::fine(name, fine));
+    }
+    Ok(checks)
 }
 
 /// Leases go by the server's clock alone, so a difference is only worth a hint.
-async fn compare_clocks(probe: &Probe) -> Result<Option<Finding>, Error> {
+async fn compare_clocks(probe: &Probe, user: &str) -> Result<Check, Error> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let before = now();
-    let Ok((seconds, micros)) = ask::<(u64, u64)>(probe, &redis::cmd("TIME")).await? else {
-        // A right that the scripts need as well.
-        return Ok(None);
-    };
-    let server = Duration::from_secs(seconds) + Duration::from_micros(micros);
-    Ok(judge::clock(before, server, now()))
+    match ask::<(u64, u64)>(probe, &redis::cmd("TIME")).await? {
+        Ok((seconds, micros)) => {
+            let server = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            Ok(judge::clock(before, server, now()))
+        }
+        Err(refusal) => Ok(Untold::refused("TIME", "+time", user, &refusal).about("clock")),
+    }
 }

@@ -46,6 +46,7 @@ impl Gate {
         patience: Duration,
         may_drive: bool,
     ) -> Reply<R> {
+        let operation = request.operation();
         let mut asked = Asked::new(self, request, since, patience, may_drive, false);
         let mut watch = Watch::new(since, patience);
         let mut runtimes = 1;
@@ -62,7 +63,7 @@ impl Gate {
                     asked = Asked::new(self, request, since, patience, may_drive, true);
                 }
                 Some(_) => return Err(Error::Shutdown),
-                None => return Err(self.home_rests(R::SCRIPT, since.elapsed())),
+                None => return Err(self.home_rests(operation, since.elapsed())),
             }
         }
     }

@@ -40,6 +40,11 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     const MOST_CALLS: usize = 64;
     type Reply: Send + std::fmt::Debug + 'static;
 
+    /// What was called for it, as errors name it.
+    fn operation(&self) -> &'static str {
+        Self::SCRIPT
+    }
+
     fn lane(gate: &Gate) -> &Lane<Self>;
 
     fn claim(&self) -> &Claim;

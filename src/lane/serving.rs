@@ -166,7 +166,7 @@ impl<R: Request> Serving<R> {
     }
 
     fn fail(&self, waiting: Waiting<R>, failure: Failure) {
-        let error = match self.gate.error(R::SCRIPT, failure) {
+        let error = match self.gate.error(waiting.request.operation(), failure) {
             // The server names one request of the batch.
             Error::TooHeavy { semaphore, limit, .. } => {
                 Error::TooHeavy { semaphore, weight: waiting.request.claim().weight, limit }

@@ -22,7 +22,7 @@ use super::link::{Link, Unanswered};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
 use crate::registry::CallBy;
-use crate::{Error, tls};
+use crate::{Error, url};
 
 /// A slot that moves needs two; more only while the nodes do not agree.
 const MAX_REDIRECTS: u32 = 5;
@@ -58,10 +58,13 @@ impl Cluster {
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let first = nodes.into_iter().next().ok_or_else(no_node)?;
         if first.redis_settings().db() != 0 {
-            return Err(Error::invalid("nodes", "a cluster has no databases but 0"));
+            return Err(Error::invalid(
+                "nodes",
+                "a cluster has no databases but 0: leave the number out of the URL",
+            ));
         }
         // What cannot be opened at all is found here.
-        let unusable = |error| Error::invalid("nodes", tls::explain_url(&error));
+        let unusable = |error| url::explain_part("nodes", &error);
         Client::open(first.clone()).map_err(unusable)?;
         let (slots, links, is_refreshing, refreshes) = Default::default();
         let changes = watch::Sender::new(());
@@ -196,6 +199,11 @@ impl Cluster {
         Client::open(info).expect("one that differs in nothing but the address was opened")
     }
 
+    /// The node to begin with, as it was given.
+    pub(crate) fn first(&self) -> Option<Client> {
+        Client::open(self.first.clone()).ok()
+    }
+
     /// Has a task read the map anew, unless one does so already.
     pub(crate) fn refresh_soon(self: &Arc<Self>) {
         if self.is_refreshing.swap(true, Ordering::AcqRel) {
@@ -285,7 +293,10 @@ fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             Ok(Address { host: host.clone(), port: *port })
         }
-        other => Err(Error::invalid("nodes", format!("{other} is no host and port"))),
+        other => Err(Error::invalid(
+            "nodes",
+            format!("{other} is no host and port: a cluster has no sockets"),
+        )),
     }
 }
 

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Client, ErrorKind, RedisError, Value};
 
 use super::dialer::Dialer;
+use crate::ConnectErrorKind;
+use crate::error::cause_of;
 
 pub(crate) enum Source {
     Client(Box<Client>),
@@ -80,14 +82,19 @@ async fn primary_of(
     while let Some(found) = asked.next().await {
         match found {
             Ok(connection) => return Ok(connection),
-            Err((_, error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                return Err(error);
+            // What is wrong with the user is to be mended, whichever is the primary.
+            Err((_, error)) if is_about_user(&error) => return Err(error),
+            Err((client, error)) => {
+                reasons.push(format!("{}: {}", address(client), cause_of(&error).found));
             }
-            Err((client, error)) => reasons.push(format!("{}: {error}", address(client))),
         }
     }
     let reasons = reasons.join("; ");
     Err((ErrorKind::Io, "none of the servers is a primary that can be reached", reasons).into())
+}
+
+fn is_about_user(error: &RedisError) -> bool {
+    matches!(cause_of(error).kind, ConnectErrorKind::Authentication | ConnectErrorKind::Permission)
 }
 
 async fn connect_to_primary<'a>(

@@ -105,8 +105,8 @@ fn give_up_after_outage(gate: &Gate, claim: &Claim, error: Error) {
         return;
     }
     claim.settle(Err(match error {
-        Error::Unavailable { semaphore, source, .. } => {
-            Error::Unavailable { semaphore, operation: "waiting in the queue", elapsed, source }
+        Error::Unavailable { semaphore, operation, source, .. } => {
+            Error::Unavailable { semaphore, operation, elapsed, source }
         }
         refused => refused,
     }));

@@ -180,7 +180,7 @@ async fn a_timeout_leaves_the_queue_and_tells_the_position() {
     let text = refused.to_string();
     assert!(text.contains("last at position 2"), "{text}");
     match refused {
-        redis_semaphore::Error::Timeout { semaphore, waited, position } => {
+        redis_semaphore::Error::Timeout { semaphore, waited, position, .. } => {
             assert_eq!((semaphore.as_str(), position), (scene.semaphore.name(), Some(2)));
             assert!(waited >= Duration::from_millis(100));
         }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use redis::{ErrorKind, ServerErrorKind};
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, Verdict};
 use tokio::task::JoinHandle;
 
 use crate::support::cluster::Cluster;
+use crate::support::errors::kind_of;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::server::{Server, unique_name};
 
@@ -259,28 +260,32 @@ async fn the_doctor_looks_at_every_node() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes[1].grant("+info");
     cluster.nodes[1].grant("+config|get");
-    let findings = connect(&cluster).await.doctor().await.unwrap();
-    let about = |node: usize| -> Vec<&str> {
-        let address = format!("127.0.0.1:{}: ", cluster.nodes[node].port);
-        let there = findings.iter().filter(|finding| finding.text.starts_with(&address));
-        there.map(|finding| finding.what).collect()
+    let diagnosis = connect(&cluster).await.doctor().await.unwrap();
+    assert_eq!(diagnosis.servers.len(), 2, "{diagnosis}");
+    let about = |node: usize| -> Vec<(Verdict, &str)> {
+        let address = format!("127.0.0.1:{}", cluster.nodes[node].port);
+        let mut there = diagnosis.servers.iter().filter(|server| server.address == address);
+        let checks = there.next().expect("it was looked at").checks.iter();
+        let findings = checks.filter(|check| check.verdict != Verdict::Fine);
+        findings.map(|check| (check.verdict, check.name)).collect()
     };
-    assert_eq!(about(0), ["INFO", "CONFIG GET"], "what its user may not look at: {findings:?}");
-    assert_eq!(about(1), ["persistence"], "{findings:?}");
-    assert_eq!(findings.len(), 3);
+    let unchecked = about(0);
+    assert_eq!(unchecked.len(), 7, "what its user may not look at: {diagnosis}");
+    assert!(unchecked.iter().all(|(verdict, _)| *verdict == Verdict::Unchecked), "{diagnosis}");
+    assert_eq!(about(1), [(Verdict::Danger, "persistence")], "{diagnosis}");
 }
 
 #[tokio::test]
 async fn connecting_says_what_is_wrong() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let refused = Semaphores::connect(&cluster.urls()[0]).await.unwrap_err();
-    let Error::Unsupported(reason) = &refused else { panic!("{refused}") };
-    assert!(reason.contains("connect_cluster()"), "{reason}");
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
+    assert!(refused.to_string().contains("use connect_cluster()"), "{refused}");
 
     let single = Server::start();
     let refused = Semaphores::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
-    let Error::Unsupported(reason) = &refused else { panic!("{refused}") };
-    assert!(reason.contains("it is no node of a cluster"), "{reason}");
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
+    assert!(refused.to_string().contains("it is no node of a cluster"), "{refused}");
 
     let nodes: [&str; 0] = [];
     let refused = Semaphores::builder().connect_cluster(nodes).await.unwrap_err();

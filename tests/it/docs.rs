@@ -2,6 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis_semaphore::Semaphores;
+
+use crate::support::observer::in_time;
+use crate::support::server::Server;
 
 /// Every text of a table in `docs/operations.md` is one that the crate logs.
 #[test]
@@ -27,4 +33,28 @@ fn read_all(folder: &Path) -> String {
         false => fs::read_to_string(path).unwrap(),
     };
     entries.map(read).collect()
+}
+
+/// The line of `docs/operations.md` for whoever asks at night who holds.
+#[tokio::test]
+async fn who_is_listed_at_night_holds() {
+    let page = include_str!("../../docs/operations.md");
+    let line = page.lines().find(|line| line.contains("permits' $(date")).expect("the line");
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let builder = || semaphores.semaphore("jobs").limit(2);
+    let ended = builder().auto_renew(false).lease(Duration::from_millis(10)).build().unwrap();
+    let ended = ended.acquire().await.unwrap();
+    let held = builder().build().unwrap().acquire().await.unwrap();
+    in_time("its end", ended.lost()).await;
+    let mut redis = server.connect();
+    let mut list = |now: &str| -> Vec<String> {
+        let line = line.replace("{name}", "{jobs}").replace("$(date +%s%3N)", now);
+        let words: Vec<_> = line.split_whitespace().map(|word| word.trim_matches('\'')).collect();
+        redis::cmd(words[1]).arg(&words[2..]).query(&mut redis).unwrap()
+    };
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().to_string();
+    assert_eq!(list(&now())[..1], [held.id()]);
+    assert_eq!(list(&now()).len(), 2, "its id and its end");
+    assert_eq!(list("-inf").len(), 4, "the one that ended is still there");
 }

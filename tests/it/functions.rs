@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
 use crate::support::acl;
 use crate::support::cluster::Cluster;
+use crate::support::errors::kind_of;
 use crate::support::head::folder;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::server::{Server, connect};
@@ -46,7 +47,9 @@ async fn a_server_without_functions_is_named() {
         connected.unwrap();
         return;
     }
-    let Error::Unsupported(reason) = connected.unwrap_err() else { panic!("it is another error") };
+    let refused = connected.unwrap_err();
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::TooOld), "{refused}");
+    let reason = refused.to_string();
     assert!(reason.contains("6.2") && reason.contains("has no functions"), "{reason}");
 }
 
@@ -145,7 +148,7 @@ async fn without_a_right_for_functions_connecting_names_it() {
         rules.retain(|rule| rule != lacking);
         server.set_user(&rules);
         match Semaphores::builder().use_functions().connect(&server.url()).await {
-            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, lacking),
             other => panic!("without {lacking}: {other:?}"),
         }
     }
@@ -209,7 +212,9 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
     ] {
         load(&library);
         match Semaphores::builder().use_functions().connect(&server.url()).await {
-            Err(Error::Unsupported(text)) => assert!(text.contains(reason), "{reason}: {text}"),
+            Err(Error::Connect { kind: ConnectErrorKind::Functions, reason: text, .. }) => {
+                assert!(text.contains(reason), "{reason}: {text}");
+            }
             other => panic!("{reason}: {other:?}"),
         }
     }

@@ -8,6 +8,7 @@ mod cluster_map;
 mod connect;
 mod docs;
 mod doctor;
+mod errors;
 mod examples;
 mod failover;
 mod faults;

@@ -97,7 +97,7 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
                 "a try changes nothing"
             );
         }
-        assert_names_the_cause(scene.semaphore.set_limit(7).await, "limit");
+        assert_names_the_cause(scene.semaphore.set_limit(7).await, "set_limit");
         // What was asked for is given back in the background, though there is nothing.
         let now = scene.observer.sees(1, 0).await;
         assert_eq!((now.holders[0].id.as_str(), now.limit), (permit.id(), limit));
@@ -114,7 +114,7 @@ async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
     scene.fill_memory();
     let semaphores = Semaphores::connect(&scene.server.url()).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
-    assert_names_the_cause(semaphore.acquire().await, "limit");
+    assert_names_the_cause(semaphore.acquire().await, "acquire");
     assert_eq!(semaphore.inspect().await.unwrap().held, 0);
     assert_eq!(semaphore.wake().await.unwrap(), 0);
     scene.free_memory();

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, RedisError};
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
 
 use crate::support::acl;
 use crate::support::cluster::Cluster;
+use crate::support::errors::whole;
 use crate::support::observer::{Observer, in_time};
 use crate::support::scripts::{Scripts, words};
 use crate::support::server::{Server, connect};
@@ -40,7 +41,9 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
     for lacking in rights(rules) {
         server.set_user(&without(rules, lacking));
         match Semaphores::connect(&server.url()).await {
-            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            Err(Error::Connect { right: Some(right), kind, .. }) => {
+                assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
+            }
             other => panic!("without {lacking}: {other:?}"),
         }
     }
@@ -56,7 +59,9 @@ async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right()
     for lacking in rights(rules) {
         node.set_user(&without(rules, lacking));
         match Semaphores::builder().connect_cluster([node.url()]).await {
-            Err(Error::Permission { right, .. }) => assert_eq!(right, lacking),
+            Err(Error::Connect { right: Some(right), kind, .. }) => {
+                assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
+            }
             other => panic!("without {lacking}: {other:?}"),
         }
     }
@@ -67,7 +72,7 @@ async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
     let server = Server::start();
     let connect = async || Semaphores::builder().connect_primary_of([server.url()]).await;
     match connect().await {
-        Err(Error::Permission { right, .. }) => assert_eq!(right, "+role"),
+        Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, "+role"),
         other => panic!("{other:?}"),
     }
     server.grant("+role");
@@ -76,7 +81,7 @@ async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
     let semaphore = semaphores.semaphore(NAME).limit(1).acknowledged_by(1, within).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    assert!(refused.to_string().contains("wait"), "{refused}");
+    assert!(whole(&refused).contains("wait"), "{refused}");
     server.grant("+wait");
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::NotAcknowledged { replicas: 0, .. }), "{refused}");
@@ -177,7 +182,7 @@ async fn tenants_with_the_same_names_do_not_meet() {
 async fn connecting_with_the_prefix_of_another_tenant_names_the_keys() {
     let tenants = Tenants::start().await;
     match semaphore_of(&tenants.server, "ours", "theirs").await {
-        Err(Error::Permission { right, .. }) => assert_eq!(right, "~theirs:{*"),
+        Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, "~theirs:{*"),
         other => panic!("{other:?}"),
     }
     tenants.are_unharmed().await;

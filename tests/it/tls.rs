@@ -5,11 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use redis_semaphore::redis::{Client, TlsCertificates};
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
+use crate::support::errors::{kind_of, whole};
 use crate::support::example;
 use crate::support::observer::{Observer, in_time};
 use crate::support::tls::{Authority, TlsServer};
+
+use ConnectErrorKind::Tls;
 
 /// The client that trusts `root`, and shows a certificate of `own` if there is one.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
@@ -22,14 +25,14 @@ async fn connect(client: Client) -> Result<Semaphores, Error> {
     in_time("an answer", Semaphores::builder().connect_client(client)).await
 }
 
-/// Why it cannot connect.
-async fn refusal(client: Client) -> String {
+/// Why it cannot connect, with what TLS says.
+async fn refusal(client: Client) -> (ConnectErrorKind, String) {
     match connect(client).await {
-        Err(Error::Connect { address, reason }) => {
-            assert!(address.starts_with("127.0.0.1:"), "{address}");
-            reason
+        Err(error) => {
+            assert!(error.to_string().contains("Redis at 127.0.0.1:"), "{error}");
+            (kind_of(&error).expect("an error of connecting"), whole(&error))
         }
-        other => panic!("{other:?}"),
+        Ok(_) => panic!("it has connected"),
     }
 }
 
@@ -62,7 +65,10 @@ async fn a_url_is_enough_where_the_system_trusts_the_authority() {
     let options = ["--tls-auth-clients", "no", "--appendonly", "yes"];
     let Some(server) = TlsServer::start("127.0.0.1", &options) else { return };
     let refused = in_time("an answer", Semaphores::connect(&server.url())).await.unwrap_err();
-    assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
+    assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
+    let advice = "name the authority with connect_client(), or in SSL_CERT_FILE";
+    assert!(refused.to_string().contains(advice), "{refused}");
+    assert!(whole(&refused).contains("UnknownIssuer"), "{}", whole(&refused));
 
     // What a process trusts it reads from this file; another process, as it is set for all of it.
     let root = server.server.folder().join("trusted.pem");
@@ -80,31 +86,33 @@ async fn a_url_is_enough_where_the_system_trusts_the_authority() {
 async fn what_is_wrong_with_a_certificate_is_said() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (url, ours, others) = (server.url(), &server.authority, &Authority::new());
-    let reason = refusal(client(&url, others, Some(ours))).await;
-    assert!(reason.contains("UnknownIssuer"), "{reason}");
-    let reason = refusal(client(&url, ours, None)).await;
-    assert!(reason.contains("CertificateRequired"), "{reason}");
-    let reason = refusal(client(&url, ours, Some(others))).await;
-    assert!(reason.contains("UnknownCA") || reason.contains("DecryptError"), "{reason}");
+    let (kind, reason) = refusal(client(&url, others, Some(ours))).await;
+    assert!(kind == Tls && reason.contains("UnknownIssuer"), "{kind:?}: {reason}");
+    let (kind, reason) = refusal(client(&url, ours, None)).await;
+    assert!(kind == Tls && reason.contains("wants a certificate of its clients"), "{reason}");
+    let (kind, reason) = refusal(client(&url, ours, Some(others))).await;
+    assert!(kind == Tls && reason.contains("does not trust the certificate of this"), "{reason}");
 }
 
 #[tokio::test]
 async fn a_certificate_for_another_host_is_refused() {
     let Some(server) = TlsServer::start("redis.example", &[]) else { return };
-    let reason = refusal(client(&server.url(), &server.authority, Some(&server.authority))).await;
-    assert!(reason.contains("not valid for name"), "{reason}");
+    let (kind, reason) =
+        refusal(client(&server.url(), &server.authority, Some(&server.authority))).await;
+    assert!(kind == Tls && reason.contains("is for another host"), "{kind:?}: {reason}");
 }
 
 #[tokio::test]
 async fn one_side_that_speaks_tls_and_one_that_does_not() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let plain = format!("redis://127.0.0.1:{}/", server.port);
-    let reason = refusal(Client::open(plain).unwrap()).await;
-    assert!(reason.contains("; a server that wants TLS"), "{reason}");
+    let (kind, reason) = refusal(Client::open(plain).unwrap()).await;
+    assert!(matches!(kind, ConnectErrorKind::Closed | Tls), "{kind:?}: {reason}");
+    assert!(reason.contains("try rediss:// instead of redis://"), "{reason}");
 
     let tls = format!("rediss://127.0.0.1:{}/", server.server.port);
     let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
     let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-    assert!(refused.to_string().contains("; a server without TLS"), "{refused}");
+    assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
 }

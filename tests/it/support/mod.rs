@@ -5,6 +5,7 @@ pub mod acl;
 pub mod clock;
 pub mod cluster;
 pub mod contents;
+pub mod errors;
 pub mod example;
 pub mod head;
 pub mod listener;

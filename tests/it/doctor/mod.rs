@@ -1,17 +1,19 @@
 //! Each finding of `doctor`, from a real server that is as it says; and none from a healthy one.
 
-use std::process::{Command, Output};
+mod example;
+mod rights;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
-use redis_semaphore::{Error, Finding, Semaphores, Severity};
+use redis_semaphore::{Check, Diagnosis, Error, Semaphores, Verdict};
 
+use crate::support::acl;
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::words;
-use crate::support::server::{Server, shared_admin_url};
-use crate::support::{acl, example};
+use crate::support::server::Server;
 
-use Severity::{Danger, Hint, Unchecked};
+use Verdict::{Danger, Fine, Hint, Unchecked};
 
 /// A server to find nothing about, the semaphores of somebody who may look at all, and a connection
 /// to change that.
@@ -55,12 +57,12 @@ impl Patient {
         Semaphores::connect(&self.server.url()).await.unwrap()
     }
 
-    async fn findings(&self) -> Vec<Finding> {
-        self.semaphores.doctor().await.unwrap()
+    async fn findings(&self) -> Vec<Check> {
+        findings_of(&self.semaphores).await
     }
 
-    async fn finds(&self, severity: Severity, what: &str, saying: &str) {
-        assert_only(&self.findings().await, severity, what, saying);
+    async fn finds(&self, verdict: Verdict, name: &str, saying: &str) {
+        assert_only(&self.findings().await, verdict, name, saying);
     }
 
     async fn finds_nothing(&self) {
@@ -68,14 +70,67 @@ impl Patient {
     }
 }
 
+/// What is not fine about the one server.
+async fn findings_of(semaphores: &Semaphores) -> Vec<Check> {
+    let diagnosis = semaphores.doctor().await.unwrap();
+    let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
+    let findings: Vec<Check> =
+        server.checks.iter().filter(|check| check.verdict != Fine).cloned().collect();
+    let worst = findings.iter().map(|check| check.verdict).min().unwrap_or(Fine);
+    assert_eq!(diagnosis.worst(), worst);
+    findings
+}
+
 /// One finding and no other, that tells what it is about and what to do.
-fn assert_only(findings: &[Finding], severity: Severity, what: &str, saying: &str) {
-    let [finding] = findings else { panic!("{what}: {findings:?}") };
-    assert_eq!((finding.severity, finding.what), (severity, what), "{finding}");
-    assert!(finding.text.contains(saying), "{saying:?} is not in: {finding}");
-    assert!(finding.text.contains(": "), "it does not say what to do: {finding}");
-    let shown = finding.to_string();
-    assert!(shown.starts_with(&format!("{severity}: ")) && !shown.contains('\n'), "{shown}");
+#[track_caller]
+fn assert_only(findings: &[Check], verdict: Verdict, name: &str, saying: &str) {
+    let [check] = findings else { panic!("{name}: {findings:#?}") };
+    assert_eq!((check.verdict, check.name), (verdict, name), "{check}");
+    let shown = check.to_string();
+    assert!(shown.contains(saying), "{saying:?} is not in: {shown}");
+    assert!(shown.starts_with(&verdict.to_string()), "{shown}");
+    let remedy = check.remedy.as_ref().expect("it says what to do");
+    assert!(shown.ends_with(&format!("mend: {remedy}")) && !remedy.is_empty(), "{shown}");
+}
+
+/// Each check of the one server with its verdict, in the order of their names.
+fn all_checks(diagnosis: &Diagnosis) -> Vec<(&str, Verdict)> {
+    let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
+    let mut checks: Vec<_> =
+        server.checks.iter().map(|check| (check.name, check.verdict)).collect();
+    checks.sort_unstable();
+    checks
+}
+
+const CHECKS: [&str; 10] = [
+    "clients",
+    "clock",
+    "commands",
+    "eviction",
+    "memory",
+    "persistence",
+    "replicas",
+    "role",
+    "saves",
+    "wake-ups",
+];
+
+#[tokio::test]
+async fn it_says_which_server_it_looked_at_and_what_it_checked() {
+    let patient = Patient::healthy().await;
+    let diagnosis = patient.semaphores.doctor().await.unwrap();
+    assert_eq!(all_checks(&diagnosis), CHECKS.map(|name| (name, Fine)));
+    let server = &diagnosis.servers[0];
+    assert_eq!(server.address, format!("127.0.0.1:{}", patient.server.port));
+    let version = server.version.split_once(' ').expect("name and version");
+    assert!(["redis", "valkey"].contains(&version.0), "{version:?}");
+    assert!(version.1.starts_with(|c: char| c.is_ascii_digit()), "{version:?}");
+    let report = diagnosis.to_string();
+    assert_eq!(report.lines().count(), 1 + CHECKS.len(), "{report}");
+    assert!(report.starts_with(&format!("{}, {}\n", server.address, server.version)), "{report}");
+    for check in &server.checks {
+        assert!(report.contains(&check.found) && check.remedy.is_none(), "{report}");
+    }
 }
 
 #[tokio::test]
@@ -91,19 +146,12 @@ async fn nothing_is_found_about_a_healthy_server_and_nothing_is_left_there() {
 }
 
 #[tokio::test]
-async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
-    assert_eq!(semaphores.doctor().await.unwrap(), []);
-}
-
-#[tokio::test]
 async fn eviction() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
     patient.finds(Hint, "eviction", "if there were a maxmemory").await;
     patient.run("CONFIG SET maxmemory 1gb");
-    patient.finds(Danger, "eviction", "set maxmemory-policy to noeviction").await;
+    patient.finds(Danger, "eviction", "CONFIG SET maxmemory-policy noeviction").await;
     patient.run("CONFIG SET maxmemory-policy volatile-ttl");
     patient.finds(Danger, "eviction", "keys of semaphores (they have an expiry)").await;
     // It says how many it was.
@@ -125,11 +173,36 @@ async fn memory_that_runs_out() {
     patient.finds(Danger, "memory", " % of maxmemory is used").await;
 }
 
+/// As it is said there.
+#[tokio::test]
+async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_releases() {
+    let mut patient = Patient::healthy().await;
+    let semaphore = patient.semaphores.semaphore("full").limit(2).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    patient.run("CONFIG SET maxmemory 1");
+    let findings = patient.findings().await;
+    let memory: Vec<_> = findings.into_iter().filter(|check| check.name == "memory").collect();
+    let said = "a full server refuses new acquires and new limits, while holders renew and release";
+    assert_only(&memory, Danger, "memory", said);
+    for refused in [
+        semaphore.acquire().await.map(drop).unwrap_err(),
+        semaphore.set_limit(3).await.map(drop).unwrap_err(),
+    ] {
+        assert!(refused.to_string().contains("OOM"), "{refused}");
+    }
+    assert!(permit.refresh().await.unwrap());
+    assert!(permit.release().await.unwrap());
+    // What mends it does.
+    patient.run(memory[0].remedy.as_ref().unwrap().split(',').next().unwrap());
+    patient.finds_nothing().await;
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+}
+
 #[tokio::test]
 async fn persistence() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET appendfsync no");
-    patient.finds(Hint, "persistence", "set appendfsync to everysec").await;
+    patient.finds(Hint, "persistence", "CONFIG SET appendfsync everysec").await;
     patient.run("CONFIG SET appendonly no");
     patient.finds(Danger, "persistence", "nothing is written to disk").await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
@@ -150,11 +223,10 @@ async fn a_save_that_failed() {
     let acquired = patient.semaphores.semaphore("a").limit(1).build().unwrap().acquire().await;
     assert!(acquired.unwrap_err().to_string().contains("MISCONF"));
     let findings = patient.findings().await;
-    assert!(findings.iter().all(|finding| finding.severity == Danger), "{findings:?}");
-    let [save, others @ ..] = &findings[..] else { panic!("nothing is found") };
-    assert_only(std::slice::from_ref(save), Danger, "persistence", "the last save to disk failed");
+    assert_eq!(findings.len(), 2, "{findings:#?}");
+    assert_only(&findings[..1], Danger, "saves", "the last one failed");
     // All that writes is refused meanwhile.
-    assert!(others.iter().all(|finding| finding.text.contains("MISCONF")), "{others:?}");
+    assert_only(&findings[1..], Danger, "commands", "(MISCONF)");
 }
 
 #[tokio::test]
@@ -163,7 +235,7 @@ async fn replicas_that_are_not_waited_for() {
     let _replica =
         Server::start_with(&["--replicaof", "127.0.0.1", &patient.server.port.to_string()]);
     eventually("followed", async || patient.info("connected_slaves"), |number| number == "1").await;
-    patient.finds(Hint, "replicas", "min-replicas-to-write: set it to 1").await;
+    patient.finds(Hint, "replicas", "CONFIG SET min-replicas-to-write 1").await;
     let good = async |patient: &mut Patient| patient.info("min_slaves_good_slaves");
     patient.run("CONFIG SET min-replicas-to-write 1");
     eventually("good", async || good(&mut patient).await, |number| number == "1").await;
@@ -175,12 +247,15 @@ async fn a_primary_that_became_a_replica() {
     let mut patient = Patient::healthy().await;
     let restricted = patient.as_user("").await;
     patient.run("REPLICAOF 127.0.0.1 1");
-    patient.finds(Danger, "role", "a replica of 127.0.0.1:1").await;
+    let findings = patient.findings().await;
+    assert_only(&findings[..1], Danger, "role", "a replica of 127.0.0.1:1");
+    let untried: Vec<_> = findings[1..].iter().map(|check| (check.verdict, check.name)).collect();
+    assert_eq!(untried, [(Unchecked, "commands"), (Unchecked, "wake-ups")]);
     // Who may not look sees it by what is refused.
-    let findings = restricted.doctor().await.unwrap();
+    let findings = findings_of(&restricted).await;
     let [server, unchecked @ ..] = &findings[..] else { panic!("nothing is found") };
-    assert_only(std::slice::from_ref(server), Danger, "server", "a replica");
-    assert!(unchecked.iter().all(|finding| finding.severity == Unchecked), "{findings:?}");
+    assert_only(std::slice::from_ref(server), Danger, "commands", "a replica");
+    assert!(unchecked.iter().all(|check| check.verdict == Unchecked), "{findings:?}");
 }
 
 #[tokio::test]
@@ -195,41 +270,7 @@ async fn connections_that_run_out() {
     crowd.extend([patient.server.connect(), patient.server.connect()]);
     let findings = patient.findings().await;
     assert_only(&findings[..1], Danger, "clients", "100 % of maxclients");
-    assert_only(&findings[1..], Danger, "server", "wake-ups cannot be listened for");
-}
-
-#[tokio::test]
-async fn rights_that_were_taken_away() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
-    patient.run("ACL SETUSER jobs -zrank -zrem");
-    let findings = semaphores.doctor().await.unwrap();
-    assert_eq!(findings.len(), 2, "{findings:?}");
-    assert_only(&findings[..1], Danger, "rights", "lacks the right +zrank (");
-    assert_only(&findings[1..], Danger, "rights", "lacks the right +zrem (");
-    for right in ["+ping", "+eval", "+script|load", "+evalsha", "+time", "+subscribe", "+publish"] {
-        let semaphores = patient.as_user("+info +config|get").await;
-        // Redis 6.2 takes no single subcommand away.
-        let command = right[1..].split('|').next().unwrap();
-        patient.run(&format!("ACL SETUSER jobs -{command}"));
-        let findings = semaphores.doctor().await.unwrap();
-        assert_only(&findings, Danger, "rights", &format!("lacks the right {right} ("));
-    }
-}
-
-#[tokio::test]
-async fn what_the_user_may_not_look_at() {
-    let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+config|get").await;
-    let findings = semaphores.doctor().await.unwrap();
-    assert_only(&findings, Unchecked, "INFO", "lacks the right +info: grant it");
-    let semaphores = patient.as_user("+info").await;
-    let findings = semaphores.doctor().await.unwrap();
-    assert_only(&findings, Unchecked, "CONFIG GET", "lacks the right +config|get: grant it");
-    let semaphores = patient.as_user("").await;
-    let findings = semaphores.doctor().await.unwrap();
-    let found = findings.iter().map(|finding| (finding.severity, finding.what));
-    assert!(found.eq([(Unchecked, "INFO"), (Unchecked, "CONFIG GET")]), "{findings:?}");
+    assert_only(&findings[1..], Danger, "wake-ups", "as many connections as it takes");
 }
 
 /// Nobody has noticed.
@@ -238,28 +279,6 @@ async fn an_idle_connection_that_was_cut_is_no_finding() {
     let mut patient = Patient::healthy().await;
     patient.run("CLIENT KILL TYPE normal SKIPME yes");
     assert_eq!(patient.findings().await, []);
-}
-
-#[tokio::test]
-async fn the_worst_comes_first() {
-    let mut patient = Patient::healthy().await;
-    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
-    let semaphores = patient.as_user("+info").await;
-    patient.run("ACL SETUSER jobs -publish");
-    let findings = semaphores.doctor().await.unwrap();
-    let found = findings.iter().map(|finding| (finding.severity, finding.what));
-    let expected = [(Danger, "rights"), (Hint, "eviction"), (Unchecked, "CONFIG GET")];
-    assert!(found.eq(expected), "{findings:?}");
-}
-
-#[tokio::test]
-async fn what_the_server_does_not_tell() {
-    let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
-    patient.finds(Unchecked, "CONFIG GET", "the server refuses CONFIG GET (").await;
-    // Some other text under that name, in which nothing is found.
-    let renamed = ["--rename-command", "INFO", "", "--rename-command", "LOLWUT", "INFO"];
-    let patient = Patient::with(&renamed).await;
-    patient.finds(Unchecked, "INFO", "INFO does not tell role").await;
 }
 
 #[tokio::test]
@@ -316,36 +335,4 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     assert_eq!(listening(&after), before);
     assert!(holder.release().await.unwrap());
     assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
-}
-
-fn run_example(url: &str) -> (Option<i32>, String, String) {
-    let doctor = Command::new(example::program("doctor")).env("REDIS_URL", url).output();
-    let Output { status, stdout, stderr } = doctor.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
-}
-
-#[tokio::test]
-async fn the_example_prints_what_the_readme_shows() {
-    let (status, output, errors) = run_example(&shared_admin_url());
-    assert_eq!((status, errors.as_str()), (Some(1), ""), "{output}");
-    let readme = include_str!("../../README.md");
-    let block = format!("$ scripts/with-redis cargo run --quiet --example doctor\n{output}```");
-    assert!(readme.contains(&block), "README.md has no such block:\n{block}");
-}
-
-#[tokio::test]
-async fn the_exit_status_of_the_example_tells_whether_there_is_a_danger() {
-    let mut patient = Patient::healthy().await;
-    let url = patient.server.admin_url();
-    let nothing = "nothing was found that endangers a semaphore\n";
-    assert_eq!(run_example(&url), (Some(0), nothing.to_owned(), String::new()));
-    patient.run("CONFIG SET appendfsync no");
-    let (status, output, _) = run_example(&url);
-    assert_eq!(status, Some(0));
-    assert!(output.starts_with("hint: "), "{output}");
-    patient.server.kill();
-    let (status, output, errors) = run_example(&url);
-    assert_eq!((status, output.as_str()), (Some(2), ""));
-    assert!(errors.starts_with("doctor: cannot connect to Redis at "), "{errors}");
 }

@@ -1,0 +1,123 @@
+use std::fmt::{self, Display, Formatter};
+
+use super::Check;
+
+/// What was looked at, and what was found: each check of each server. From
+/// [`Semaphores::doctor`](crate::Semaphores::doctor).
+///
+/// Displayed it is a report for people, one line for a check and one for what mends it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_semaphore::Error> {
+/// use redis_semaphore::{Semaphores, Verdict};
+///
+/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let diagnosis = semaphores.doctor().await?;
+/// println!("{diagnosis}");
+/// for server in &diagnosis.servers {
+///     for check in server.checks.iter().filter(|check| check.verdict == Verdict::Danger) {
+///         eprintln!("{}: {}, {:?} mends it", server.address, check.found, check.remedy);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// The server, or all primaries of a cluster.
+    pub servers: Vec<Examination>,
+}
+
+/// What was found about one server. Of a [`Diagnosis`].
+///
+/// # Examples
+///
+/// See [`Diagnosis`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Examination {
+    /// Host and port, or the path of the socket.
+    pub address: String,
+    /// What the server calls itself, `redis 8.0.6`; empty if it does not tell.
+    pub version: String,
+    /// All that was looked at, the worst first.
+    pub checks: Vec<Check>,
+}
+
+/// How bad it is what a [`Check`] found. The worst comes first.
+///
+/// # Examples
+///
+/// See [`Diagnosis`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
+    Danger,
+    /// Worth knowing. It may be meant to be so.
+    Hint,
+    /// The server refused to tell, so there may be a danger or none.
+    Unchecked,
+    /// There is nothing to mend.
+    Fine,
+}
+
+impl Diagnosis {
+    /// The worst verdict of all checks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_semaphore::Error> {
+    /// use redis_semaphore::{Semaphores, Verdict};
+    ///
+    /// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let is_fit = semaphores.doctor().await?.worst() > Verdict::Danger;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn worst(&self) -> Verdict {
+        let checks = self.servers.iter().flat_map(|server| &server.checks);
+        checks.map(|check| check.verdict).min().unwrap_or(Verdict::Fine)
+    }
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Danger => "danger",
+            Self::Hint => "hint",
+            Self::Unchecked => "unchecked",
+            Self::Fine => "fine",
+        }
+    }
+}
+
+impl Display for Diagnosis {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (number, server) in self.servers.iter().enumerate() {
+            let gap = if number == 0 { "" } else { "\n\n" };
+            write!(f, "{gap}{server}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Examination {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let gap = if self.version.is_empty() { "" } else { ", " };
+        write!(f, "{}{gap}{}", self.address, self.version)?;
+        self.checks.iter().try_for_each(|check| write!(f, "\n{check}"))
+    }
+}
+
+impl Display for Verdict {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}

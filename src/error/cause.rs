@@ -1,0 +1,231 @@
+//! What an error of redis-rs is about, in words of our own. Its own text is the source of ours, and
+//! must not be told twice.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use super::ConnectErrorKind as Kind;
+use crate::servers::says;
+
+/// What was found, and what to do.
+pub(crate) struct Cause {
+    pub(crate) kind: Kind,
+    pub(crate) found: Cow<'static, str>,
+    pub(crate) advice: &'static str,
+}
+
+type Known = (&'static str, Kind, &'static str, &'static str);
+
+/// Errors of servers, by their codes. What is looked for in the texts of scripts comes first.
+const CODES: [Known; 14] = [
+    (
+        "OOM",
+        Kind::Unusable,
+        "the server's memory is full (OOM)",
+        "raise maxmemory, or delete what nobody needs",
+    ),
+    (
+        "MISCONF",
+        Kind::Unusable,
+        "the server cannot save its data, and takes no writes (MISCONF)",
+        "its log says why",
+    ),
+    (
+        "NOREPLICAS",
+        Kind::Unusable,
+        "too few replicas follow the server, so it takes no writes (NOREPLICAS)",
+        "start them, or lower min-replicas-to-write",
+    ),
+    (
+        "LOADING",
+        Kind::NotReady,
+        "the server is loading its data (LOADING)",
+        "call again when it has them",
+    ),
+    (
+        "BUSY",
+        Kind::NotReady,
+        "the server runs a script that takes long (BUSY)",
+        "wait, or end that one with SCRIPT KILL or FUNCTION KILL",
+    ),
+    (
+        "CLUSTERDOWN",
+        Kind::NotReady,
+        "the cluster is down (CLUSTERDOWN)",
+        "see CLUSTER INFO for nodes that fail and slots without a node",
+    ),
+    (
+        "MASTERDOWN",
+        Kind::NotReady,
+        "the server is a replica that lost its primary (MASTERDOWN)",
+        "see what became of the primary",
+    ),
+    ("TRYAGAIN", Kind::NotReady, "a slot of the cluster is moving (TRYAGAIN)", "call again"),
+    (
+        "READONLY",
+        Kind::Replica,
+        "the server is a replica, and takes no writes (READONLY)",
+        "connect to the primary",
+    ),
+    (
+        "NOAUTH",
+        Kind::Authentication,
+        "the server wants a password, and got none (NOAUTH)",
+        "give one, as in redis://user:password@host:6379/",
+    ),
+    (
+        "WRONGPASS",
+        Kind::Authentication,
+        "the server does not know this user with this password, or the user is off (WRONGPASS)",
+        "look at both, also at special characters: in a URL @ is %40, and / is %2F",
+    ),
+    (
+        "DENIED",
+        Kind::Authentication,
+        "the server is in protected mode, and serves only its own machine (DENIED)",
+        "set a password there",
+    ),
+    (
+        "NOPERM",
+        Kind::Permission,
+        "the user lacks a right (NOPERM)",
+        "grant what docs/protocol.md lists under \"Permissions\"",
+    ),
+    (
+        "SEM_VERSION",
+        Kind::Unusable,
+        "another version of the protocol wrote the keys (SEM_VERSION)",
+        "use clients of one version, or another prefix",
+    ),
+];
+
+pub(crate) fn of(error: &RedisError) -> Cause {
+    of_network(error).or_else(|| of_server(error)).unwrap_or_else(|| of_client(error))
+}
+
+/// What redis-rs says of an answer that is neither OK nor an error.
+const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
+const SEE_STRANGER: &str = "see what listens there";
+const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
+const SEE_SOURCE: &str = "the source of this error says more";
+
+fn of_network(error: &RedisError) -> Option<Cause> {
+    let (kind, found, advice) = match io_error(error)?.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            (Kind::Refused, "nothing listens there", "start the server, or mend host and port")
+        }
+        io::ErrorKind::NotFound => {
+            (Kind::Refused, "there is no such socket", "start the server, or mend the path")
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
+            Kind::TimedOut,
+            "nothing was answered in time",
+            "see whether the server is stopped or overloaded, and whether the network leads there",
+        ),
+        io::ErrorKind::InvalidData => (
+            Kind::Tls,
+            "the two sides do not agree on TLS",
+            "look at the certificates, and whether both sides use TLS",
+        ),
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::NotConnected
+        | io::ErrorKind::UnexpectedEof => {
+            (Kind::Closed, "the connection was cut", "the server's log may say why")
+        }
+        _ if error.to_string().contains("lookup address") => {
+            (Kind::Unreachable, "the name cannot be resolved", "mend the name, or look at the DNS")
+        }
+        _ => (Kind::Unreachable, "the connection fails", SEE_NETWORK),
+    };
+    Some(Cause { kind, found: found.into(), advice })
+}
+
+fn of_server(error: &RedisError) -> Option<Cause> {
+    // What redis-rs says itself may have such a kind, too.
+    error.source()?.downcast_ref::<ServerError>()?;
+    if let Some((_, kind, found, advice)) = CODES.iter().find(|(code, ..)| says(error, code)) {
+        return Some(Cause { kind: *kind, found: (*found).into(), advice });
+    }
+    let (found, advice) = match (error.code()?, error.detail()) {
+        ("SEM_TYPE", Some(detail)) => {
+            let (key, wanted) =
+                detail.strip_prefix("the key ")?.split_once(" exists and is not ")?;
+            let found = format!("the key {key} holds something else than {wanted} (SEM_TYPE)");
+            (found, "delete it, or take another name or prefix")
+        }
+        (_, Some(detail)) if detail.contains("without any password configured") => {
+            let found = "the server has no password, and was given one";
+            return Some(Cause {
+                kind: Kind::Authentication,
+                found: found.into(),
+                advice: "leave it out, or set it there (requirepass)",
+            });
+        }
+        (_, Some(detail)) if detail.starts_with("max number of clients") => {
+            let found = "the server has as many connections as it takes";
+            return Some(Cause {
+                kind: Kind::NotReady,
+                found: found.into(),
+                advice: "raise maxclients, or have others connect less",
+            });
+        }
+        (code, _) => (format!("the server answered with the error {code}"), SEE_SOURCE),
+    };
+    Some(Cause { kind: Kind::Unusable, found: found.into(), advice })
+}
+
+/// What redis-rs or this crate found out. Such an error has no source, so its text is told here.
+fn of_client(error: &RedisError) -> Cause {
+    let own = |kind, found: &'static str, advice| Cause { kind, found: found.into(), advice };
+    let text = error.to_string();
+    let what = text.split(" - ").next().unwrap_or_default();
+    let kind = match error.kind() {
+        _ if what.starts_with(STRANGE_AUTH) => {
+            return own(Kind::NotRedis, "to AUTH it answers what Redis never does", SEE_STRANGER);
+        }
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+            return own(Kind::NotRedis, "what was answered is no answer of Redis", SEE_STRANGER);
+        }
+        ErrorKind::AuthenticationFailed if error.detail().is_none() => {
+            return own(
+                Kind::Authentication,
+                "the server refuses the password",
+                "see whether it wants one, and which",
+            );
+        }
+        ErrorKind::MasterNameNotFoundBySentinel => {
+            return own(
+                Kind::NoPrimary,
+                "no sentinel knows a primary of that name",
+                "look at the name, and at what SENTINEL MASTERS answers",
+            );
+        }
+        ErrorKind::Io if what.starts_with("no answer") => Kind::TimedOut,
+        ErrorKind::Io => Kind::Unreachable,
+        // The provider of credentials failed.
+        ErrorKind::AuthenticationFailed => Kind::Authentication,
+        _ => Kind::Unusable,
+    };
+    let found = match error.detail() {
+        Some(detail) => format!("{what}: {detail}"),
+        None => what.to_owned(),
+    };
+    let advice = match error.kind() {
+        ErrorKind::Io => SEE_NETWORK,
+        ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",
+        _ => "see how the client is set up",
+    };
+    Cause { kind, found: found.into(), advice }
+}
+
+/// What the network said, where it is about that.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let inner: &Arc<dyn StdError + Send + Sync> = error.source()?.downcast_ref()?;
+    inner.downcast_ref()
+}

@@ -1,0 +1,265 @@
+//! What can go wrong. A text says what was found and what to do, in words of our own. What redis-rs
+//! or the server said is the source of an error, so whoever prints a chain reads each thing once.
+
+mod cause;
+mod kind;
+mod rounded;
+
+use std::error::Error as StdError;
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use redis::RedisError;
+
+pub(crate) use cause::of as cause_of;
+pub use kind::ConnectErrorKind;
+pub(crate) use rounded::Rounded;
+
+use crate::servers::Unanswered;
+
+/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`,
+/// and the release of a permit that was lost answers `false`.
+///
+/// Displayed it is one line: what was found, and what to do. What Redis or the network said is its
+/// [`source`](std::error::Error::source), and is told there only.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redis_semaphore::Error> {
+/// use redis_semaphore::{Error, Semaphores};
+///
+/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let refused = semaphores.semaphore("{no}").limit(1).build().unwrap_err();
+/// assert!(matches!(refused, Error::Invalid { what: "name", .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value that can never work (a URL, a name, a limit, a lease, a weight). Nothing was sent.
+    #[non_exhaustive]
+    Invalid {
+        /// What the value is for.
+        what: &'static str,
+        /// What is wrong with it, and what is allowed.
+        reason: String,
+    },
+    /// There is no connection that semaphores can use: Redis cannot be reached, does not let us in,
+    /// or cannot do what is needed.
+    #[non_exhaustive]
+    Connect {
+        /// Host and port, or the path of the socket; without the password.
+        address: String,
+        /// Why, to match on.
+        kind: ConnectErrorKind,
+        /// What was found, and what to do; to read, not to match on.
+        reason: String,
+        /// The right that the user lacks, as `ACL SETUSER` takes it: `+zadd`, `~sem:{*`,
+        /// `&sem:wake:*`. Only with [`ConnectErrorKind::Permission`]. The page `docs/protocol.md`
+        /// has all rights that a user needs, under "Permissions".
+        right: Option<String>,
+        /// What Redis or the network said, where that is more.
+        source: Option<RedisError>,
+    },
+    /// The request weighs more than the limit, so it could never be granted. Ask for less, or raise
+    /// the limit.
+    #[non_exhaustive]
+    TooHeavy {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// What was asked for.
+        weight: u32,
+        /// The declared limit.
+        limit: u32,
+    },
+    /// The wait took longer than the acquire timeout. The request has left the queue.
+    #[non_exhaustive]
+    Timeout {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// How long the wait took.
+        waited: Duration,
+        /// The last known position in the queue, where 1 is the head.
+        position: Option<u64>,
+    },
+    /// Redis gave no answer for too long. The call may have been served all the same. A permit that
+    /// may have been granted, or that should have been given back or consumed, is seen to in the
+    /// background; whether a limit was changed can only be looked up.
+    #[non_exhaustive]
+    Unavailable {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// What was called: `acquire`, `release`, `set_limit`.
+        operation: &'static str,
+        /// For how long.
+        elapsed: Duration,
+        /// The last failure.
+        source: RedisError,
+    },
+    /// Redis answered with an error that will not pass by itself: the keys of the semaphore hold
+    /// something else (`SEM_TYPE`), another version of the protocol wrote them (`SEM_VERSION`), the
+    /// server is out of memory. Nothing was changed.
+    #[non_exhaustive]
+    Refused {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// What was called: `acquire`, `release`, `set_limit`.
+        operation: &'static str,
+        /// What Redis said.
+        source: RedisError,
+    },
+    /// A permit was granted, but too few replicas had it in time, so it was given back: see
+    /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by). Replicas are missing, or lag.
+    #[non_exhaustive]
+    NotAcknowledged {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// How many had it.
+        replicas: u32,
+        /// How many were to have it.
+        wanted: u32,
+        /// How long they had.
+        within: Duration,
+    },
+    /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
+    Shutdown,
+    /// A script is missing or broken, or the server holds another text under its name. This is a
+    /// mistake in a program or in a folder of scripts, not a passing condition.
+    Script(String),
+    /// An error of the [`ScriptRegistry`](crate::ScriptRegistry): Redis answered with an error, or
+    /// could not be reached.
+    Redis(RedisError),
+}
+
+impl Error {
+    pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
+        Self::Invalid { what, reason: reason.into() }
+    }
+
+    /// Whether the same call may succeed a moment later without anybody mending anything: a server
+    /// that is away or starts, a failover, a queue that was too long, replicas that lag. Whoever
+    /// calls again should pause before: the crate itself has tried for as long as it was told to.
+    ///
+    /// | error | transient |
+    /// | --- | --- |
+    /// | [`Unavailable`](Self::Unavailable), [`Timeout`](Self::Timeout), [`NotAcknowledged`](Self::NotAcknowledged) | yes |
+    /// | [`Connect`](Self::Connect) | where the kind is `Refused`, `Unreachable`, `TimedOut`, `Closed`, `NotReady` or `NoPrimary` |
+    /// | [`Redis`](Self::Redis) | where the network failed, or the server starts, fails over or is busy |
+    /// | all others | no |
+    ///
+    /// A call that failed with `Unavailable` may have been served. Calling `acquire` again is safe
+    /// all the same, as what it may have got is given back; adding permits again may add them twice.
+    ///
+    /// # Examples
+    ///
+    /// A program that is started together with its server:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use redis_semaphore::{Error, Semaphores};
+    ///
+    /// async fn connect(url: &str) -> Result<Semaphores, Error> {
+    ///     for _ in 0..30 {
+    ///         match Semaphores::connect(url).await {
+    ///             Err(error) if error.is_transient() => eprintln!("{error}"),
+    ///             // A wrong password stays wrong.
+    ///             done => return done,
+    ///         }
+    ///         tokio::time::sleep(Duration::from_secs(1)).await;
+    ///     }
+    ///     Semaphores::connect(url).await
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # connect(&std::env::var("REDIS_URL").unwrap()).await.map(drop)
+    /// # }
+    /// ```
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::Timeout { .. } | Self::NotAcknowledged { .. } => true,
+            Self::Connect { kind, .. } => kind.is_transient(),
+            Self::Redis(error) => {
+                Unanswered { error: error.clone(), may_be_served: false }.is_passing()
+            }
+            Self::Invalid { .. }
+            | Self::TooHeavy { .. }
+            | Self::Refused { .. }
+            | Self::Shutdown
+            | Self::Script(_) => false,
+        }
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { what, reason } => write!(f, "{what}: {reason}"),
+            Self::Connect { address, reason, .. } => {
+                write!(f, "cannot connect to Redis at {address}: {reason}")
+            }
+            Self::TooHeavy { semaphore, weight, limit } => write!(
+                f,
+                "semaphore {semaphore}: a weight of {weight} can never fit the limit of {limit}: ask \
+                 for less, or raise the limit"
+            ),
+            Self::Timeout { semaphore, waited, position } => {
+                write!(f, "semaphore {semaphore}: no permit within {}, ", Rounded(*waited))?;
+                match position {
+                    Some(position) => write!(f, "last at position {position} of the queue")?,
+                    None => f.write_str("and the queue was not reached")?,
+                }
+                f.write_str(": call again, or allow more time")
+            }
+            Self::Unavailable { semaphore, operation, elapsed, source } => {
+                let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));
+                write!(
+                    f,
+                    "semaphore {semaphore}: {operation} had no answer from Redis for {elapsed} ({}): {}",
+                    cause.found, cause.advice
+                )
+            }
+            Self::Refused { semaphore, operation, source } => {
+                let cause = cause_of(source);
+                write!(
+                    f,
+                    "semaphore {semaphore}: {operation} was refused ({}): {}",
+                    cause.found, cause.advice
+                )
+            }
+            Self::NotAcknowledged { semaphore, replicas, wanted, within } => write!(
+                f,
+                "semaphore {semaphore}: {replicas} of the {wanted} replicas wanted had the permit \
+                 within {}, so it was given back: see whether they follow (INFO replication), or give \
+                 them more time",
+                Rounded(*within)
+            ),
+            Self::Shutdown => f.write_str(
+                "the semaphores were shut down, or the runtime in which they were connected has ended",
+            ),
+            Self::Script(what) => write!(f, "script: {what}"),
+            Self::Redis(error) => error.fmt(f),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            // Those of redis-rs that have a source repeat its text.
+            Self::Connect { source, .. } => source.as_ref()?.source(),
+            Self::Unavailable { source, .. } | Self::Refused { source, .. } => source.source(),
+            Self::Redis(error) => error.source()?.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<RedisError> for Error {
+    fn from(error: RedisError) -> Self {
+        Self::Redis(error)
+    }
+}

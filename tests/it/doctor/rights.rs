@@ -1,0 +1,106 @@
+//! What the user may not do, and what the server does not tell.
+
+use redis_semaphore::Verdict::{Danger, Hint, Unchecked};
+
+use super::{Patient, assert_only, findings_of};
+
+#[tokio::test]
+async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+info +config|get").await;
+    assert_eq!(findings_of(&semaphores).await, []);
+}
+
+#[tokio::test]
+async fn rights_that_were_taken_away() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+info +config|get").await;
+    patient.run("ACL SETUSER jobs -zrank -zrem");
+    let findings = findings_of(&semaphores).await;
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_only(&findings[..1], Danger, "commands", "lacks the right +zrank");
+    assert_only(&findings[1..], Danger, "commands", "mend: ACL SETUSER jobs +zrem");
+    for (right, name) in [
+        ("+ping", "commands"),
+        ("+eval", "commands"),
+        ("+script|load", "commands"),
+        ("+evalsha", "commands"),
+        ("+subscribe", "wake-ups"),
+        ("+publish", "commands"),
+    ] {
+        let semaphores = patient.as_user("+info +config|get").await;
+        // Redis 6.2 takes no single subcommand away.
+        let command = right[1..].split('|').next().unwrap();
+        patient.run(&format!("ACL SETUSER jobs -{command}"));
+        let findings = findings_of(&semaphores).await;
+        assert_only(&findings, Danger, name, &format!("mend: ACL SETUSER jobs {right}"));
+    }
+    let semaphores = patient.as_user("+info +config|get").await;
+    patient.run("ACL SETUSER jobs -time");
+    let findings = findings_of(&semaphores).await;
+    assert_only(&findings[..1], Danger, "commands", "mend: ACL SETUSER jobs +time");
+    assert_only(&findings[1..], Unchecked, "clock", "the user may not call TIME");
+}
+
+#[tokio::test]
+async fn what_the_user_may_not_look_at() {
+    let mut patient = Patient::healthy().await;
+    let semaphores = patient.as_user("+config|get").await;
+    let by_config = ["persistence", "saves"];
+    let by_info = ["clients", "eviction", "memory", "replicas", "role"];
+    let all = [&by_info[..], &by_config[..]].concat();
+    for (rights, lacking, untold) in
+        [("+config|get", "INFO", &all[..]), ("+info", "CONFIG GET", &by_config), ("", "INFO", &all)]
+    {
+        let semaphores = patient.as_user(rights).await;
+        let findings = findings_of(&semaphores).await;
+        let mut names: Vec<_> = findings.iter().map(|check| check.name).collect();
+        names.sort_unstable();
+        let mut untold = untold.to_vec();
+        untold.sort_unstable();
+        assert_eq!(names, untold);
+        for check in &findings {
+            assert_only(
+                std::slice::from_ref(check),
+                Unchecked,
+                check.name,
+                &format!("the user may not call {lacking}"),
+            );
+        }
+    }
+    // And what would mend it does.
+    patient.run("ACL SETUSER jobs +info +config|get");
+    assert_eq!(findings_of(&semaphores).await, []);
+}
+
+#[tokio::test]
+async fn the_worst_comes_first() {
+    let mut patient = Patient::healthy().await;
+    patient.run("CONFIG SET maxmemory-policy allkeys-lru");
+    let semaphores = patient.as_user("+info").await;
+    patient.run("ACL SETUSER jobs -publish");
+    let findings = findings_of(&semaphores).await;
+    let found = findings.iter().map(|check| (check.verdict, check.name));
+    let expected = [
+        (Danger, "commands"),
+        (Hint, "eviction"),
+        (Unchecked, "persistence"),
+        (Unchecked, "saves"),
+    ];
+    assert!(found.eq(expected), "{findings:?}");
+}
+
+#[tokio::test]
+async fn what_the_server_does_not_tell() {
+    let patient = Patient::with(&["--rename-command", "CONFIG", ""]).await;
+    let findings = patient.findings().await;
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert_only(&findings[..1], Unchecked, "persistence", "the server refuses CONFIG GET (");
+    assert_only(&findings[1..], Unchecked, "saves", "the server refuses CONFIG GET (");
+    // Some other text under that name, in which nothing is found.
+    let renamed = ["--rename-command", "INFO", "", "--rename-command", "LOLWUT", "INFO"];
+    let patient = Patient::with(&renamed).await;
+    let findings = patient.findings().await;
+    assert_eq!(findings.len(), 7, "{findings:?}");
+    assert_only(&findings[..1], Unchecked, "role", "INFO does not tell role");
+}

@@ -1,0 +1,377 @@
+//! Errors: a chain tells each thing once, in a few lines; and what can be done with one.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use redis::ErrorKind;
+use redis_semaphore::{ConnectErrorKind, Error, ScriptRegistry, Semaphore, Semaphores, redis};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::acl;
+use crate::support::errors::{chain, kind_of, whole};
+use crate::support::observer::in_time;
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_admin_url, unique_name};
+
+/// Long enough for a server that answers, on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// No text of the chain is part of another one, each is one line, and none is a flood.
+fn assert_told_once(error: &Error) {
+    let texts = chain(error);
+    for (place, text) in texts.iter().enumerate() {
+        let others = texts.iter().enumerate().filter(|(other, _)| *other != place);
+        let mut repeated = others.filter(|(_, other)| other.contains(text.as_str()));
+        assert_eq!(repeated.next(), None, "{text:?} is told twice: {texts:#?}");
+        assert!(text.len() < 400, "{} bytes: {text}", text.len());
+    }
+    assert!(!texts[0].contains('\n'), "{:?}", texts[0]);
+}
+
+/// A peer that is not Redis, for as long as the test runs.
+async fn peer<F: Future<Output = ()> + Send>(
+    serve: impl Fn(TcpStream) -> F + Send + Copy + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move { serve(stream).await });
+        }
+    });
+    format!("redis://{address}/")
+}
+
+async fn echo(mut stream: TcpStream) {
+    let (mut reader, mut writer) = stream.split();
+    // Whoever asked may go at any time.
+    let _ = tokio::io::copy(&mut reader, &mut writer).await;
+}
+
+async fn http(mut stream: TcpStream) {
+    let mut asked = [0; 4096];
+    let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    if stream.read(&mut asked).await.is_ok_and(|length| length > 0) {
+        let _ = stream.write_all(answer).await;
+    }
+}
+
+async fn silent(mut stream: TcpStream) {
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+}
+
+async fn closes(mut stream: TcpStream) {
+    let mut asked = [0; 4096];
+    let _ = stream.read(&mut asked).await;
+}
+
+async fn wants_tls(mut stream: TcpStream) {
+    let mut asked = [0; 4096];
+    let _ = stream.read(&mut asked).await;
+    // A fatal alert: unexpected message.
+    let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, 10]).await;
+}
+
+async fn refusal_within(url: &str, patience: Duration) -> Error {
+    let connecting = Semaphores::builder().response_timeout(patience).connect(url);
+    in_time("an answer", connecting).await.expect_err("it is not Redis")
+}
+
+async fn refusal(url: &str) -> Error {
+    refusal_within(url, PATIENCE).await
+}
+
+#[track_caller]
+fn assert_says(error: &Error, kind: ConnectErrorKind, words: &[&str]) {
+    assert_eq!(kind_of(error), Some(kind), "{error}");
+    for words in words {
+        assert!(error.to_string().contains(words), "{words:?} is not in: {error}");
+    }
+    assert_told_once(error);
+}
+
+#[tokio::test]
+async fn nobody_listens_there() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = refusal(&format!("redis://{unused}/")).await;
+    assert_says(
+        &refused,
+        ConnectErrorKind::Refused,
+        &["nothing listens there", "start the server"],
+    );
+    assert!(!refused.to_string().contains("TLS"), "{refused}");
+    let source = refused.source().expect("what the system said");
+    assert!(source.to_string().contains("refused"), "{source}");
+    let Error::Connect { source: Some(source), .. } = &refused else { panic!("{refused:?}") };
+    assert!(source.is_connection_refusal());
+
+    let socket = std::env::temp_dir().join(unique_name());
+    let refused = refusal(&format!("redis+unix://{}", socket.display())).await;
+    assert_says(&refused, ConnectErrorKind::Refused, &["there is no such socket"]);
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_knows() {
+    let refused = refusal("redis://no-such-host.invalid/").await;
+    assert_says(&refused, ConnectErrorKind::Unreachable, &["the name cannot be resolved"]);
+}
+
+#[tokio::test]
+async fn somebody_listens_who_is_not_redis() {
+    let refused = refusal(&peer(echo).await).await;
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis", "PING"]);
+
+    let with_password = peer(echo).await.replace("//", "//jobs:geheim@");
+    let refused = refusal(&with_password).await;
+    assert_says(&refused, ConnectErrorKind::NotRedis, &["it answers, but is not Redis"]);
+
+    let refused = refusal(&peer(http).await).await;
+    let words = ["it answers, but is not Redis: it says \"HTTP/1.1 400 Bad Request\""];
+    assert_says(&refused, ConnectErrorKind::NotRedis, &words);
+
+    let refused = refusal(&peer(wants_tls).await).await;
+    assert_says(&refused, ConnectErrorKind::Tls, &["try rediss:// instead of redis://"]);
+    let refused = refusal(&peer(closes).await).await;
+    assert_says(&refused, ConnectErrorKind::Closed, &["try rediss:// instead of redis://"]);
+}
+
+#[tokio::test]
+async fn somebody_listens_who_says_nothing() {
+    let refused = refusal_within(&peer(silent).await, Duration::from_millis(100)).await;
+    let words = ["it takes connections, but there was no answer within 100 ms"];
+    assert_says(&refused, ConnectErrorKind::TimedOut, &words);
+}
+
+#[tokio::test]
+async fn passwords() {
+    let server = Server::start();
+    let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
+    // Nobody has set one.
+    let refused = refusal(&url(":geheim")).await;
+    let words = ["the server has no password, and was given one: leave it out"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+    assert!(!format!("{refused:?} {}", whole(&refused)).contains("geheim"), "{refused:?}");
+
+    let set = ["SET", "requirepass", "geheim"];
+    redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
+    let refused = refusal(&server.admin_url()).await;
+    let words = ["the server wants a password, and got none (NOAUTH): give one"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+    for user in [":falsch", "nobody:falsch", &format!("{}:falsch", acl::USER)] {
+        for url in [url(user), format!("{}?protocol=resp3", url(user))] {
+            let refused = refusal(&url).await;
+            let words = ["does not know this user with this password", "(WRONGPASS)"];
+            assert_says(&refused, ConnectErrorKind::Authentication, &words);
+            assert!(!format!("{refused:?} {}", whole(&refused)).contains("falsch"), "{refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn passwords_of_a_provider() {
+    let server = Server::start();
+    let (url, builder) = (server.admin_url(), || Semaphores::builder().response_timeout(PATIENCE));
+    let wrong = async || {
+        Ok::<_, std::io::Error>(redis_semaphore::Credentials::new("falsch").username(acl::USER))
+    };
+    let connecting = builder().credentials_provider(wrong).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["does not know this user with this password", "(WRONGPASS)"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+
+    let broken = async || Err(std::io::Error::other("the vault is closed"));
+    let connecting = builder().credentials_provider(broken).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["the credentials provider failed: the vault is closed: mend the provider"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+}
+
+#[tokio::test]
+async fn a_replica_an_old_server_and_one_that_is_full() {
+    let primary = Server::start();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let words = ["it is a replica", "connect to the primary"];
+    assert_says(&refusal(&replica.url()).await, ConnectErrorKind::Replica, &words);
+
+    let old = Server::start_with(&["--rename-command", "ZMSCORE", ""]);
+    let words = ["its version is", "does not know ZMSCORE", "Redis 6.2 or newer"];
+    assert_says(&refusal(&old.url()).await, ConnectErrorKind::TooOld, &words);
+
+    let mut unfit = Server::start();
+    let less: Vec<String> =
+        acl::documented_rules().iter().filter(|rule| *rule != "+zrank").cloned().collect();
+    unfit.set_user(&less);
+    let words = ["the user lacks the right +zrank", "grant it with ACL SETUSER"];
+    assert_says(&refusal(&unfit.url()).await, ConnectErrorKind::Permission, &words);
+}
+
+#[tokio::test]
+async fn another_database() {
+    let server = Server::start();
+    let refused = refusal(&format!("{}3", server.url())).await;
+    let words = ["the user lacks the right +select"];
+    assert_says(&refused, ConnectErrorKind::Permission, &words);
+    let refused = refusal(&format!("{}99", server.admin_url())).await;
+    let words = ["refused to switch database: DB index is out of range"];
+    assert_says(&refused, ConnectErrorKind::Unusable, &words);
+}
+
+#[cfg(feature = "sentinel")]
+#[tokio::test]
+async fn sentinels_that_are_away() {
+    use redis::sentinel::{SentinelClient, SentinelServerType};
+
+    let nobody = vec!["redis://127.0.0.1:1/"];
+    let client =
+        SentinelClient::build(nobody, "jobs".to_owned(), None, SentinelServerType::Master).unwrap();
+    let connecting = Semaphores::builder().connect_sentinel(client);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
+}
+
+#[tokio::test]
+async fn too_many_connections() {
+    let server = Server::start();
+    let set = ["SET", "maxclients", "1"];
+    let mut admin = server.connect();
+    redis::cmd("CONFIG").arg(&set).exec(&mut admin).unwrap();
+    let refused = refusal(&server.url()).await;
+    let words = ["as many connections as it takes", "raise maxclients"];
+    assert_says(&refused, ConnectErrorKind::NotReady, &words);
+    assert!(refused.is_transient());
+}
+
+#[tokio::test]
+async fn urls_say_what_is_wrong_and_never_tell_the_password() {
+    for (url, words) in [
+        ("", "it is empty: a URL looks like redis://user:password@host:6379/0"),
+        (
+            "localhost:6379",
+            "\"localhost:6379\" does not begin with redis://: write redis://localhost:6379;",
+        ),
+        ("localhost", "write redis://localhost"),
+        ("http://127.0.0.1", "it begins with http://, which is not for Redis: a URL looks like"),
+        ("jobs:geheim@localhost:6379", "it does not begin with redis://"),
+        ("geheim://:geheim@localhost", "which is not for Redis"),
+        ("redis://127.0.0.1:port/", "host, port or password cannot be read"),
+        ("redis://jobs:ge/heim@localhost/", "in a password @ is %40, / is %2F"),
+        ("redis://127.0.0.1/geheim", "invalid database number: a URL looks like"),
+    ] {
+        match Semaphores::connect(url).await {
+            Err(error @ Error::Invalid { what: "url", .. }) => {
+                let text = error.to_string();
+                assert!(text.contains(words), "{url:?}: {text}");
+                assert!(!text.contains("heim@") && !text.contains(":geheim"), "{text}");
+                assert!(!text.contains("InvalidClientConfig"), "{text}");
+            }
+            other => panic!("{url:?}: {other:?}"),
+        }
+    }
+    let refused = Semaphores::builder().connect_cluster(["localhost:6379"]).await.unwrap_err();
+    assert!(refused.to_string().starts_with("nodes: "), "{refused}");
+    assert!(refused.to_string().contains("a URL looks like"), "{refused}");
+}
+
+#[tokio::test]
+async fn settings_are_named_with_what_they_may_be() {
+    let semaphores = Semaphores::connect(&crate::support::server::shared_url()).await.unwrap();
+    let builder = || semaphores.semaphore("a").limit(1);
+    let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
+    assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
+    let refused = builder().initial_permits(1).build().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "limit: must have limit() or initial_permits(), and both were given"
+    );
+    let refused = semaphores.semaphore("a").build().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "limit: must have limit() or initial_permits(), and neither was given"
+    );
+}
+
+async fn semaphore(server: &Server) -> Semaphore {
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    semaphores.semaphore("wrong").limit(1).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_with_what_was_called() {
+    let server = Server::start();
+    redis::cmd("SET").arg("sem:{wrong}:state").arg("mine").exec(&mut server.connect()).unwrap();
+    // The first call of each declares the limit.
+    let refused = [
+        ("acquire", semaphore(&server).await.acquire().await.unwrap_err()),
+        ("try_acquire", semaphore(&server).await.try_acquire().await.unwrap_err()),
+        ("set_limit", semaphore(&server).await.set_limit(1).await.unwrap_err()),
+        ("add_permits", semaphore(&server).await.add_permits(1).await.unwrap_err()),
+        ("clear_limit", semaphore(&server).await.clear_limit().await.unwrap_err()),
+        ("inspect", semaphore(&server).await.inspect().await.unwrap_err()),
+    ];
+    for (called, error) in refused {
+        let Error::Refused { operation, source, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((*operation, source.code()), (called, Some("SEM_TYPE")));
+        let found = format!(
+            "semaphore wrong: {called} was refused (the key sem:{{wrong}}:state holds something else \
+             than a hash (SEM_TYPE)): delete it"
+        );
+        assert!(error.to_string().starts_with(&found), "{error}");
+        assert_told_once(&error);
+        assert!(!error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_goes_silent_is_told_in_whole_words() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
+    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    proxy.replies(Flow::Hold);
+    let refused = semaphore.try_acquire().await.unwrap_err();
+    let Error::Unavailable { operation: "try_acquire", .. } = &refused else {
+        panic!("{refused:?}")
+    };
+    let text = refused.to_string();
+    assert!(text.contains("semaphore silent: try_acquire had no answer from Redis for "), "{text}");
+    assert!(!text.contains('µ') && !text.contains("00ms"), "{text}");
+    assert!(refused.is_transient());
+    assert_told_once(&refused);
+}
+
+#[tokio::test]
+async fn waits_that_were_too_long_are_rounded() {
+    let semaphores = Semaphores::connect(&crate::support::server::shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let error = semaphore.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
+    let Error::Timeout { waited, .. } = &error else { panic!("{error:?}") };
+    let text = error.to_string();
+    assert!(!text.contains(&format!("{waited:?}")), "{text}");
+    assert!(text.contains(": call again, or allow more time"), "{text}");
+    let copy = error.clone();
+    assert!(error.is_transient() && copy.to_string() == text);
+    let heavy = semaphore.acquire_many(2).await.unwrap_err();
+    assert!(heavy.to_string().contains("ask for less, or raise the limit"), "{heavy}");
+    assert!(!heavy.is_transient());
+}
+
+#[tokio::test]
+async fn errors_of_the_registry_are_told_once() {
+    let client = redis::Client::open(shared_admin_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let none: [&str; 0] = [];
+    let run = ScriptRegistry::embedded().run::<_, _, _, ()>(&mut connection, "wake", &none, &none);
+    let refused = run.await.unwrap_err();
+    assert!(matches!(&refused, Error::Redis(error) if error.code() == Some("SEM_KEYS")));
+    assert_told_once(&refused);
+    assert!(!refused.is_transient());
+    let passing = Error::from(redis::RedisError::from(std::io::Error::other("cut")));
+    assert!(passing.is_transient());
+    assert_told_once(&passing);
+    let wrong = Error::from(redis::RedisError::from((ErrorKind::InvalidClientConfig, "wrong")));
+    assert!(!wrong.is_transient());
+}

@@ -1,0 +1,25 @@
+use std::error::Error as StdError;
+
+use redis_semaphore::{ConnectErrorKind, Error};
+
+pub fn kind_of(error: &Error) -> Option<ConnectErrorKind> {
+    match error {
+        Error::Connect { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+/// The texts of an error and of its sources.
+pub fn chain(error: &Error) -> Vec<String> {
+    let mut texts = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(error) = source {
+        texts.push(error.to_string());
+        source = error.source();
+    }
+    texts
+}
+
+pub fn whole(error: &Error) -> String {
+    chain(error).join(": ")
+}
