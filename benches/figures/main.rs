@@ -1,4 +1,5 @@
-//! The figures P1 to P10: each measured beside its floor in one run, under two minutes.
+//! The figures P1 to P10, and N1 to N8 over a network: each measured beside its floor in one run,
+//! about five minutes.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench figures
@@ -10,20 +11,19 @@
 //! for a while is slow for both; the median of the rounds counts.
 
 mod contention;
-mod figure;
 mod growth;
 mod hand_off;
 mod latency;
 mod memory;
-mod rounds;
+mod network;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
 
 use clap::Parser;
-use figure::Figure;
 use support::Result;
 use support::arguments::Arguments;
+use support::figure::{self, Figure};
 use support::runner::Runner;
 
 fn main() -> Result<()> {
@@ -62,6 +62,26 @@ async fn measure(arguments: &Arguments) -> Result<Vec<Figure>> {
     }
     if arguments.wants("P10") {
         figures.extend(memory::p10().await?);
+    }
+    figures.extend(measure_over_network(arguments).await?);
+    Ok(figures)
+}
+
+async fn measure_over_network(arguments: &Arguments) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    if arguments.wants("N0 N0a") {
+        figures.extend(network::n0().await?);
+    }
+    for contention in network::CONTENTIONS {
+        if arguments.wants(contention.id) {
+            figures.push(contention.figure().await?);
+        }
+    }
+    if arguments.wants("N5 N5a") {
+        figures.extend(throughput::n5().await?);
+    }
+    if arguments.wants("N6 N6a") {
+        figures.extend(latency::n6().await?);
     }
     Ok(figures)
 }

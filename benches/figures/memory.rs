@@ -2,9 +2,9 @@
 
 use redis::aio::MultiplexedConnection;
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{median, rounds_of};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::rounds::{median, rounds_of};
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, connection, unique_name};
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Connection, InfoDict, RedisResult};
 use redis_semaphore::Semaphores;
 
@@ -25,7 +26,7 @@ pub struct Server {
 
 impl Server {
     pub fn connect() -> Result<Self> {
-        let connection = Client::open(url()?)?.get_connection()?;
+        let connection = client()?.get_connection()?;
         Ok(Self { connection })
     }
 
@@ -74,26 +75,39 @@ pub fn unique_name(purpose: &str) -> String {
     format!("bench-{purpose}-{}", uuid::Uuid::new_v4())
 }
 
+pub fn client() -> Result<Client> {
+    Ok(Client::open(url()?)?)
+}
+
 pub async fn semaphores() -> Result<Semaphores> {
     Ok(Semaphores::connect(&url()?).await?)
 }
 
 /// A connection as the crate has one for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
-    connect(Some(RESPONSE_TIMEOUT)).await
+    connect(&client()?, Some(RESPONSE_TIMEOUT)).await
+}
+
+/// The same at the end of a network, where it must not hold back what it is to send.
+pub async fn prompt_connection(client: &Client) -> Result<MultiplexedConnection> {
+    let prompt = TcpSettings::default().set_nodelay(true);
+    let info = client.get_connection_info().clone().set_tcp_settings(prompt);
+    connect(&Client::open(info)?, Some(RESPONSE_TIMEOUT)).await
 }
 
 /// A connection for commands that block on the server: none of them is too late.
 pub async fn blocking_connection() -> Result<MultiplexedConnection> {
-    connect(None).await
+    connect(&client()?, None).await
 }
 
-async fn connect(response_timeout: Option<Duration>) -> Result<MultiplexedConnection> {
+async fn connect(
+    client: &Client,
+    response_timeout: Option<Duration>,
+) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         // Many connect at once in some benches.
         .set_connection_timeout(Some(Duration::from_secs(20)))
         .set_response_timeout(response_timeout);
-    let client = Client::open(url()?)?;
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::arguments::only_tests;
+use super::arguments::only_tests;
 
 /// One round shows whether a figure can be measured, which is what a test wants to know.
 pub fn rounds_of(many: usize) -> usize {
