@@ -16,6 +16,7 @@ pub mod load;
 pub mod network;
 pub mod open_files;
 pub mod ours;
+pub mod own_server;
 pub mod pairs;
 pub mod relay;
 pub mod rounds;
