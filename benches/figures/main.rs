@@ -18,7 +18,6 @@ mod hand_off;
 mod latency;
 mod memory;
 mod network;
-mod report;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
@@ -27,9 +26,9 @@ mod tls;
 mod trips;
 
 use clap::Parser;
-use report::Report;
 use support::Result;
 use support::arguments::Arguments;
+use support::report::Report;
 use support::runner::Runner;
 
 fn main() -> Result<()> {

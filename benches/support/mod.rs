@@ -19,6 +19,7 @@ pub mod ours;
 pub mod own_server;
 pub mod pairs;
 pub mod relay;
+pub mod report;
 pub mod rounds;
 pub mod runner;
 pub mod scripts;

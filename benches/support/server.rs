@@ -54,9 +54,24 @@ impl Server {
         Duration::from_micros(usec() - before)
     }
 
+    /// In bytes.
+    pub fn used_memory(&mut self) -> Result<u64> {
+        memory(&self.info("memory")?, "used_memory")
+    }
+
+    /// The same without the buffers of its connections, which grow and shrink by themselves.
+    pub fn kept_memory(&mut self) -> Result<u64> {
+        let info = self.info("memory")?;
+        Ok(memory(&info, "used_memory")? - memory(&info, "mem_clients_normal")?)
+    }
+
     pub fn info(&mut self, section: &str) -> RedisResult<InfoDict> {
         redis::cmd("INFO").arg(section).query(&mut self.connection)
     }
+}
+
+fn memory(info: &InfoDict, kind: &str) -> Result<u64> {
+    info.get(kind).ok_or_else(|| format!("the server does not tell its {kind}").into())
 }
 
 /// Reads `name=number` off a line such as `calls=5,usec=120,usec_per_call=24.00`.

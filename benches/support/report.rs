@@ -1,7 +1,7 @@
 //! What a run has measured, and what it could not.
 
-use crate::support::Result;
-use crate::support::figure::{self, Figure};
+use super::Result;
+use super::figure::{self, Figure};
 
 #[derive(Default)]
 pub struct Report {
