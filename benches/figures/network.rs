@@ -7,13 +7,12 @@ use redis::Client;
 use redis_semaphore::{Error, Semaphores};
 
 use crate::support::Result;
-use crate::support::arguments::only_tests;
 use crate::support::figure::{Better, Figure};
 use crate::support::floor::Floor;
 use crate::support::load::{Load, round_trip};
 use crate::support::network::{Network, Way};
 use crate::support::ours::Ours;
-use crate::support::rounds::{Rounds, micros, rounds_of};
+use crate::support::rounds::{Rounds, length_of, micros, rounds_of};
 use crate::support::server::{client, unique_name, url};
 
 pub const NEAR: Duration = Duration::from_millis(1);
@@ -71,7 +70,6 @@ impl Contention {
         connect: impl AsyncFn() -> std::result::Result<Semaphores, Error>,
     ) -> Result<Figure> {
         let mut floor = Floor::far_away(client).await?;
-        let time = if only_tests() { Duration::ZERO } else { ROUND };
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
             // While nothing else is under way.
@@ -79,7 +77,7 @@ impl Contention {
             let semaphores = connect().await?;
             let name = unique_name(self.id);
             let semaphore = semaphores.semaphore(name).limit(self.load.limit).build()?;
-            let turns = self.load.turns(Ours { semaphore }, round_trip, time).await?;
+            let turns = self.load.turns(Ours { semaphore }, round_trip, length_of(ROUND)).await?;
             semaphores.shutdown().await;
             rounds.add(turns.ideal, turns.taken);
         }

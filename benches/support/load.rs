@@ -29,7 +29,8 @@ pub struct Turns {
 }
 
 impl Load {
-    /// Counts for about so long, where the way to the server and back takes so long.
+    /// Counts for about so long, at least one turn for each place. `round_trip` is the way to the
+    /// server and back.
     pub async fn turns<D: Design>(
         &self,
         design: D,
@@ -42,7 +43,7 @@ impl Load {
         crew.time(1).await?;
         let before = crew.worked();
         let groups = time.as_secs_f64() / (self.work + round_trip).as_secs_f64();
-        let turns = u64::from(self.limit) * groups.ceil() as u64;
+        let turns = u64::from(self.limit) * groups.ceil().max(1.0) as u64;
         let elapsed = crew.time(turns).await?.as_secs_f64();
         let work = (crew.worked() - before).as_secs_f64() / turns as f64;
         let ideal = f64::from(self.limit) / (work + round_trip.as_secs_f64());

@@ -9,6 +9,11 @@ pub fn rounds_of(many: usize) -> usize {
     if only_tests() { 1 } else { many }
 }
 
+/// The same for how long a round lasts.
+pub fn length_of(round: Duration) -> Duration {
+    if only_tests() { Duration::ZERO } else { round }
+}
+
 pub fn median(samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
     let middle = samples.len() / 2;
