@@ -162,7 +162,7 @@ def network(results):
     """Each jitter has round trips of its own, so it has rows of its own."""
     rows = [("a round trip", "each way", "floor", "this crate")]
     for jitter in results.jitters():
-        steadiness = f"± {jitter:.0%}".replace("%", " %") if jitter else "steady"
+        steadiness = f"± {jitter:.0%}" if jitter else "steady"
         lines = (results.line(design, jitter) for design in ("floor", "ours"))
         for (trip, floor), (_, ours) in zip(*lines):
             rows.append((f"{trip:.1f} ms", steadiness, f"{floor:.0%}", f"{ours:.0%}"))

@@ -11,7 +11,7 @@ use super::rounds::median;
 /// Rounds that all tasks have had before anything is counted.
 const WARM_UP: u64 = 3;
 /// How often the way to the server and back is measured.
-const ROUND_TRIPS: usize = 25;
+const ROUND_TRIPS: usize = 50;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
