@@ -4,12 +4,14 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::Result;
-use crate::support::arguments::only_tests;
 use crate::support::figure::{Better, Figure};
+use crate::support::rounds::length_of;
 use crate::support::server::Server;
 
 /// In which a server that has nothing to do gives back what it took for its connections.
 const REST: Duration = Duration::from_secs(3);
+const READINGS: usize = 20;
+const BETWEEN_READINGS: Duration = Duration::from_millis(500);
 /// By how much the end may differ from the first tenth, in MB for this process.
 const CLIENT_TARGET: f64 = 1.0;
 /// In KB.
@@ -27,12 +29,9 @@ impl Memory {
 
     /// While nobody else does anything. `done` is for who watches.
     pub async fn note(&mut self, done: String) -> Result<()> {
-        if !only_tests() {
-            tokio::time::sleep(REST).await;
-        }
+        tokio::time::sleep(length_of(REST)).await;
         let client = resident()? / 1e6;
-        // A connection that was not used for a while would have buffers of another size.
-        let server = Server::connect()?.kept_memory()? as f64 / 1e3;
+        let server = kept_by_server().await? as f64 / 1e3;
         eprintln!("{done}: client {client:.2} MB, server {server:.1} KB");
         self.0.push((client, server));
         Ok(())
@@ -55,6 +54,20 @@ impl Memory {
             figure(server, what_of_server, "KB", (first.1, last.1), SERVER_TARGET),
         ])
     }
+}
+
+/// As soon as two readings agree: a server counts buffers a while after they have changed. Each is
+/// made by a connection of its own, whose buffers are always the same.
+async fn kept_by_server() -> Result<u64> {
+    let mut last = None;
+    for _ in 0..READINGS {
+        let kept = Server::connect()?.kept_memory()?;
+        if last.replace(kept) == Some(kept) {
+            return Ok(kept);
+        }
+        tokio::time::sleep(length_of(BETWEEN_READINGS)).await;
+    }
+    Err("the server's memory does not come to rest: does anybody else use it?".into())
 }
 
 /// Bytes of this process in memory. The number in /proc/self/status may be some pages off.

@@ -9,9 +9,9 @@ pub fn rounds_of(many: usize) -> usize {
     if only_tests() { 1 } else { many }
 }
 
-/// The same for how long a round lasts.
-pub fn length_of(round: Duration) -> Duration {
-    if only_tests() { Duration::ZERO } else { round }
+/// The same for how long a round or a rest lasts.
+pub fn length_of(measured: Duration) -> Duration {
+    if only_tests() { Duration::ZERO } else { measured }
 }
 
 pub fn median(samples: &mut [f64]) -> f64 {
