@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use redis_semaphore::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{median, rounds_of};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::rounds::{median, rounds_of};
 use crate::support::server::{Server, semaphores, unique_name};
 
 const LIMIT: u32 = 10;

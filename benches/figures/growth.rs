@@ -1,8 +1,8 @@
 //! P8 and P9: the time that the server needs for a call, when few or many others hold or wait.
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, rounds_of};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::rounds::{Rounds, rounds_of};
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, unique_name};
 

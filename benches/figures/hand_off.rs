@@ -12,10 +12,10 @@ use std::time::Duration;
 use ends::{Ends, OfDesign, OfMessages};
 use partner::Partner;
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, median, micros, rounds_of};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
 use crate::support::ours::Ours;
+use crate::support::rounds::{Rounds, median, micros, rounds_of};
 use crate::support::runner::Runner;
 use crate::support::server::unique_name;
 

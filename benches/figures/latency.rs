@@ -1,24 +1,55 @@
-//! P1: one task, acquire and release in sequence.
+//! P1: one task, acquire and release in sequence. N6: the same through a network.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, median, micros, rounds_of};
+use redis_semaphore::{Semaphore, Semaphores};
+
+use crate::network::{FAR, NEAR};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
 use crate::support::floor::{self, Floor};
-use crate::support::server::{semaphores, unique_name};
+use crate::support::network::{Network, Way};
+use crate::support::rounds::{Rounds, median, micros, rounds_of};
+use crate::support::server::{semaphores, unique_name, url};
 
 const ROUNDS: usize = 11;
 const PAIRS: usize = 400;
+const PAIRS_OVER_NETWORK: usize = 20;
+/// What a pair over a network may take beyond its two round trips, in µs: about what P1 takes.
+const BEYOND: f64 = 120.0;
 
 pub async fn p1() -> Result<Figure> {
     let mut floor = Floor::connect().await?;
     let semaphore = semaphores().await?.semaphore(unique_name("p1")).limit(1000).build()?;
+    let (medians, ratio) = in_turns(&mut floor, &semaphore, PAIRS).await?.medians();
+    let what = "one task: acquire + release, p50";
+    Ok(Figure::new("P1", what, "us", medians, ratio, Better::AtMost(1.12)))
+}
+
+pub async fn n6() -> Result<Vec<Figure>> {
+    Ok(vec![
+        far_away("N6", "1 ms one way: one task: acquire + release, p50", NEAR).await?,
+        far_away("N6a", "10 ms one way: one task: acquire + release, p50", FAR).await?,
+    ])
+}
+
+async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Result<Figure> {
+    let client = Network::to(url()?, Way::of(one_way))?.client()?;
+    let mut floor = Floor::far_away(&client).await?;
+    let semaphores = Semaphores::builder().connect_client(client).await?;
+    let semaphore = semaphores.semaphore(unique_name(id)).limit(1000).build()?;
+    let rounds = in_turns(&mut floor, &semaphore, PAIRS_OVER_NETWORK).await?;
+    let (medians @ (two_trips, _), _) = rounds.medians();
+    Ok(Figure::of_value(id, what, "us", medians, Better::AtMost(two_trips + BEYOND)))
+}
+
+/// Pairs of calls that do nothing, and of acquire and release.
+async fn in_turns(floor: &mut Floor, semaphore: &Semaphore, pairs: usize) -> Result<Rounds> {
     let id = floor::id();
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let (mut floors, mut values) = (Vec::new(), Vec::new());
-        for _ in 0..PAIRS {
+        for _ in 0..pairs {
             let start = Instant::now();
             floor.pair(&id).await?;
             floors.push(micros(start.elapsed()));
@@ -28,13 +59,5 @@ pub async fn p1() -> Result<Figure> {
         }
         rounds.add(median(&mut floors), median(&mut values));
     }
-    let (medians, ratio) = rounds.medians();
-    Ok(Figure::new(
-        "P1",
-        "one task: acquire + release, p50",
-        "us",
-        medians,
-        ratio,
-        Better::AtMost(1.12),
-    ))
+    Ok(rounds)
 }

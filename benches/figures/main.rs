@@ -1,29 +1,34 @@
-//! The figures P1 to P10: each measured beside its floor in one run, under two minutes.
+//! The figures P1 to P10, and N1 to N8 over a network: each measured beside its floor in one run,
+//! about five minutes.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench figures
 //! scripts/with-redis cargo bench --bench figures -- --json
 //! scripts/with-redis cargo bench --bench figures -- P2
+//! scripts/with-redis cargo bench --features tls --bench figures -- N
 //! ```
 //!
 //! A ratio comes from rounds in which floor and crate take turns, so that a machine that is slow
 //! for a while is slow for both; the median of the rounds counts.
 
+mod cluster;
 mod contention;
-mod figure;
 mod growth;
 mod hand_off;
 mod latency;
 mod memory;
-mod rounds;
+mod network;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
+#[cfg(feature = "tls")]
+mod tls;
+mod trips;
 
 use clap::Parser;
-use figure::Figure;
 use support::Result;
 use support::arguments::Arguments;
+use support::report::Report;
 use support::runner::Runner;
 
 fn main() -> Result<()> {
@@ -31,37 +36,79 @@ fn main() -> Result<()> {
         return ended;
     }
     let arguments = Arguments::parse();
-    let figures = Runner::new()?.run(measure(&arguments));
-    if arguments.json {
-        println!("{}", serde_json::to_string(&figures)?);
-    } else {
-        print!("{}", figure::table(&figures));
+    let mut report = Report::default();
+    let runner = Runner::new()?;
+    runner.run(on_loopback(&arguments, &mut report));
+    runner.run(over_network(&arguments, &mut report));
+    report.print(arguments.json)
+}
+
+async fn on_loopback(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("P1") {
+        report.add(latency::p1().await?);
+    }
+    if arguments.wants("P2 P2a P2b") {
+        report.add_all(throughput::p2().await?);
+    }
+    if arguments.wants("P3 P4 P5 P6") {
+        report.add_all(contention::p3_to_p6().await?);
+    }
+    if arguments.wants("P7") {
+        report.add(hand_off::p7().await?);
+    }
+    if arguments.wants("P8") {
+        report.add(growth::p8().await?);
+    }
+    if arguments.wants("P9") {
+        report.add(growth::p9().await?);
+    }
+    if arguments.wants("P10") {
+        report.add_all(memory::p10().await?);
     }
     Ok(())
 }
 
-async fn measure(arguments: &Arguments) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    if arguments.wants("P1") {
-        figures.push(latency::p1().await?);
+async fn over_network(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("N0 N0a") {
+        report.add_all(network::n0().await?);
     }
-    if arguments.wants("P2 P2a P2b") {
-        figures.extend(throughput::p2().await?);
+    for contention in network::CONTENTIONS {
+        if arguments.wants(contention.id) {
+            report.add(contention.figure().await?);
+        }
     }
-    if arguments.wants("P3 P4 P5 P6") {
-        figures.extend(contention::p3_to_p6().await?);
+    if arguments.wants("N5 N5a") {
+        report.add_all(throughput::n5().await?);
     }
-    if arguments.wants("P7") {
-        figures.push(hand_off::p7().await?);
+    if arguments.wants("N6 N6a") {
+        report.add_all(latency::n6().await?);
     }
-    if arguments.wants("P8") {
-        figures.push(growth::p8().await?);
+    if arguments.wants("N7") {
+        over_tls(report).await?;
     }
-    if arguments.wants("P9") {
-        figures.push(growth::p9().await?);
+    if arguments.wants("N7a") {
+        match cluster::Cluster::start() {
+            Ok(cluster) => report.add(cluster.n7a().await?),
+            Err(reason) => report.lacks("N7a, in a cluster,", reason),
+        }
     }
-    if arguments.wants("P10") {
-        figures.extend(memory::p10().await?);
+    if arguments.wants("N8 N8a") {
+        report.add_all(trips::n8().await?);
     }
-    Ok(figures)
+    Ok(())
+}
+
+#[cfg(feature = "tls")]
+async fn over_tls(report: &mut Report) -> Result<()> {
+    match tls::TlsServer::start() {
+        Ok(server) => report.add(server.n7().await?),
+        Err(reason) => report.lacks("N7, over TLS,", reason),
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+async fn over_tls(report: &mut Report) -> Result<()> {
+    report.lacks("N7, over TLS,", "build with --features tls");
+    Ok(())
 }

@@ -2,9 +2,9 @@
 
 use redis::aio::MultiplexedConnection;
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{median, rounds_of};
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::rounds::{median, rounds_of};
 use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, connection, unique_name};
 
@@ -39,13 +39,9 @@ pub async fn p10() -> Result<Vec<Figure>> {
 
 /// Bytes for each of so many.
 async fn each(server: &mut Server, add: impl Future<Output = Result<()>>) -> Result<f64> {
-    let mut used = || -> Result<u64> {
-        let used = server.info("memory")?.get("used_memory");
-        used.ok_or_else(|| "the server does not tell its memory".into())
-    };
-    let before = used()? as f64;
+    let before = server.used_memory()? as f64;
     add.await?;
-    Ok((used()? as f64 - before) / MANY as f64)
+    Ok((server.used_memory()? as f64 - before) / MANY as f64)
 }
 
 async fn add_members(connection: &mut MultiplexedConnection, key: &str) -> Result<()> {

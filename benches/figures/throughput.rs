@@ -1,38 +1,64 @@
-//! P2: many tasks of one process, without contention.
+//! P2: many tasks of one process, without contention. N5: the same through a network.
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::Semaphore;
+use redis_semaphore::{Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
-use crate::figure::{Better, Figure};
-use crate::rounds::{Rounds, rounds_of};
+use crate::network::NEAR;
 use crate::support::Result;
+use crate::support::figure::{Better, Figure};
 use crate::support::floor::{self, Floor};
-use crate::support::server::{semaphores, unique_name};
+use crate::support::network::{Network, Way};
+use crate::support::rounds::{Rounds, rounds_of};
+use crate::support::server::{semaphores, unique_name, url};
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(500);
 
 pub async fn p2() -> Result<Vec<Figure>> {
+    let at = Place { floor: Floor::connect().await?, semaphores: semaphores().await? };
     Ok(vec![
-        figure("P2", "256 tasks: pairs of acquire and release", 256, 2.0).await?,
-        figure("P2a", "16 tasks: pairs of acquire and release", 16, 0.9).await?,
-        figure("P2b", "2,048 tasks: pairs of acquire and release", 2048, 2.5).await?,
+        at.figure("P2", "256 tasks: pairs of acquire and release", 256, 2.0).await?,
+        at.figure("P2a", "16 tasks: pairs of acquire and release", 16, 0.9).await?,
+        at.figure("P2b", "2,048 tasks: pairs of acquire and release", 2048, 2.5).await?,
     ])
 }
 
-async fn figure(id: &'static str, what: &'static str, tasks: usize, target: f64) -> Result<Figure> {
-    let floor = Floor::connect().await?;
-    let semaphore = semaphores().await?.semaphore(unique_name(id)).limit(1_000_000).build()?;
-    let mut rounds = Rounds::default();
-    for _ in 0..rounds_of(ROUNDS) {
-        let floors = per_second(tasks, |end| floor_pairs(floor.clone(), end)).await?;
-        let values = per_second(tasks, |end| pairs(semaphore.clone(), end)).await?;
-        rounds.add(floors, values);
+pub async fn n5() -> Result<Vec<Figure>> {
+    let client = Network::to(url()?, Way::of(NEAR))?.client()?;
+    let floor = Floor::far_away(&client).await?;
+    let at = Place { floor, semaphores: Semaphores::builder().connect_client(client).await? };
+    Ok(vec![
+        at.figure("N5", "1 ms one way: 256 tasks, nobody waits: pairs", 256, 1.0).await?,
+        at.figure("N5a", "1 ms one way: 16 tasks, nobody waits: pairs", 16, 0.96).await?,
+    ])
+}
+
+/// Where pairs are counted.
+struct Place {
+    floor: Floor,
+    semaphores: Semaphores,
+}
+
+impl Place {
+    async fn figure(
+        &self,
+        id: &'static str,
+        what: &'static str,
+        tasks: usize,
+        target: f64,
+    ) -> Result<Figure> {
+        let semaphore = self.semaphores.semaphore(unique_name(id)).limit(1_000_000).build()?;
+        let mut rounds = Rounds::default();
+        for _ in 0..rounds_of(ROUNDS) {
+            let floors = per_second(tasks, |end| floor_pairs(self.floor.clone(), end)).await?;
+            let values = per_second(tasks, |end| pairs(semaphore.clone(), end)).await?;
+            rounds.add(floors, values);
+        }
+        let (medians, ratio) = rounds.medians();
+        Ok(Figure::new(id, what, "/s", medians, ratio, Better::AtLeast(target)))
     }
-    let (medians, ratio) = rounds.medians();
-    Ok(Figure::new(id, what, "/s", medians, ratio, Better::AtLeast(target)))
 }
 
 async fn floor_pairs(mut floor: Floor, end: Instant) -> Result<u64> {

@@ -76,14 +76,9 @@ struct Memory {
 impl Memory {
     /// What one of so many takes.
     async fn each(&mut self, count: u64, add: impl Future<Output = Result<()>>) -> Result<u64> {
-        let before = self.used()?;
+        let before = self.server.used_memory()?;
         add.await?;
-        Ok((self.used()? - before) / count)
-    }
-
-    fn used(&mut self) -> Result<u64> {
-        let memory = self.server.info("memory")?;
-        memory.get("used_memory").ok_or_else(|| "the server does not tell its memory".into())
+        Ok((self.server.used_memory()? - before) / count)
     }
 
     async fn members(&mut self, count: u64) -> Result<u64> {

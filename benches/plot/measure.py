@@ -25,6 +25,15 @@ def all_benches():
     cargo(ours, ["--bench", "memory", "--", "--json"], PRINTED / "memory.json")
     cargo(peers, ["--bench", "peers"])
     cargo(peers, ["--bench", "waits", "--", "--json"], PRINTED / "peers-waits.json")
+    network()
+
+
+def network():
+    """This part can be measured by itself, so it says by itself on what it was."""
+    PRINTED.mkdir(parents=True, exist_ok=True)
+    cargo([], ["--bench", "network", "--no-run"])
+    (PRINTED / "about-network.json").write_text(json.dumps(about()))
+    cargo([], ["--bench", "network", "--", "--json"], PRINTED / "network.json")
 
 
 def cargo(place, arguments, output=None):

@@ -20,7 +20,7 @@ matplotlib.rcParams.update(
 
 import matplotlib.pyplot as pyplot
 from designs import DESIGNS, style
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from places import PLOTS
 
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
@@ -32,6 +32,7 @@ def draw_all(results):
     waits(results)
     crowd(results, "holders", "permits held by others")
     crowd(results, "waiters", "requests in the queue")
+    network(results.network)
 
 
 def throughput(results):
@@ -91,6 +92,25 @@ def crowd(results, group, what):
         axes.yaxis.set_major_formatter(THOUSANDS)
     all_axes[0].set_ylabel("acquire and release, µs")
     finish(figure, all_axes, group)
+
+
+def network(results):
+    PLOTS.mkdir(exist_ok=True)
+    jitters = results.jitters()
+    figure, all_axes = pyplot.subplots(1, len(jitters), figsize=(11, 4.6), sharey=True)
+    for axes, jitter in zip(all_axes, jitters):
+        for design in DESIGNS:
+            points = results.line(design, jitter)
+            if points:
+                axes.plot(*zip(*points), **style(design))
+        axes.set_title(f"each way varies by ±{jitter:.0%}" if jitter else "each way takes the same")
+        axes.set(xscale="log", ylim=(0, 1.05))
+        axes.set_xlabel("round trip, ms")
+        ticks(axes.xaxis, [0.1, 0.5, 1, 2, 5, 10, 20])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    all_axes[0].set_ylabel("turns, share of what the network allows")
+    all_axes[0].yaxis.set_major_formatter(PercentFormatter(1))
+    finish(figure, all_axes, "network")
 
 
 def ticks(axis, values):

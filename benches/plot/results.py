@@ -18,6 +18,24 @@ class Results:
         self.ours = Groups(TARGET / "criterion")
         self.peers = Groups(PEERS_TARGET / "criterion")
         self.peers_waits = printed("peers-waits.json")
+        self.network = Network()
+
+
+class Network:
+    def __init__(self):
+        self.about = printed("about-network.json")
+        self.points = printed("network.json")
+
+    def jitters(self):
+        return sorted({point["jitter"] for point in self.points})
+
+    def line(self, design, jitter):
+        """Round trips in ms, and shares of the ideal, in order."""
+        return sorted(
+            (point["round_trip_ms"], point["share"])
+            for point in self.points
+            if (point["design"], point["jitter"]) == (design, jitter)
+        )
 
 
 class Groups:

@@ -11,18 +11,28 @@ PEER = "distributed_lock_redis"
 
 
 def fill_in(results):
-    tables = {
-        "about": about(results.about),
-        "latency": latency(results),
-        "throughput": throughput(results),
-        "clients": clients(results.ours),
-        "contention": contention(results),
-        "waits": waits(results),
-        "crowds": crowds(results.ours),
-        "renewal": renewal(results.ours),
-        "memory": memory(results.memory),
-        "peers": peers(results.peers),
-    }
+    fill_in_network(results.network)
+    write(
+        {
+            "about": about(results.about),
+            "latency": latency(results),
+            "throughput": throughput(results),
+            "clients": clients(results.ours),
+            "contention": contention(results),
+            "waits": waits(results),
+            "crowds": crowds(results.ours),
+            "renewal": renewal(results.ours),
+            "memory": memory(results.memory),
+            "peers": peers(results.peers),
+        }
+    )
+
+
+def fill_in_network(results):
+    write({"about-network": about(results.about), "network": network(results)})
+
+
+def write(tables):
     page = PAGE.read_text()
     for key, rows in tables.items():
         begin, end = f"<!-- table: {key} -->\n", "<!-- end -->"
@@ -145,6 +155,17 @@ def memory(measured):
         label = row["what"]
         waiter = f"{row['waiter']:,}" if row["waiter"] else "–"
         rows.append((name(label) if label in BENCHED else label, row["permit"], waiter))
+    return rows
+
+
+def network(results):
+    """Each jitter has round trips of its own, so it has rows of its own."""
+    rows = [("a round trip", "each way", "floor", "this crate")]
+    for jitter in results.jitters():
+        steadiness = f"± {jitter:.0%}" if jitter else "steady"
+        lines = (results.line(design, jitter) for design in ("floor", "ours"))
+        for (trip, floor), (_, ours) in zip(*lines):
+            rows.append((f"{trip:.1f} ms", steadiness, f"{floor:.0%}", f"{ours:.0%}"))
     return rows
 
 

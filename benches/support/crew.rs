@@ -1,6 +1,7 @@
 //! Tasks of one process that take turns for as long as they are measured.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -13,8 +14,16 @@ use super::design::Design;
 /// run, and neither its beginning nor its end.
 pub struct Crew {
     tasks: JoinSet<Result<()>>,
+    done: Done,
+}
+
+/// What all tasks together have done.
+#[derive(Clone)]
+struct Done {
     /// A permit for each turn that was taken.
     turns: Arc<Semaphore>,
+    /// How long they worked, in ns: a timer ends when it likes.
+    work: Arc<AtomicU64>,
 }
 
 impl Crew {
@@ -24,31 +33,38 @@ impl Crew {
         for _ in 0..tasks {
             designs.push(design.for_task().await?);
         }
-        let turns = Arc::new(Semaphore::new(0));
-        let tasks = designs.into_iter().map(|design| take_turns(design, work, turns.clone()));
-        Ok(Self { tasks: tasks.collect(), turns })
+        let done = Done { turns: Arc::new(Semaphore::new(0)), work: Arc::default() };
+        let tasks = designs.into_iter().map(|design| take_turns(design, work, done.clone()));
+        Ok(Self { tasks: tasks.collect(), done })
     }
 
     /// How long the crew takes for so many turns from now on.
     pub async fn time(&mut self, turns: u64) -> Result<Duration> {
-        self.turns.forget_permits(usize::MAX);
+        self.done.turns.forget_permits(usize::MAX);
         let started = Instant::now();
-        let all_taken = self.turns.acquire_many(u32::try_from(turns)?);
+        let all_taken = self.done.turns.acquire_many(u32::try_from(turns)?);
         tokio::select! {
             all_taken = all_taken => all_taken?.forget(),
             Some(ended) = self.tasks.join_next() => ended??,
         }
         Ok(started.elapsed())
     }
+
+    /// How long all of them have worked until now.
+    pub fn worked(&self) -> Duration {
+        Duration::from_nanos(self.done.work.load(Ordering::Relaxed))
+    }
 }
 
-async fn take_turns<D: Design>(mut design: D, work: Duration, turns: Arc<Semaphore>) -> Result<()> {
+async fn take_turns<D: Design>(mut design: D, work: Duration, done: Done) -> Result<()> {
     loop {
         let permit = design.acquire().await?;
         if !work.is_zero() {
+            let begun = Instant::now();
             tokio::time::sleep(work).await;
+            done.work.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
         design.release(permit).await?;
-        turns.add_permits(1);
+        done.turns.add_permits(1);
     }
 }

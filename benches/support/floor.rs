@@ -3,11 +3,11 @@
 //! costs beyond that is what this crate adds.
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult};
+use redis::{Client, Cmd, RedisResult};
 
 use super::Result;
 use super::design::Design;
-use super::server::{connection, load, unique_name};
+use super::server::{connection, load, prompt_connection, unique_name};
 
 const ACQUIRE: &str = "return {1, 2, 1, 3, 4}";
 const RELEASE: &str = "return {1, -1, 1}";
@@ -27,12 +27,16 @@ pub struct Floor {
 
 impl Floor {
     pub async fn connect() -> Result<Self> {
-        Self::with_release(RELEASE).await
+        Self::over(connection().await?, RELEASE).await
     }
 
-    /// With a script that does a little more in a release.
-    pub(super) async fn with_release(release: &str) -> Result<Self> {
-        let mut connection = connection().await?;
+    /// At the end of a network.
+    pub async fn far_away(client: &Client) -> Result<Self> {
+        Self::over(prompt_connection(client).await?, RELEASE).await
+    }
+
+    /// With a script of one's own for releases.
+    pub(super) async fn over(mut connection: MultiplexedConnection, release: &str) -> Result<Self> {
         let acquire = load(&mut connection, ACQUIRE).await?;
         let release = load(&mut connection, release).await?;
         let refresh = load(&mut connection, REFRESH).await?;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use redis::Client;
-use redis::aio::PubSub;
+use redis::aio::{MultiplexedConnection, PubSub};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::Result;
 use super::design::Design;
 use super::floor::Floor;
-use super::server::url;
+use super::server::{client, connection, prompt_connection};
 
 pub struct Relay {
     floor: Floor,
@@ -44,15 +44,35 @@ fn channel(name: &str) -> String {
 }
 
 /// Subscribed to what the releases of that name publish.
-pub async fn listen(name: &str) -> Result<PubSub> {
-    let mut messages = Client::open(url()?)?.get_async_pubsub().await?;
+pub async fn listen(client: &Client, name: &str) -> Result<PubSub> {
+    let mut messages = client.get_async_pubsub().await?;
     messages.subscribe(channel(name)).await?;
     Ok(messages)
 }
 
 /// Calls that publish as a hand-off does.
-pub async fn publisher(name: &str) -> Result<Floor> {
-    Floor::with_release(&release_script(name)).await
+pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<Floor> {
+    Floor::over(connection, &release_script(name)).await
+}
+
+impl Relay {
+    /// At the end of a network.
+    pub async fn far_away(client: &Client, name: &str, limit: u32) -> Result<Self> {
+        let floor = publisher(prompt_connection(client).await?, name).await?;
+        Ok(Self::between(floor, listen(client, name).await?, limit))
+    }
+
+    fn between(floor: Floor, messages: PubSub, limit: u32) -> Self {
+        let mut messages = messages.into_on_message();
+        let places = Arc::new(Semaphore::new(limit as usize));
+        let freed = places.clone();
+        let listener = tokio::spawn(async move {
+            while messages.next().await.is_some() {
+                freed.add_permits(1);
+            }
+        });
+        Self { floor, places, _listener: Arc::new(Listener(listener.abort_handle())) }
+    }
 }
 
 /// For one process: each release of that name frees a place here.
@@ -61,16 +81,8 @@ impl Design for Relay {
     type Permit = String;
 
     async fn open(name: &str, limit: u32) -> Result<Self> {
-        let mut messages = listen(name).await?.into_on_message();
-        let places = Arc::new(Semaphore::new(limit as usize));
-        let freed = places.clone();
-        let listener = tokio::spawn(async move {
-            while messages.next().await.is_some() {
-                freed.add_permits(1);
-            }
-        });
-        let listener = Arc::new(Listener(listener.abort_handle()));
-        Ok(Self { floor: publisher(name).await?, places, _listener: listener })
+        let floor = publisher(connection().await?, name).await?;
+        Ok(Self::between(floor, listen(&client()?, name).await?, limit))
     }
 
     async fn for_task(&self) -> Result<Self> {

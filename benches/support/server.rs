@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Connection, InfoDict, RedisResult};
 use redis_semaphore::Semaphores;
 
@@ -25,7 +26,7 @@ pub struct Server {
 
 impl Server {
     pub fn connect() -> Result<Self> {
-        let connection = Client::open(url()?)?.get_connection()?;
+        let connection = client()?.get_connection()?;
         Ok(Self { connection })
     }
 
@@ -53,9 +54,24 @@ impl Server {
         Duration::from_micros(usec() - before)
     }
 
+    /// In bytes.
+    pub fn used_memory(&mut self) -> Result<u64> {
+        memory(&self.info("memory")?, "used_memory")
+    }
+
+    /// The same without the buffers of its connections, which grow and shrink by themselves.
+    pub fn kept_memory(&mut self) -> Result<u64> {
+        let info = self.info("memory")?;
+        Ok(memory(&info, "used_memory")? - memory(&info, "mem_clients_normal")?)
+    }
+
     pub fn info(&mut self, section: &str) -> RedisResult<InfoDict> {
         redis::cmd("INFO").arg(section).query(&mut self.connection)
     }
+}
+
+fn memory(info: &InfoDict, kind: &str) -> Result<u64> {
+    info.get(kind).ok_or_else(|| format!("the server does not tell its {kind}").into())
 }
 
 /// Reads `name=number` off a line such as `calls=5,usec=120,usec_per_call=24.00`.
@@ -74,26 +90,39 @@ pub fn unique_name(purpose: &str) -> String {
     format!("bench-{purpose}-{}", uuid::Uuid::new_v4())
 }
 
+pub fn client() -> Result<Client> {
+    Ok(Client::open(url()?)?)
+}
+
 pub async fn semaphores() -> Result<Semaphores> {
     Ok(Semaphores::connect(&url()?).await?)
 }
 
 /// A connection as the crate has one for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
-    connect(Some(RESPONSE_TIMEOUT)).await
+    connect(&client()?, Some(RESPONSE_TIMEOUT)).await
+}
+
+/// The same at the end of a network, where it must not hold back what it is to send.
+pub async fn prompt_connection(client: &Client) -> Result<MultiplexedConnection> {
+    let prompt = TcpSettings::default().set_nodelay(true);
+    let info = client.get_connection_info().clone().set_tcp_settings(prompt);
+    connect(&Client::open(info)?, Some(RESPONSE_TIMEOUT)).await
 }
 
 /// A connection for commands that block on the server: none of them is too late.
 pub async fn blocking_connection() -> Result<MultiplexedConnection> {
-    connect(None).await
+    connect(&client()?, None).await
 }
 
-async fn connect(response_timeout: Option<Duration>) -> Result<MultiplexedConnection> {
+async fn connect(
+    client: &Client,
+    response_timeout: Option<Duration>,
+) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         // Many connect at once in some benches.
         .set_connection_timeout(Some(Duration::from_secs(20)))
         .set_response_timeout(response_timeout);
-    let client = Client::open(url()?)?;
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 

@@ -10,6 +10,7 @@ use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::floor::{Floor, id};
 use crate::support::relay;
+use crate::support::server::{client, connection};
 
 pub trait Ends: Send + Sized + 'static {
     const NAME: &'static str;
@@ -71,7 +72,7 @@ impl Ends for OfMessages {
     const NAME: &'static str = "floor";
 
     async fn open(name: &str) -> Result<Self> {
-        let publisher = relay::publisher(name).await?;
+        let publisher = relay::publisher(connection().await?, name).await?;
         Ok(Self { name: name.to_owned(), publisher, messages: None })
     }
 
@@ -89,7 +90,7 @@ impl Ends for OfMessages {
     async fn receive(&mut self) -> Result<Duration> {
         let messages = match &mut self.messages {
             Some(messages) => messages,
-            none => none.insert(relay::listen(&self.name).await?.into_on_message()),
+            none => none.insert(relay::listen(&client()?, &self.name).await?.into_on_message()),
         };
         messages.next().await.ok_or("the connection for messages is lost")?;
         moment::now()

@@ -25,6 +25,6 @@ async fn pause(longest: u64) {
 }
 
 /// From 0 to 1. Ids are random already, so the benches need no crate for this.
-fn random() -> f64 {
+pub fn random() -> f64 {
     uuid::Uuid::new_v4().as_fields().0 as f64 / u32::MAX as f64
 }

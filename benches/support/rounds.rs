@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use crate::support::arguments::only_tests;
+use super::arguments::only_tests;
 
 /// One round shows whether a figure can be measured, which is what a test wants to know.
 pub fn rounds_of(many: usize) -> usize {
     if only_tests() { 1 } else { many }
+}
+
+/// The same for how long a round or a rest lasts.
+pub fn length_of(measured: Duration) -> Duration {
+    if only_tests() { Duration::ZERO } else { measured }
 }
 
 pub fn median(samples: &mut [f64]) -> f64 {

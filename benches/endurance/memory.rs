@@ -1,0 +1,79 @@
+//! The memory of this process and of the server, after each tenth of a run.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::rounds::length_of;
+use crate::support::server::Server;
+
+/// In which a server that has nothing to do gives back what it took for its connections.
+const REST: Duration = Duration::from_secs(3);
+const READINGS: usize = 20;
+const BETWEEN_READINGS: Duration = Duration::from_millis(500);
+/// By how much the end may differ from the first tenth, in MB for this process.
+const CLIENT_TARGET: f64 = 1.0;
+/// In KB.
+const SERVER_TARGET: f64 = 10.0;
+
+/// Of this process, in MB, and of the server, in KB.
+pub struct Memory(Vec<(f64, f64)>);
+
+impl Memory {
+    pub fn new() -> Result<Self> {
+        // The server keeps something of the first connection that asks.
+        Server::connect()?.kept_memory()?;
+        Ok(Self(Vec::new()))
+    }
+
+    /// While nobody else does anything. `done` is for who watches.
+    pub async fn note(&mut self, done: String) -> Result<()> {
+        tokio::time::sleep(length_of(REST)).await;
+        let client = resident()? / 1e6;
+        let server = kept_by_server().await? as f64 / 1e3;
+        eprintln!("{done}: client {client:.2} MB, server {server:.1} KB");
+        self.0.push((client, server));
+        Ok(())
+    }
+
+    /// The first is after a tenth, the last at the end.
+    pub fn figures(
+        self,
+        (client, server): (&'static str, &'static str),
+        (what_of_client, what_of_server): (&'static str, &'static str),
+    ) -> Result<Vec<Figure>> {
+        let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {
+            return Err("no memory was noted".into());
+        };
+        let figure = |id, what, unit, (first, last): (f64, f64), growth| {
+            Figure::of_value(id, what, unit, (first, last), Better::AtMost(first + growth))
+        };
+        Ok(vec![
+            figure(client, what_of_client, "MB", (first.0, last.0), CLIENT_TARGET),
+            figure(server, what_of_server, "KB", (first.1, last.1), SERVER_TARGET),
+        ])
+    }
+}
+
+/// As soon as two readings agree: a server counts buffers a while after they have changed. Each is
+/// made by a connection of its own, whose buffers are always the same.
+async fn kept_by_server() -> Result<u64> {
+    let mut last = None;
+    for _ in 0..READINGS {
+        let kept = Server::connect()?.kept_memory()?;
+        if last.replace(kept) == Some(kept) {
+            return Ok(kept);
+        }
+        tokio::time::sleep(length_of(BETWEEN_READINGS)).await;
+    }
+    Err("the server's memory does not come to rest: does anybody else use it?".into())
+}
+
+/// Bytes of this process in memory. The number in /proc/self/status may be some pages off.
+fn resident() -> Result<f64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(kilobytes.ok_or("the system does not tell the memory")?.parse::<f64>()? * 1024.0)
+}

@@ -1,0 +1,57 @@
+//! N8: round trips to the first permit, counted and not timed. Those in which TCP and TLS say hello
+//! are not among them.
+
+use std::time::Duration;
+
+use redis_semaphore::Semaphores;
+
+use crate::support::Result;
+use crate::support::figure::{Better, Figure};
+use crate::support::network::{Network, Way};
+use crate::support::rounds::{median, rounds_of};
+use crate::support::server::{unique_name, url};
+
+const ROUNDS: usize = 5;
+/// Longer than anything that clients and server do between two round trips.
+const ONE_WAY: Duration = Duration::from_millis(20);
+/// What redis-rs says to a server first, and the acquire.
+const LEAST_WITH_CONNECT: f64 = 2.0;
+/// Two more, for what tells why a server cannot be used: a word of its own before anything large,
+/// which a server that wants a password would close the connection on; the scripts, and what tries
+/// them out. Messages are subscribed to meanwhile.
+const ACHIEVABLE_WITH_CONNECT: f64 = 4.0;
+/// Semaphore and limit are told together with the first request.
+const LEAST: f64 = 1.0;
+
+pub async fn n8() -> Result<Vec<Figure>> {
+    let network = Network::to(url()?, Way::of(ONE_WAY))?;
+    let (mut from_connect, mut from_new) = (Vec::new(), Vec::new());
+    for _ in 0..rounds_of(ROUNDS) {
+        let connecting = network.round_trips();
+        let semaphores = Semaphores::builder().connect_client(network.client()?).await?;
+        from_connect.push(first_permit(&network, &semaphores).await? - connecting);
+        let idle = network.round_trips();
+        from_new.push(first_permit(&network, &semaphores).await? - idle);
+        semaphores.shutdown().await;
+    }
+    let figure = |id, what, counted: &[u32], floor, target| {
+        let mut counted: Vec<f64> = counted.iter().copied().map(f64::from).collect();
+        let counted = median(&mut counted);
+        Figure::of_value(id, what, "trips", (floor, counted), Better::AtMost(target))
+    };
+    let (floor, target) = (LEAST_WITH_CONNECT, ACHIEVABLE_WITH_CONNECT);
+    Ok(vec![
+        figure("N8", "round trips: connect to first permit", &from_connect, floor, target),
+        figure("N8a", "round trips: new semaphore to first permit", &from_new, LEAST, LEAST),
+    ])
+}
+
+/// How many there were when a semaphore that nobody has used before gave its first permit. When
+/// this ends, nothing is on its way any more.
+async fn first_permit(network: &Network, semaphores: &Semaphores) -> Result<u32> {
+    let semaphore = semaphores.semaphore(unique_name("n8")).limit(10).build()?;
+    let permit = semaphore.acquire().await?;
+    let round_trips = network.round_trips();
+    permit.release().await?;
+    Ok(round_trips)
+}

@@ -1,0 +1,63 @@
+//! More tasks want in than may: how many turns they take of those that a network allows.
+
+use std::time::{Duration, Instant};
+
+use super::Result;
+use super::crew::Crew;
+use super::design::Design;
+use super::floor::{Floor, id};
+use super::rounds::median;
+
+/// Rounds that all tasks have had before anything is counted.
+const WARM_UP: u64 = 3;
+/// How often the way to the server and back is measured.
+const ROUND_TRIPS: usize = 50;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub limit: u32,
+    pub tasks: usize,
+    pub work: Duration,
+}
+
+/// Turns a second.
+pub struct Turns {
+    pub taken: f64,
+    /// A hand-off is one way to the server and one to the next holder, so each place is without
+    /// work for a round trip after each turn. The work counts as long as it took.
+    pub ideal: f64,
+}
+
+impl Load {
+    /// Counts for about so long, at least one turn for each place. `round_trip` is the way to the
+    /// server and back.
+    pub async fn turns<D: Design>(
+        &self,
+        design: D,
+        round_trip: Duration,
+        time: Duration,
+    ) -> Result<Turns> {
+        let mut crew = Crew::start(design, self.tasks, self.work).await?;
+        crew.time(WARM_UP * self.tasks as u64).await?;
+        // Turns may end in groups as large as the limit: from one end to another of such a kind.
+        crew.time(1).await?;
+        let before = crew.worked();
+        let groups = time.as_secs_f64() / (self.work + round_trip).as_secs_f64();
+        let turns = u64::from(self.limit) * groups.ceil().max(1.0) as u64;
+        let elapsed = crew.time(turns).await?.as_secs_f64();
+        let work = (crew.worked() - before).as_secs_f64() / turns as f64;
+        let ideal = f64::from(self.limit) / (work + round_trip.as_secs_f64());
+        Ok(Turns { taken: turns as f64 / elapsed, ideal })
+    }
+}
+
+/// How long a script that does nothing takes, there and back.
+pub async fn round_trip(floor: &mut Floor) -> Result<Duration> {
+    let (id, mut times) = (id(), Vec::new());
+    for _ in 0..ROUND_TRIPS {
+        let begun = Instant::now();
+        floor.release(&id).await?;
+        times.push(begun.elapsed().as_secs_f64());
+    }
+    Ok(Duration::from_secs_f64(median(&mut times)))
+}

@@ -1,0 +1,83 @@
+//! One direction of a connection: a thread that reads, and notes when each chunk is due, and one
+//! that delivers it then.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use super::Way;
+use super::alarm::{be_punctual, sleep_until};
+use super::waves::Waves;
+use crate::support::designs::random;
+
+/// More than a client or a server writes at once in any bench.
+const CHUNK: usize = 256 * 1024;
+
+struct Chunk {
+    bytes: Vec<u8>,
+    due: Instant,
+    wave: u32,
+}
+
+/// Where a line leads, and what it counts on the way.
+#[derive(Clone)]
+pub enum Direction {
+    /// To the server.
+    There(Arc<Waves>),
+    /// To the client.
+    Back(Arc<Waves>),
+}
+
+impl Direction {
+    fn wave(&self) -> u32 {
+        match self {
+            Self::There(waves) => waves.of_client(),
+            Self::Back(waves) => waves.of_server(),
+        }
+    }
+
+    fn arrived(&self, wave: u32) {
+        match self {
+            Self::There(waves) => waves.reaches_server(wave),
+            Self::Back(waves) => waves.reaches_client(wave),
+        }
+    }
+}
+
+/// Carries everything from one socket to the other, until either of them ends.
+pub fn carry(from: TcpStream, to: TcpStream, way: Way, direction: Direction) {
+    let (sender, chunks) = channel();
+    let other_end = direction.clone();
+    thread::spawn(move || receive(from, &sender, way, &direction));
+    thread::spawn(move || deliver(to, &chunks, &other_end));
+}
+
+fn receive(mut from: TcpStream, chunks: &Sender<Chunk>, way: Way, direction: &Direction) {
+    let mut buffer = vec![0; CHUNK];
+    let mut last_due = Instant::now();
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        let delay = way.delay.mul_f64(1.0 + way.jitter * (2.0 * random() - 1.0));
+        last_due = last_due.max(Instant::now() + delay);
+        let (bytes, wave) = (buffer[..length].to_vec(), direction.wave());
+        if chunks.send(Chunk { bytes, due: last_due, wave }).is_err() {
+            break;
+        }
+    }
+}
+
+fn deliver(mut to: TcpStream, chunks: &Receiver<Chunk>, direction: &Direction) {
+    be_punctual();
+    while let Ok(Chunk { bytes, due, wave }) = chunks.recv() {
+        sleep_until(due);
+        // Before the bytes: what they give rise to comes after.
+        direction.arrived(wave);
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    // The end of the other side's data is the end here, too.
+    let _ = to.shutdown(Shutdown::Write);
+}
