@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, RedisError};
 use tokio::time::{Sleep, sleep_until};
@@ -60,6 +61,10 @@ impl<R: Request> Serving<R> {
         loop {
             if std::mem::take(&mut may_be_more) {
                 tokio::task::yield_now().await;
+            }
+            // What has failed goes first again: nothing is sent past it.
+            while let Some(Some(ended)) = calls.next().now_or_never() {
+                self.heed(ended);
             }
             let (now, is_far) = (Instant::now(), is_far(lane));
             let next_call = self.next_call(calls.len(), is_far, now);
