@@ -14,7 +14,7 @@ use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 
-use crate::claim::{Claim, Grant};
+use crate::claim::{self, Claim, Grant, Scripts};
 use crate::gate::Gate;
 use crate::lane::{Lane, Request};
 use crate::requests::{Refresh, millis};
@@ -29,7 +29,6 @@ pub(crate) struct Acknowledgement {
 }
 
 /// Asks for a permit that was granted.
-#[derive(Debug)]
 pub(crate) struct Acknowledge {
     claim: Arc<Claim>,
     duration: Duration,
@@ -73,6 +72,10 @@ impl Gate {
 
 impl Request for Acknowledge {
     const SCRIPT: &'static str = Refresh::SCRIPT;
+    const OUT_TO: Scripts = claim::ACKNOWLEDGE;
+    const AFTER: Scripts = claim::ACKNOWLEDGE;
+    /// WAIT holds up what comes behind it on its connection.
+    const MOST_CALLS: usize = 1;
     type Reply = Acknowledged;
 
     fn lane(gate: &Gate) -> &Lane<Self> {

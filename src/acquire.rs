@@ -192,12 +192,7 @@ impl Gate {
                 Acquired::Queued(place) => {
                     claim.queued(answer.sent, answer.reply.server_time, place);
                     self.client.send(Task::Ask(AskWhen::InTime));
-                    tokio::select! {
-                        biased;
-                        outcome = claim.await_outcome() => outcome.map_err(|_| Error::Shutdown)??,
-                        // The worker may also end with its runtime, without a word.
-                        () = self.client.closed() => return Err(Error::Shutdown),
-                    }
+                    Box::pin(self.outcome(claim)).await?
                 }
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };
@@ -205,6 +200,30 @@ impl Gate {
                 return pending.into_waited_permit(grant);
             }
             since = Instant::now();
+        }
+    }
+
+    /// Waits until the worker or a message tells what becomes of a request in the queue. A caller in
+    /// another runtime does not rely on that: nobody may drive the worker.
+    async fn outcome(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Grant, Error> {
+        let settings = &self.shared().settings;
+        let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());
+        let mut outcome = pin!(async {
+            tokio::select! {
+                biased;
+                outcome = claim.await_outcome() => outcome.map_err(|_| Error::Shutdown)?,
+                // The worker may also end with its runtime, without a word.
+                () = self.client.closed() => Err(Error::Shutdown),
+            }
+        });
+        loop {
+            let asked = claim.asked();
+            if let Some(outcome) = self.client.within(asked, patience, &mut outcome).await {
+                return outcome;
+            }
+            if claim.asked() == asked {
+                return Err(self.home_rests("acquire", asked.elapsed()));
+            }
         }
     }
 

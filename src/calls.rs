@@ -90,7 +90,16 @@ impl Gate {
             // Whoever asked may have gone.
             let _ = answer.send(gate.declare_at_most(operation, patience).await);
         });
-        declared.await.unwrap_or(Err(Error::Shutdown))
+        match self.client.within(Instant::now(), patience, declared).await {
+            Some(declared) => declared.unwrap_or(Err(Error::Shutdown)),
+            None => Err(self.home_rests(operation, patience)),
+        }
+    }
+
+    /// For a caller in another runtime.
+    pub(crate) fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error {
+        let last = (ErrorKind::Io, "the runtime in which was connected does not run").into();
+        self.error(operation, Failure::NoAnswer { elapsed, last })
     }
 
     async fn declare_at_most(

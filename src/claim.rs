@@ -1,6 +1,6 @@
 //! A claim: one id's life from the first request to the end of its permit.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -10,7 +10,14 @@ use crate::Error;
 use crate::gate::Gate;
 use crate::lease::Lease;
 
-#[derive(Debug)]
+/// Scripts that a claim may be out to: bits.
+pub(crate) type Scripts = u8;
+
+pub(crate) const ACQUIRE: Scripts = 1;
+pub(crate) const RELEASE: Scripts = 2;
+pub(crate) const REFRESH: Scripts = 4;
+pub(crate) const ACKNOWLEDGE: Scripts = 8;
+
 pub(crate) struct Claim {
     /// Its name inside this process.
     pub(crate) number: u128,
@@ -22,6 +29,10 @@ pub(crate) struct Claim {
     lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,
+    /// Calls that it is in have not come back.
+    out_to: AtomicU8,
+    /// An acquire of it may still reach the server.
+    in_doubt: AtomicBool,
     wait: Mutex<Wait>,
 }
 
@@ -33,7 +44,7 @@ pub(crate) struct Grant {
     pub(crate) since: Instant,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Wait {
     queued: Option<Queued>,
     outcome: Outcome,
@@ -50,7 +61,7 @@ struct Queued {
 }
 
 /// The first one counts; a second one says the same.
-#[derive(Debug, Default)]
+#[derive(Default)]
 enum Outcome {
     #[default]
     Open,
@@ -70,8 +81,9 @@ impl Claim {
         // In two halves, which is faster than 128 bits at once.
         let (high, low) = ((number >> 64) as u64, number as u64);
         let id = format!("{}:{high:016x}{low:016x}", gate.shared().owner);
-        let (lease, over, wait) = Default::default();
-        Self { number, id, weight, gate: gate.clone(), lease, created, over, wait }
+        let gate = gate.clone();
+        let (lease, over, out_to, in_doubt, wait) = Default::default();
+        Self { number, id, weight, gate, lease, created, over, out_to, in_doubt, wait }
     }
 
     /// Begins the lease of the permit.
@@ -85,13 +97,33 @@ impl Claim {
         self.lease.get()
     }
 
-    /// From now on whoever learns that this id is queued or holds must give it back.
+    /// From now on it is asked for no more. Its release goes out once no acquire of it is out, so
+    /// that nothing is left of it.
     pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::Release);
+        self.over.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Goes out `to` a script, unless it is out to one of these.
+    pub(crate) fn goes_out(&self, to: Scripts, after: Scripts) -> bool {
+        let go = |out: Scripts| (out & after == 0).then_some(out | to);
+        self.out_to.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go).is_ok()
+    }
+
+    pub(crate) fn is_back_from(&self, script: Scripts) {
+        self.out_to.fetch_and(!script, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_in_doubt(&self) {
+        self.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    /// Asked once.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed) && self.in_doubt.swap(false, Ordering::Relaxed)
     }
 
     fn wait(&self) -> std::sync::MutexGuard<'_, Wait> {

@@ -1,22 +1,25 @@
 //! What all semaphores of a process share: the servers, the table of waits, and the worker's inbox.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::mpsc;
 
 use crate::claim::Claim;
-use crate::servers::Servers;
+use crate::home::{Watch, current_runtime};
+use crate::servers::{Servers, user_timeout};
 use crate::wakeups::Wakeups;
 use crate::worker::Task;
 
 const MOST_DRIVERS: usize = 16;
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) servers: Servers,
     pub(crate) prefix: String,
@@ -46,6 +49,11 @@ impl ClientSettings {
     /// How long a call that nobody queues for may be repeated.
     pub(crate) fn patience(&self) -> Duration {
         self.response_timeout * 2
+    }
+
+    /// For how long what was sent may reach the server when its connection has been given up.
+    pub(crate) fn longest_trip(&self) -> Duration {
+        user_timeout(self.response_timeout) + self.response_timeout
     }
 
     /// How often the server must hear of our queued requests.
@@ -114,7 +122,7 @@ impl Shared {
 }
 
 /// A handle to the shared part. The worker ends when the last one is gone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
     tasks: mpsc::UnboundedSender<Task>,
@@ -138,7 +146,27 @@ impl Client {
 
     /// Whether the caller runs in the runtime in which it was connected.
     pub(crate) fn is_at_home(&self) -> bool {
-        Handle::try_current().is_ok_and(|current| current.id() == self.runtime.id())
+        current_runtime() == Some(self.home())
+    }
+
+    pub(crate) fn home(&self) -> Id {
+        self.runtime.id()
+    }
+
+    /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it was
+    /// too long.
+    pub(crate) async fn within<T>(
+        &self,
+        since: Instant,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut watch) = (pin!(work), Watch::new(since, patience));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => watch.poll(self, cx).map(|()| None),
+        })
+        .await
     }
 
     /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its

@@ -17,7 +17,6 @@ use crate::servers::slot_of;
 use crate::wakeups::Channel;
 use crate::worker::Task;
 
-#[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) keys: Keys,

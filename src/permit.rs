@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,6 @@ use crate::requests::{How, Refresh, Release};
 /// Dropping a permit gives it back in the background. It never blocks and never panics, outside of a
 /// runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
-#[derive(Debug)]
 pub struct Permit {
     claim: Arc<Claim>,
     /// What is left to do when it is dropped.
@@ -244,6 +244,16 @@ impl Permit {
     /// See [`expires_in`](Self::expires_in).
     pub fn id(&self) -> &str {
         &self.claim.id
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("semaphore", &self.claim.gate.name)
+            .field("id", &self.claim.id)
+            .field("num_permits", &self.claim.weight)
+            .finish_non_exhaustive()
     }
 }
 

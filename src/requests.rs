@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError};
 
-use crate::claim::{Claim, Place};
+use crate::claim::{self, Claim, Place, Scripts};
 use crate::gate::{Gate, Limit};
 use crate::lane::{Lane, Request};
+use crate::worker::Task;
 
 /// Alone in a reply to several requests: one answer for all of them.
 const ALL: i64 = 3;
@@ -22,7 +23,6 @@ pub(crate) enum Otherwise {
     Stay,
 }
 
-#[derive(Debug)]
 pub(crate) struct Acquire {
     pub(crate) claim: Arc<Claim>,
     pub(crate) otherwise: Otherwise,
@@ -46,6 +46,8 @@ pub(crate) enum Acquired {
 
 impl Request for Acquire {
     const SCRIPT: &'static str = "acquire";
+    const OUT_TO: Scripts = claim::ACQUIRE;
+    const AFTER: Scripts = claim::ACQUIRE;
     type Reply = AcquireReply;
 
     fn lane(gate: &Gate) -> &Lane<Self> {
@@ -137,11 +139,8 @@ impl Request for Acquire {
         too_heavy(error).is_none_or(|(_, limit)| self.claim.weight > limit)
     }
 
-    /// It was given up while it was asked for. That release may have come first.
-    fn abandoned(self, gate: &Arc<Gate>, reply: AcquireReply) {
-        if !matches!(reply.acquired, Acquired::Refused) {
-            gate.give_back(&self.claim, How::Return);
-        }
+    fn in_doubt(&self) {
+        self.claim.set_in_doubt();
     }
 }
 
@@ -152,7 +151,6 @@ pub(crate) enum How {
     Consume,
 }
 
-#[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) claim: Arc<Claim>,
     pub(crate) how: How,
@@ -160,6 +158,8 @@ pub(crate) struct Release {
 
 impl Request for Release {
     const SCRIPT: &'static str = "release";
+    const OUT_TO: Scripts = claim::RELEASE;
+    const AFTER: Scripts = claim::ACQUIRE | claim::RELEASE;
     /// Whether it held a permit.
     type Reply = bool;
 
@@ -197,6 +197,13 @@ impl Request for Release {
         gate.stop_renewing(requests.map(|request| &*request.claim));
     }
 
+    /// What may still reach the server has done so, or never will, when they are released again.
+    fn answered<'a>(gate: &Arc<Gate>, answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone) {
+        for (request, _) in answers.filter(|(request, _)| request.claim.take_doubt()) {
+            gate.client.send(Task::ReleaseAgain(request.claim.clone()));
+        }
+    }
+
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<bool> {
         match statuses(gate, reply) {
             [ALL] => vec![true; count],
@@ -205,7 +212,6 @@ impl Request for Release {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct Refresh {
     pub(crate) claim: Arc<Claim>,
     pub(crate) duration: Duration,
@@ -213,6 +219,8 @@ pub(crate) struct Refresh {
 
 impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
+    const OUT_TO: Scripts = claim::REFRESH;
+    const AFTER: Scripts = claim::REFRESH;
     /// Whether it is still held.
     type Reply = bool;
 

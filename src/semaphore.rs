@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const PAGE: u64 = 1000;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Semaphore {
     gate: Arc<Gate>,
 }
@@ -394,6 +395,15 @@ impl Semaphore {
 }
 
 /// The scripts answer -1 where no limit is in force.
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.gate.name)
+            .field("settings", &self.gate.settings)
+            .finish_non_exhaustive()
+    }
+}
+
 fn as_limit(limit: i64) -> u32 {
     u32::try_from(limit).unwrap_or(0)
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use crate::acknowledge::Acknowledgement;
@@ -31,7 +32,6 @@ const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// # }
 /// ```
 #[must_use = "build() makes the semaphore"]
-#[derive(Debug)]
 pub struct SemaphoreBuilder {
     client: Client,
     name: String,
@@ -229,5 +229,11 @@ impl SemaphoreBuilder {
             return Err(Error::invalid("acknowledged_by", reason));
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for SemaphoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoreBuilder").field("name", &self.name).finish_non_exhaustive()
     }
 }

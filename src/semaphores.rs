@@ -1,3 +1,6 @@
+use std::fmt;
+use std::time::Instant;
+
 use tokio::sync::oneshot;
 
 use crate::client::Client;
@@ -26,7 +29,7 @@ use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Semaphores {
     client: Client,
 }
@@ -118,7 +121,19 @@ impl Semaphores {
         let (answer, done) = oneshot::channel();
         if self.client.send(Task::Shutdown(answer)) {
             // An error says that the worker has ended, which is what we wait for.
-            let _ = done.await;
+            let patience = self.client.shared.settings.patience();
+            let _ = self.client.within(Instant::now(), patience, done).await;
         }
+    }
+}
+
+impl fmt::Debug for Semaphores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = &self.client.shared;
+        f.debug_struct("Semaphores")
+            .field("prefix", &shared.prefix)
+            .field("owner", &shared.owner)
+            .field("settings", &shared.settings)
+            .finish_non_exhaustive()
     }
 }

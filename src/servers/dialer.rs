@@ -71,11 +71,16 @@ impl Dialer {
         }
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
         if settings.user_timeout().is_none() {
-            let timeout = (self.response_timeout * 2).max(SHORTEST_USER_TIMEOUT);
-            settings = settings.set_user_timeout(timeout);
+            settings = settings.set_user_timeout(user_timeout(self.response_timeout));
         }
         info.set_tcp_settings(settings)
     }
+}
+
+/// For how long the system tries to get something to the other side. By then calls have been given
+/// up, and made again.
+pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
+    (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
 }
 
 impl fmt::Debug for Dialer {

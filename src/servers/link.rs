@@ -35,7 +35,9 @@ pub(crate) struct Link {
     dialer: Dialer,
     state: Mutex<State>,
     pauses: Mutex<Pauses>,
+    /// In a row.
     timeouts: AtomicU32,
+    last_timeout: Mutex<Option<Instant>>,
     /// How many connections there have been.
     connections: watch::Sender<u64>,
     /// Connections end with the runtime in which they began.
@@ -79,8 +81,19 @@ impl Link {
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
         let pauses = Mutex::new(Pauses::of_connections(dialer.response_timeout()));
         let state = Mutex::new(State::Away);
-        let (timeouts, connections) = (AtomicU32::new(0), watch::Sender::new(0));
-        Self { source, call_by, dialer, state, pauses, timeouts, connections, runtime }
+        let (timeouts, last_timeout) = Default::default();
+        let connections = watch::Sender::new(0);
+        Self {
+            source,
+            call_by,
+            dialer,
+            state,
+            pauses,
+            timeouts,
+            last_timeout,
+            connections,
+            runtime,
+        }
     }
 
     /// Changes when a connection is replaced.
@@ -210,13 +223,14 @@ impl Link {
         limit: Duration,
     ) -> Result<T, Unanswered> {
         let (mut connected, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
         let registry = ScriptRegistry::embedded();
         let run = pin!(registry.run_with(&mut connected.connection, self.call_by, script, write));
         let answer = match limit == self.response_timeout() {
             true => run.await, // The connection has that timeout itself.
             false => within(limit, run).await,
         };
-        self.judge(connected.number, answer)
+        self.judge(connected.number, sent, answer)
     }
 
     /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
@@ -227,10 +241,11 @@ impl Link {
         limit: Duration,
     ) -> Result<T, Unanswered> {
         let (mut connected, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
         let mut asking = Asking(&mut connected.connection);
         let run = ScriptRegistry::embedded().run_with(&mut asking, self.call_by, script, write);
         let answer = within(limit, run).await;
-        self.judge(connected.number, answer)
+        self.judge(connected.number, sent, answer)
     }
 
     /// Runs any other command, within the response timeout.
@@ -239,17 +254,20 @@ impl Link {
         command: &Cmd,
     ) -> Result<T, RedisError> {
         let mut connected = self.connection().await?;
+        let sent = Instant::now();
         let run = async { Ok(command.query_async(&mut connected.connection).await?) };
         let answer = within(self.response_timeout(), run).await;
-        self.judge(connected.number, answer).map_err(|failure| failure.error)
+        self.judge(connected.number, sent, answer).map_err(|failure| failure.error)
     }
 
     /// Replaces the connection if it is broken, or leads to a server that is not the primary any more.
     pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(mut connected) = self.current() {
+            let sent = Instant::now();
             let check = async { Ok(self.source.check(&mut connected.connection).await?) };
             // What it finds out is all that is wanted.
-            let _ = self.judge(connected.number, within(self.response_timeout(), check).await);
+            let checked = within(self.response_timeout(), check).await;
+            let _ = self.judge(connected.number, sent, checked);
         }
         if let Err(error) = self.connection().await {
             tracing::debug!(%error, "connecting again failed");
@@ -276,7 +294,12 @@ impl Link {
     }
 
     /// What an answer says of the connection.
-    fn judge<T>(&self, number: u64, answer: Result<T, Error>) -> Result<T, Unanswered> {
+    fn judge<T>(
+        &self,
+        number: u64,
+        sent: Instant,
+        answer: Result<T, Error>,
+    ) -> Result<T, Unanswered> {
         let failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
@@ -287,7 +310,7 @@ impl Link {
         let error = &failure.error;
         let timed_out = error.is_timeout();
         let timeouts = match timed_out {
-            true => self.timeouts.fetch_add(1, Ordering::Relaxed) + 1,
+            true => self.count_timeout(sent),
             false => 0,
         };
         let is_broken = !timed_out && error.is_unrecoverable_error();
@@ -296,6 +319,17 @@ impl Link {
             self.give_up(number);
         }
         Err(failure)
+    }
+
+    /// How many there were in a row. What was out already at the last one belongs to that: a stall
+    /// that meets many calls counts once.
+    fn count_timeout(&self, sent: Instant) -> u32 {
+        let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
+        if last.is_some_and(|last| sent < last) {
+            return self.timeouts.load(Ordering::Relaxed);
+        }
+        *last = Some(Instant::now());
+        self.timeouts.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, FromRedisValue, RedisError};
 
 pub(crate) use cluster::Cluster;
-pub(crate) use dialer::Dialer;
+pub(crate) use dialer::{Dialer, user_timeout};
 pub(crate) use link::{Link, Unanswered, says, within};
 pub(crate) use pauses::Pauses;
 pub(crate) use slots::{Address, slot_of};

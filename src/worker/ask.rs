@@ -77,8 +77,8 @@ fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     let is_lost = claim.lease().is_some_and(Lease::is_lost);
     match acquired {
         Acquired::Refused => {}
-        // It was given back, or lost, while we asked: the server may have it anew.
-        _ if claim.is_over() || is_lost => {
+        // It was lost while we asked: the server may have it anew.
+        _ if is_lost => {
             gate.give_back(claim, How::Return);
         }
         // The message of a hand-off that followed has overtaken this.

@@ -24,12 +24,13 @@ use crate::wakeups::{self, Listener};
 use release::Releases;
 
 /// What the rest of the crate asks of the worker.
-#[derive(Debug)]
 pub(crate) enum Task {
     /// A semaphore has its first permit to renew.
     Renew(Arc<Gate>),
     /// A claim must be given back, whatever the server has for it.
     Release(Arc<Claim>, How),
+    /// A claim was given back, but an acquire of it may reach the server later.
+    ReleaseAgain(Arc<Claim>),
     /// Claims wait.
     Ask(AskWhen),
     WakeAt(Arc<Gate>, Instant),
@@ -45,8 +46,9 @@ pub(crate) enum AskWhen {
     Now,
 }
 
-/// Timers hold no semaphore in life.
+/// Timers hold no semaphore in life, or not for long.
 enum Timer {
+    Release(Arc<Claim>),
     Ask,
     Renew(Weak<Gate>),
     Wake(Weak<Gate>, Instant),
@@ -146,6 +148,10 @@ impl Worker {
                     self.plan_renewal(&gate, Instant::now() + gate.renewal_interval())
                 }
                 Task::Release(claim, how) => releases.add(claim, how),
+                Task::ReleaseAgain(claim) => {
+                    let pause = self.shared.settings.longest_trip();
+                    self.timers.insert(Timer::Release(claim), pause);
+                }
                 Task::Ask(AskWhen::Now) => self.ask_now(),
                 Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
                 Task::WakeAt(gate, at) => {
@@ -160,11 +166,15 @@ impl Worker {
         if shutdown.is_some() {
             self.close(&mut releases);
         }
+        self.release(releases);
+        shutdown
+    }
+
+    fn release(&mut self, releases: Releases) {
         for job in releases.into_jobs() {
             self.releasing += 1;
             self.jobs.spawn(job);
         }
-        shutdown
     }
 
     /// Takes no more tasks, ends all waits and gives back what they have.
@@ -188,6 +198,11 @@ impl Worker {
             Timer::Ask => {
                 self.ask.is_planned = false;
                 self.ask_now();
+            }
+            Timer::Release(claim) => {
+                let mut releases = Releases::default();
+                releases.add(claim, How::Return);
+                self.release(releases);
             }
             Timer::Renew(gate) => {
                 if let Some(gate) = gate.upgrade() {

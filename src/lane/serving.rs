@@ -1,0 +1,238 @@
+//! The calls of a lane, until nothing waits.
+//!
+//! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
+//! next one, and costs the server a fraction of a call. Where it is far, who waits for the answer
+//! to somebody else's call waits for nothing. So a call goes out beside others as soon as an answer
+//! is [`LATE`]: the one that is out has not come for so long, or never came sooner before. What is
+//! asked for at the same moment goes out together there, too.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, RedisError};
+use tokio::time::{Sleep, sleep_until};
+
+use super::{Batch, Lane, Next, Outcome, Request, Waiting};
+use crate::Error;
+use crate::gate::Gate;
+use crate::servers::{Answer, Failure, Pauses, Unanswered};
+
+/// Longer than a server near by takes for a call, the trip included.
+const LATE: Duration = Duration::from_micros(500);
+
+/// Makes the calls of a lane.
+pub(super) struct Serving<R: Request> {
+    gate: Arc<Gate>,
+    is_done: bool,
+    /// When the last call went out.
+    sent: Instant,
+    pauses: Pauses,
+    /// After a failure nothing goes out before.
+    paused_until: Instant,
+    kind: PhantomData<R>,
+}
+
+/// A call that is out no more.
+struct Ended<R: Request> {
+    batch: Batch<R>,
+    sent: Instant,
+    answer: Result<Vec<i64>, Unanswered>,
+}
+
+impl<R: Request> Serving<R> {
+    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+        let now = Instant::now();
+        let (sent, paused_until) = (now, now);
+        let pauses = Pauses::of_calls();
+        Self { gate: gate.clone(), is_done: false, sent, pauses, paused_until, kind: PhantomData }
+    }
+
+    pub(super) async fn run(mut self) {
+        let gate = self.gate.clone();
+        let lane = R::lane(&gate);
+        let mut calls = FuturesUnordered::new();
+        let mut alarm = Alarm::default();
+        // Whether others may follow at once, whose requests then go out in the same call.
+        let mut may_be_more = gate.is_rush();
+        loop {
+            if std::mem::take(&mut may_be_more) {
+                tokio::task::yield_now().await;
+            }
+            let (now, is_far) = (Instant::now(), is_far(lane));
+            let next_call = self.next_call(calls.len(), is_far, now);
+            let may_send = next_call.is_some_and(|at| at <= now);
+            // What comes before the alarm is met by that.
+            let wants_next = is_far || !alarm.is_set();
+            match lane.next(&gate, may_send, calls.is_empty(), wants_next) {
+                Next::Send(batch) => {
+                    self.sent = now;
+                    calls.push(call(gate.clone(), batch));
+                    continue;
+                }
+                Next::Wait => alarm.set(next_call),
+                Next::Rest => {}
+                Next::Done => break,
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = calls.next() => {
+                    self.heed(ended);
+                    may_be_more = gate.is_rush();
+                }
+                () = lane.changed() => may_be_more = is_far,
+                () = alarm.rings() => {}
+            }
+        }
+        self.is_done = true;
+    }
+
+    /// When the next call may go out; `None` when an answer must come before.
+    fn next_call(&self, out: usize, is_far: bool, now: Instant) -> Option<Instant> {
+        let at = match out {
+            0 => now,
+            _ if out >= R::MOST_CALLS => return None,
+            _ if is_far => now,
+            _ => self.sent + LATE,
+        };
+        Some(at.max(self.paused_until))
+    }
+
+    fn heed(&mut self, ended: Ended<R>) {
+        let Ended { batch, sent, answer } = ended;
+        let requests = batch.back();
+        match answer {
+            Ok(reply) => {
+                R::lane(&self.gate).answered_after(sent.elapsed());
+                self.pauses = Pauses::of_calls();
+                self.deliver(requests, sent, &reply);
+            }
+            Err(failure) if failure.is_passing() => {
+                let now = Instant::now();
+                // What fails beside others, for the same reason, lets nobody wait for longer.
+                if self.paused_until <= now {
+                    self.paused_until = now + self.pauses.next();
+                }
+                self.put_back(requests, &failure);
+            }
+            Err(failure) => self.refuse(requests, &failure.error),
+        }
+    }
+
+    fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
+        let replies = R::read(&self.gate, reply, requests.len());
+        let asked = requests.iter().map(|waiting| &waiting.request);
+        R::answered(&self.gate, asked.zip(&replies));
+        self.gate.set_rush(requests.len() > 1);
+        for (waiting, reply) in requests.into_iter().zip(replies) {
+            let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
+            // Whoever asked may have gone: a claim that nobody has is given back after this.
+            let _ = waiting.reply.send(Outcome::Reply(Ok(answer)));
+        }
+    }
+
+    /// Keeps requests for the next attempt. Whoever's patience will have ended by then is answered,
+    /// also of those that have gathered meanwhile.
+    fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &Unanswered) {
+        if failure.may_be_served {
+            for waiting in &mut requests {
+                waiting.is_repeated = true;
+                waiting.request.in_doubt();
+            }
+        }
+        let lane = R::lane(&self.gate);
+        lane.put_back(requests);
+        lane.forget_server();
+        let next = self.paused_until;
+        for waiting in lane.sort_out(|waiting| next - waiting.since < waiting.patience) {
+            let elapsed = waiting.since.elapsed();
+            self.fail(waiting, Failure::NoAnswer { elapsed, last: failure.error.clone() });
+        }
+    }
+
+    /// A bad request does not fail its neighbours: they go out again without it.
+    fn refuse(&self, requests: Vec<Waiting<R>>, error: &RedisError) {
+        let (refused, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|waiting| waiting.request.is_meant(error));
+        // Where nobody can tell who is meant, all are: it must not go on for ever.
+        let (refused, others) =
+            if refused.is_empty() { (others, refused) } else { (refused, others) };
+        for waiting in refused {
+            self.fail(waiting, Failure::Refused(error.clone()));
+        }
+        R::lane(&self.gate).put_back(others);
+    }
+
+    fn fail(&self, waiting: Waiting<R>, failure: Failure) {
+        let error = match self.gate.error(waiting.request.operation(), failure) {
+            // The server names one request of the batch.
+            Error::TooHeavy { semaphore, limit, .. } => {
+                Error::TooHeavy { semaphore, weight: waiting.request.claim().weight, limit }
+            }
+            error => error,
+        };
+        // Whoever asked may have gone: then the failure concerns nobody.
+        let _ = waiting.reply.send(Outcome::Reply(Err(error)));
+    }
+}
+
+/// Whether no answer has ever come before it was late.
+fn is_far<R: Request>(lane: &Lane<R>) -> bool {
+    lane.fastest().is_some_and(|fastest| fastest >= LATE)
+}
+
+async fn call<R: Request>(gate: Arc<Gate>, batch: Batch<R>) -> Ended<R> {
+    let requests = &batch.requests;
+    let sent = Instant::now();
+    let left = |waiting: &Waiting<R>| waiting.patience.saturating_sub(sent - waiting.since);
+    let limit = requests.iter().map(left).max().unwrap_or_default();
+    let write = |cmd: &mut Cmd| {
+        gate.write_keys(cmd);
+        requests[0].request.write_first(&gate, cmd);
+        for waiting in requests {
+            waiting.request.write(&gate, cmd);
+        }
+    };
+    R::sending(&gate, requests.iter().map(|waiting| &waiting.request));
+    let answer = R::attempt(&gate, write, limit).await;
+    Ended { batch, sent, answer }
+}
+
+/// Rings when a call may go out that had to wait. It is not set anew for each call: most are answered
+/// before, and it costs more than a request does.
+#[derive(Default)]
+struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Unless it rings before that anyway.
+    fn set(&mut self, at: Option<Instant>) {
+        if let Some(at) = at.map(tokio::time::Instant::from)
+            && self.0.as_ref().is_none_or(|set| set.deadline() > at)
+        {
+            self.0 = Some(Box::pin(sleep_until(at)));
+        }
+    }
+
+    async fn rings(&mut self) {
+        match &mut self.0 {
+            Some(set) => set.as_mut().await,
+            None => std::future::pending().await,
+        }
+        self.0 = None;
+    }
+}
+
+impl<R: Request> Drop for Serving<R> {
+    /// The runtime ended in the middle.
+    fn drop(&mut self) {
+        if !self.is_done {
+            R::lane(&self.gate).abandon();
+        }
+    }
+}
