@@ -217,6 +217,7 @@ fn of_client(error: &RedisError) -> Cause {
         None => what.to_owned(),
     };
     let advice = match error.kind() {
+        _ if what.starts_with("the runtime") => "keep it running, or connect anew",
         ErrorKind::Io => SEE_NETWORK,
         ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",
         _ => "see how the client is set up",
