@@ -47,11 +47,6 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     fn lane(gate: &Gate) -> &Lane<Self>;
 
-    /// What was called for it, as errors name it.
-    fn operation(&self) -> &'static str {
-        Self::SCRIPT
-    }
-
     fn claim(&self) -> &Claim;
 
     /// Whether both may be in one call.
