@@ -224,7 +224,7 @@ async fn sentinels_that_are_away() {
 
     let nobody = vec!["redis://127.0.0.1:1/"];
     let client =
-        SentinelClient::build(nobody, "jobs".to_owned(), None, SentinelServerType::Master).unwrap();
+        SentinelClient::build(nobody, "jobs".into(), None, SentinelServerType::Master).unwrap();
     let connecting = Semaphores::builder().connect_sentinel(client);
     let refused = in_time("an answer", connecting).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
