@@ -33,7 +33,7 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
         assert_eq!(now.last_token, last);
         let owner = now.holders[0].owner();
         assert!(owner.ends_with(&format!(":{}", std::process::id())), "{owner}");
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
 }
 
@@ -50,14 +50,14 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
         tokio::spawn(async move {
             let permit = mine.acquire().await.unwrap();
             order.send(number).unwrap();
-            assert!(permit.release().await.unwrap());
+            permit.release().await.unwrap();
         });
         observer.sees(1, number + 1).await;
     }
     let now = observer.look().await;
     let positions: Vec<u64> = now.waiters.iter().map(|waiter| waiter.position).collect();
     assert_eq!(positions, (1..=20).collect::<Vec<_>>());
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
     for number in 0..20 {
         assert_eq!(in_time("the next one", served.recv()).await, Some(number));
     }
@@ -84,12 +84,12 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
     });
     observer.sees(3, 2).await;
     for permit in light {
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
     let heavy = in_time("the heavy one", heavy).await.unwrap();
     observer.sees(4, 1).await;
-    assert!(heavy.release().await.unwrap());
-    assert!(late.await.unwrap().release().await.unwrap());
+    heavy.release().await.unwrap();
+    late.await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
             tokio::task::yield_now().await;
             inside.fetch_sub(weight, Ordering::SeqCst);
             match number % 2 {
-                0 => assert!(permit.release().await.unwrap()),
+                0 => permit.release().await.unwrap(),
                 _ => drop(permit),
             }
             now
@@ -135,11 +135,11 @@ async fn limits_at_run_time() {
     observer.sees(2, 1).await;
     assert_eq!(semaphore.available_permits().await.unwrap(), 0);
     assert_eq!(semaphore.add_permits(4).await.unwrap(), 4);
-    assert!(both.release().await.unwrap());
+    both.release().await.unwrap();
     let three = in_time("the waiter", waiting).await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 4);
     assert_eq!(semaphore.clear_limit().await.unwrap(), 2);
-    assert!(three.release().await.unwrap());
+    three.release().await.unwrap();
 }
 
 /// A request that was allowed to wait by a limit at run time must not block the queue when that is
@@ -158,9 +158,9 @@ async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
     let light = tokio::spawn(light.1);
     observer.sees(5, 2).await;
     semaphore.clear_limit().await.unwrap();
-    assert!(all.release().await.unwrap());
+    all.release().await.unwrap();
     assert!(matches!(heavy.await.unwrap(), Err(Error::TooHeavy { weight: 4, limit: 2, .. })));
-    assert!(light.await.unwrap().unwrap().release().await.unwrap());
+    light.await.unwrap().unwrap().release().await.unwrap();
     observer.sees(0, 0).await;
 }
 
@@ -173,7 +173,7 @@ async fn signalling_between_processes() {
     let waits = consumer.semaphore(&name).initial_permits(0).build().unwrap();
     let consumed = tokio::spawn(async move {
         for _ in 0..10 {
-            assert!(waits.acquire().await.unwrap().forget().await.unwrap());
+            waits.acquire().await.unwrap().forget().await.unwrap();
         }
         waits
     });
@@ -213,7 +213,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
     let server = Server::start();
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let (waiters, turns) = (64, 20);
     let mut tasks = tokio::task::JoinSet::new();
@@ -224,7 +224,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
                 let permit = semaphore.acquire().await.unwrap();
                 // Others must come to wait meanwhile.
                 tokio::task::yield_now().await;
-                assert!(permit.release().await.unwrap());
+                permit.release().await.unwrap();
             }
         });
     }
@@ -274,7 +274,7 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
     assert!(matches!(mine.try_acquire().await, Err(Error::Shutdown)));
     semaphores.shutdown().await;
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
 
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
@@ -309,7 +309,7 @@ async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
             }
         }
         for permit in held {
-            assert!(permit.release().await.unwrap(), "a permit that was not held");
+            permit.release().await.unwrap();
         }
         observer.sees(0, 0).await;
     }
