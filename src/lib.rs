@@ -80,7 +80,7 @@ pub use inspection::{Holder, Inspection, Waiter};
 pub use permit::Permit;
 pub use redis;
 pub use registry::{Script, ScriptRegistry};
-pub use semaphore::Semaphore;
+pub use semaphore::{AcquireRequest, Semaphore};
 pub use semaphore_builder::SemaphoreBuilder;
 pub use semaphores::Semaphores;
 pub use semaphores_builder::SemaphoresBuilder;

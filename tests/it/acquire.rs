@@ -37,6 +37,51 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
     }
 }
 
+/// The semaphore's acquire timeout counts, unless the request has another one or none.
+#[tokio::test]
+async fn a_request_takes_any_weight_and_timeout() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 4).await;
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let hasty = Duration::from_millis(30);
+    let builder = || semaphores.semaphore(&name).limit(4);
+    let (semaphore, hasty) =
+        (builder().build().unwrap(), builder().acquire_timeout(hasty).build().unwrap());
+    let held = semaphore.request().weight(3).acquire().await.unwrap();
+    assert_eq!(held.num_permits(), 3);
+    let one = semaphore.request().try_acquire().await.unwrap().unwrap();
+    assert_eq!(one.num_permits(), 1);
+    one.release().await.unwrap();
+    assert!(semaphore.request().weight(2).try_acquire().await.unwrap().is_none());
+    for weight in [0, 5] {
+        let of_weight = || semaphore.request().weight(weight);
+        let (refused, tried) = (of_weight().acquire().await, of_weight().try_acquire().await);
+        let [refused, tried] = [refused.unwrap_err(), tried.unwrap_err()];
+        let is_right = |error: &Error| match weight {
+            0 => matches!(error, Error::Invalid { what: "weight", .. }),
+            _ => matches!(error, Error::TooHeavy { weight: 5, limit: 4, .. }),
+        };
+        assert!(is_right(&refused) && is_right(&tried), "{refused}, {tried}");
+    }
+
+    let short = Duration::from_millis(20);
+    for late in [hasty.request(), semaphore.request().without_timeout().timeout(short)] {
+        let refused = in_time("a timeout", late.weight(2).acquire()).await;
+        assert!(matches!(refused, Err(Error::Timeout { position: Some(1), .. })), "{refused:?}");
+    }
+    observer.sees(3, 0).await;
+    let patient = tokio::spawn(hasty.request().weight(2).without_timeout().acquire());
+    let long = tokio::spawn(hasty.request().weight(2).timeout(Duration::MAX).acquire());
+    observer.sees(3, 2).await;
+    // One that came after them, with the semaphore's own timeout, is over: theirs do not count.
+    let refused = in_time("a timeout", hasty.acquire_many(2)).await;
+    assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
+    held.release().await.unwrap();
+    for waited in [patient, long] {
+        in_time("its turn", waited).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
 /// Over several connections, as over several processes.
 #[tokio::test]
 async fn waiters_are_served_in_the_order_of_their_coming() {

@@ -223,7 +223,9 @@ async fn sentinels_that_are_away() {
     use redis::sentinel::{SentinelClient, SentinelServerType};
 
     let nobody = vec!["redis://127.0.0.1:1/"];
-    let client = SentinelClient::build(nobody, "jobs", None, SentinelServerType::Master).unwrap();
+    let client =
+        SentinelClient::build(nobody, String::from("jobs"), None, SentinelServerType::Master)
+            .unwrap();
     let connecting = Semaphores::builder().connect_sentinel(client);
     let refused = in_time("an answer", connecting).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
