@@ -2,11 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::claim::{Claim, Grant};
 use crate::lane::Request;
 use crate::lease::Lease;
 use crate::requests::{How, Refresh, Release};
+use crate::{Error, PermitWatch};
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -56,7 +56,7 @@ impl Permit {
         Self { claim, on_drop: Some(How::Return) }
     }
 
-    fn lease(&self) -> &Lease {
+    fn lease(&self) -> &Arc<Lease> {
         self.claim.lease().expect("it began with the permit")
     }
 
@@ -132,7 +132,7 @@ impl Permit {
         self.on_drop = Some(how);
         self.claim.end();
         let now = Instant::now();
-        let was_lost = self.lease().is_lost_at(now);
+        let was_lost = self.lease().give_back(now);
         let gate = &self.claim.gate;
         let request = Release { claim: self.claim.clone(), how };
         let operation = request.operation();
@@ -140,7 +140,11 @@ impl Permit {
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
-        self.lost_unless((answer.reply || answer.is_repeated) && !was_lost, operation)
+        let was_held = (answer.reply || answer.is_repeated) && !was_lost;
+        if !was_held {
+            self.lease().lose();
+        }
+        self.lost_unless(was_held, operation)
     }
 
     fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
@@ -205,7 +209,17 @@ impl Permit {
     ///
     /// See [`Permit`].
     pub async fn lost(&self) {
-        self.lease().lost().await;
+        self.lease().ended().await;
+    }
+
+    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It can
+    /// be cloned and sent anywhere, and does not keep the permit.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitWatch`].
+    pub fn watch(&self) -> PermitWatch {
+        PermitWatch::new(self.lease().clone())
     }
 
     /// Whether the permit is lost. Once it is, it stays so.
@@ -287,6 +301,7 @@ impl Drop for Permit {
             return;
         };
         self.claim.end();
+        self.lease().give_back(Instant::now());
         if !self.claim.gate.give_back(&self.claim, how) {
             tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
         }

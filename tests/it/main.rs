@@ -24,6 +24,7 @@ mod model;
 mod network;
 mod outages;
 mod permissions;
+mod permit_watch;
 mod permits;
 mod processes;
 mod published;

@@ -16,7 +16,9 @@ fn types_can_go_anywhere() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Semaphores>();
     check::<Semaphore>();
+    check::<redis_semaphore::AcquireRequest>();
     check::<Permit>();
+    check::<redis_semaphore::PermitWatch>();
     check::<redis_semaphore::Error>();
     check::<redis_semaphore::ScriptRegistry>();
 }
