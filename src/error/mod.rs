@@ -135,6 +135,13 @@ pub enum Error {
         /// The permit's id.
         id: String,
     },
+    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by this
+    /// semaphore.
+    #[non_exhaustive]
+    Closed {
+        /// The name of the semaphore.
+        semaphore: String,
+    },
     /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
@@ -200,6 +207,7 @@ impl Error {
             | Self::TooHeavy { .. }
             | Self::Refused { .. }
             | Self::Lost { .. }
+            | Self::Closed { .. }
             | Self::Shutdown
             | Self::Script(_) => false,
         }
@@ -254,6 +262,9 @@ impl Display for Error {
                 "semaphore {semaphore}: {operation} came too late, the permit {id} was lost before, and \
                  others may have been let in: see to what was done since, or make the lease longer"
             ),
+            Self::Closed { semaphore } => {
+                write!(f, "semaphore {semaphore}: it was closed: build it anew to acquire again")
+            }
             Self::Shutdown => f.write_str(
                 "the semaphores were shut down, or the runtime in which they were connected has ended",
             ),

@@ -80,7 +80,7 @@ impl Semaphore {
     ///
     /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
     /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
-    /// request can never fit, [`Error::Refused`], [`Error::Shutdown`].
+    /// request can never fit, [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -148,7 +148,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Shutdown`].
+    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -188,6 +188,46 @@ impl Semaphore {
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
         self.request().weight(n).try_acquire().await
+    }
+
+    /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under
+    /// way, and all that come later fail with [`Error::Closed`]. What waited leaves the queue, and what
+    /// may have been granted is given back, in the background.
+    ///
+    /// Permits that are held stay so, are renewed, and can be released. Others are not touched: other
+    /// processes go on, and so does a semaphore of the same name that was built by itself. To keep
+    /// everybody out, [`set_limit(0)`](Self::set_limit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// let permit = semaphore.acquire().await?;
+    /// let waiting = tokio::spawn(semaphore.request().acquire());
+    /// semaphore.close();
+    /// assert!(semaphore.is_closed());
+    /// let refused = waiting.await.expect("it does not panic");
+    /// assert!(matches!(refused, Err(Error::Closed { .. })));
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        self.gate.closing.close();
+    }
+
+    /// Whether [`close`](Self::close) was called, on this one or a clone.
+    ///
+    /// # Examples
+    ///
+    /// See [`close`](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.gate.closing.is_closed()
     }
 
     /// How much of the limit is free now. Another process may take it the next moment, and while

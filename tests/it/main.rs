@@ -3,6 +3,7 @@
 mod acknowledge;
 mod acquire;
 mod cancellation;
+mod close;
 mod cluster;
 mod cluster_map;
 mod connect;
