@@ -78,6 +78,7 @@ mod worker;
 pub use credentials::Credentials;
 pub use doctor::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
+pub use include_dir;
 pub use inspection::{Holder, Inspection, Waiter};
 pub use permit::Permit;
 pub use permit_watch::PermitWatch;
