@@ -34,6 +34,28 @@ use crate::{Error, PermitWatch};
 /// # }
 /// ```
 ///
+/// A permit borrows nothing: it can be moved into a task, or kept in what it is for, and is given back
+/// with that.
+///
+/// ```
+/// # use redis_semaphore::{Error, Permit, Semaphores};
+/// struct Upload {
+///     name: String,
+///     _permit: Permit,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// let upload = Upload { name: "a.txt".to_owned(), _permit: semaphore.acquire().await? };
+/// let uploading = tokio::spawn(async move { println!("sending {}", upload.name) });
+/// # uploading.await.unwrap();
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Between the end of a lease and the moment at which a stopped process (a long pause of a virtual
 /// machine, say) hears of it there is always a gap, in every system. Where that matters, send the
 /// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a write

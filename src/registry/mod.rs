@@ -11,6 +11,7 @@ mod include;
 mod script;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::LazyLock;
 
 use include_dir::{Dir, include_dir};
@@ -76,7 +77,7 @@ pub(crate) enum CallBy {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ScriptRegistry {
     scripts: BTreeMap<String, Script>,
 }
@@ -260,5 +261,11 @@ impl ScriptRegistry {
             }
             result => Ok(result?),
         }
+    }
+}
+
+impl fmt::Debug for ScriptRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptRegistry").field("scripts", &self.scripts.keys()).finish()
     }
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::path::Path;
 
 use include_dir::Dir;
@@ -16,7 +17,7 @@ use crate::Error;
 /// assert_eq!(release.arguments(), ["how", "requests"]);
 /// assert!(release.source().starts_with("-- release: "));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Script {
     name: String,
     source: String,
@@ -96,5 +97,15 @@ impl Script {
     /// ```
     pub fn flags(&self) -> &[String] {
         &self.flags
+    }
+}
+
+/// Without the source, which is long.
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Script")
+            .field("name", &self.name)
+            .field("sha1", &self.sha1)
+            .finish_non_exhaustive()
     }
 }

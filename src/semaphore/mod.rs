@@ -12,7 +12,12 @@ pub use request::AcquireRequest;
 /// How many holders and waiters one inspection tells of.
 const PAGE: u64 = 1000;
 
-/// A counting semaphore that many processes and machines share. Cheap to clone.
+/// A counting semaphore that many processes and machines share.
+///
+/// It is built once for a process and cloned for each task, which is cheap: clones share the calls
+/// that they make. One that is built anew for each request works as well, but declares its limit first,
+/// with a call of its own, and shares nothing. It is `Send`, `Sync` and `'static`, and so are its
+/// permits and the futures of [`request`](Self::request): they can be sent to tasks and kept in structs.
 ///
 /// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
 /// even a lighter request that would fit or a try.

@@ -7,6 +7,7 @@ mod close;
 mod cluster;
 mod cluster_map;
 mod connect;
+mod debug;
 mod docs;
 mod doctor;
 mod errors;
