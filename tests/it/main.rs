@@ -15,6 +15,7 @@ mod faults;
 mod found;
 mod functions;
 mod fuzz;
+mod kept;
 mod lanes;
 mod load;
 mod lost_replies;
@@ -29,6 +30,7 @@ mod processes;
 mod published;
 mod registry;
 mod scripts;
+mod short_leases;
 mod soak;
 mod support;
 #[cfg(feature = "tls")]
