@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use crate::acknowledge::{Acknowledge, Acknowledgement, Replicated};
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
+use crate::closing::Closing;
 use crate::keys::Keys;
 use crate::lane::Lane;
 use crate::requests::{Acquire, Acquired, How, Refresh, Release};
@@ -28,6 +29,7 @@ pub(crate) struct Gate {
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
+    pub(crate) closing: Closing,
     /// Done once the limit was declared.
     pub(crate) declared: OnceCell<()>,
     pub(crate) acquires: Lane<Acquire>,
@@ -91,6 +93,7 @@ impl Gate {
             channel,
             settings,
             client,
+            closing: Closing::default(),
             declared,
             acquires,
             releases,

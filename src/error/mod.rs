@@ -17,8 +17,7 @@ pub(crate) use rounded::Rounded;
 
 use crate::servers::Unanswered;
 
-/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`,
-/// and the release of a permit that was lost answers `false`.
+/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`.
 ///
 /// Displayed it is one line: what was found, and what to do. What Redis or the network said is its
 /// [`source`](std::error::Error::source), and is told there only.
@@ -134,6 +133,25 @@ pub enum Error {
         /// How long they had.
         within: Duration,
     },
+    /// The permit was lost before it was released, consumed or refreshed: its lease had ended, or the
+    /// server had forgotten it. Somebody else may have been let in meanwhile, so what was done under
+    /// it may have to be looked at.
+    #[non_exhaustive]
+    Lost {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// What was called: `release`, `forget`, `refresh`.
+        operation: &'static str,
+        /// The permit's id.
+        id: String,
+    },
+    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by this
+    /// semaphore.
+    #[non_exhaustive]
+    Closed {
+        /// The name of the semaphore.
+        semaphore: String,
+    },
     /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
@@ -199,6 +217,8 @@ impl Error {
             | Self::TooHeavy { .. }
             | Self::LeaseTooShort { .. }
             | Self::Refused { .. }
+            | Self::Lost { .. }
+            | Self::Closed { .. }
             | Self::Shutdown
             | Self::Script(_) => false,
         }
@@ -254,6 +274,14 @@ impl Display for Error {
                  them more time",
                 Rounded(*within)
             ),
+            Self::Lost { semaphore, operation, id } => write!(
+                f,
+                "semaphore {semaphore}: {operation} came too late, the permit {id} was lost before, and \
+                 others may have been let in: see to what was done since, or make the lease longer"
+            ),
+            Self::Closed { semaphore } => {
+                write!(f, "semaphore {semaphore}: it was closed: build it anew to acquire again")
+            }
             Self::Shutdown => f.write_str(
                 "the semaphores were shut down, or the runtime in which they were connected has ended",
             ),

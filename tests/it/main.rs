@@ -3,6 +3,7 @@
 mod acknowledge;
 mod acquire;
 mod cancellation;
+mod close;
 mod cluster;
 mod cluster_map;
 mod connect;
@@ -25,6 +26,7 @@ mod model;
 mod network;
 mod outages;
 mod permissions;
+mod permit_watch;
 mod permits;
 mod processes;
 mod published;
