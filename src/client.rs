@@ -10,10 +10,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::claim::Claim;
-use crate::home::{Watch, current_runtime};
+use crate::home::{Timer, Watch, current_runtime};
 use crate::servers::{Servers, user_timeout};
 use crate::wakeups::Wakeups;
 use crate::worker::Task;
@@ -130,6 +130,13 @@ pub(crate) struct Client {
     runtime: Handle,
 }
 
+/// Why a task has not done what it was to do.
+pub(crate) enum Undone {
+    /// Its runtime does not run.
+    Rests,
+    Ended,
+}
+
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, tasks: mpsc::UnboundedSender<Task>) -> Self {
         Self { shared, tasks, runtime: Handle::current() }
@@ -167,6 +174,38 @@ impl Client {
             Poll::Pending => watch.poll(self, cx).map(|()| None),
         })
         .await
+    }
+
+    /// Waits until then at most, whatever runtime the caller is in.
+    pub(crate) async fn until<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => timer.poll(self, cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Has a task do what takes no longer than that: others may depend on it, or the caller lack a
+    /// runtime for it.
+    pub(crate) async fn by_a_task<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Undone> {
+        let (answer, done) = oneshot::channel();
+        self.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = answer.send(work.await);
+        });
+        match self.within(Instant::now(), patience, done).await {
+            Some(done) => done.map_err(|_| Undone::Ended),
+            None => Err(Undone::Rests),
+        }
     }
 
     /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its

@@ -28,6 +28,7 @@ mod permits;
 mod processes;
 mod published;
 mod registry;
+mod runtimes;
 mod scripts;
 mod soak;
 mod support;
