@@ -90,7 +90,15 @@ impl Gate {
 
     /// Fails when nobody listens to the wake-ups of this semaphore for so long.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
-        if self.channel.heard_within(patience).await {
+        let heard = self.channel.heard();
+        let is_heard = match Instant::now().checked_add(patience) {
+            Some(deadline) => self.client.until(deadline, heard).await.is_some(),
+            None => {
+                heard.await;
+                true
+            }
+        };
+        if is_heard {
             return Ok(());
         }
         let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
@@ -178,7 +186,7 @@ impl Gate {
         let Some(deadline) = deadline else {
             return wait.await;
         };
-        tokio::time::timeout_at(deadline.into(), &mut wait).await.unwrap_or_else(|_| {
+        self.client.until(deadline, &mut wait).await.unwrap_or_else(|| {
             Err(Error::Timeout {
                 semaphore: self.name.clone(),
                 waited: started.elapsed(),

@@ -31,6 +31,7 @@ mod permits;
 mod processes;
 mod published;
 mod registry;
+mod runtimes;
 mod scripts;
 mod short_leases;
 mod soak;
