@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ErrorKind, FromRedisValue, Value};
-use tokio::sync::oneshot;
+use redis::{Arg, Cmd, ErrorKind, FromRedisValue, Value};
 
 use crate::Error;
 use crate::claim::Claim;
+use crate::client::Undone;
 use crate::gate::{Gate, Limit};
 use crate::lane::Request;
 use crate::requests::{Refresh, millis, too_heavy, wake_in_of};
@@ -42,18 +42,26 @@ pub(crate) struct Limits {
 }
 
 impl Gate {
-    async fn call<T: FromRedisValue>(
-        &self,
+    async fn call<T: FromRedisValue + Send + 'static>(
+        self: &Arc<Self>,
         script: &'static str,
         operation: &'static str,
         patience: Duration,
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
-        let with_keys = |cmd: &mut Cmd| {
-            self.write_keys(cmd);
-            write(cmd);
+        let mut arguments = Cmd::new();
+        self.write_keys(&mut arguments);
+        write(&mut arguments);
+        let gate = self.clone();
+        let run = async move {
+            let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
+            gate.shared().servers.run(gate.slot, script, write, patience).await
         };
-        let answer = self.shared().servers.run(self.slot, script, with_keys, patience).await;
+        let answer = match self.client.is_at_home() {
+            true => Ok(run.await),
+            false => self.client.by_a_task(patience, run).await,
+        };
+        let answer = answer.map_err(|undone| self.undone(operation, patience, undone))?;
         answer.map_err(|failure| self.error(operation, failure))
     }
 
@@ -83,16 +91,17 @@ impl Gate {
         if self.declared.initialized() {
             return Ok(());
         }
-        let (answer, declared) = oneshot::channel();
         let gate = self.clone();
-        // By a task: others wait for whoever declares, which must not be left alone in the middle.
-        self.client.spawn(async move {
-            // Whoever asked may have gone.
-            let _ = answer.send(gate.declare_at_most(operation, patience).await);
-        });
-        match self.client.within(Instant::now(), patience, declared).await {
-            Some(declared) => declared.unwrap_or(Err(Error::Shutdown)),
-            None => Err(self.home_rests(operation, patience)),
+        // Others wait for whoever declares, which must not be left alone in the middle.
+        let declare = async move { gate.declare_at_most(operation, patience).await };
+        let declared = self.client.by_a_task(patience, declare).await;
+        declared.unwrap_or_else(|undone| Err(self.undone(operation, patience, undone)))
+    }
+
+    fn undone(&self, operation: &'static str, elapsed: Duration, undone: Undone) -> Error {
+        match undone {
+            Undone::Rests => self.home_rests(operation, elapsed),
+            Undone::Ended => Error::Shutdown,
         }
     }
 
@@ -164,7 +173,7 @@ impl Gate {
     }
 
     /// Answers when to call again, and the length of the queue.
-    pub(crate) async fn wake(&self) -> Result<(Option<Duration>, u64), Error> {
+    pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
         let patience = self.shared().settings.patience();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
@@ -206,7 +215,7 @@ impl Gate {
     }
 
     pub(crate) async fn inspect_page(
-        &self,
+        self: &Arc<Self>,
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<InspectReply, Error> {
@@ -215,6 +224,14 @@ impl Gate {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
         Ok(self.call("inspect", "inspect", patience, write).await?.reply)
+    }
+}
+
+fn copy_arguments(from: &Cmd, to: &mut Cmd) {
+    for argument in from.args_iter() {
+        if let Arg::Simple(argument) = argument {
+            to.arg(argument);
+        }
     }
 }
 

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
+use std::process;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::claim::Claim;
-use crate::home::{Watch, current_runtime};
+use crate::home::{Timer, Watch, current_runtime};
 use crate::servers::{Servers, user_timeout};
 use crate::wakeups::Wakeups;
 use crate::worker::Task;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) owner: String,
     pub(crate) wakeups: Wakeups,
     pub(crate) settings: ClientSettings,
+    gates: AtomicU64,
     /// Claims are counted from a random number on.
     claims: AtomicU64,
     /// With a random key.
@@ -71,13 +73,14 @@ impl Shared {
         settings: ClientSettings,
     ) -> Self {
         let claims = AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1);
-        let (hasher, drivers, strange_messages, waits) = Default::default();
+        let (gates, hasher, drivers, strange_messages, waits) = Default::default();
         Self {
             servers,
             prefix,
             owner,
             wakeups,
             settings,
+            gates,
             claims,
             hasher,
             drivers,
@@ -100,13 +103,18 @@ impl Shared {
         self.drivers.fetch_sub(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn next_gate(&self) -> u64 {
+        self.gates.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// A number that no claim has had, in any process. Nobody can guess it from those before: who
     /// knows the id of a claim that waits can forge the message of its grant. A keyed hash costs a
-    /// fraction of what the system takes for random bytes.
+    /// fraction of what the system takes for random bytes. After a fork both processes have the same
+    /// count and the same key, and only differ in who they are.
     pub(crate) fn next_number(&self) -> u128 {
         let count = self.claims.fetch_add(1, Ordering::Relaxed);
         // In the order in which they are made, which lanes like best.
-        u128::from(count) << 64 | u128::from(self.hasher.hash_one(count))
+        u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, process::id())))
     }
 
     /// The claims that wait in a queue, by number.
@@ -128,6 +136,13 @@ pub(crate) struct Client {
     tasks: mpsc::UnboundedSender<Task>,
     /// The one in which it was connected: that of a caller may end while calls are under way.
     runtime: Handle,
+}
+
+/// Why a task has not done what it was to do.
+pub(crate) enum Undone {
+    /// Its runtime does not run.
+    Rests,
+    Ended,
 }
 
 impl Client {
@@ -167,6 +182,38 @@ impl Client {
             Poll::Pending => watch.poll(self, cx).map(|()| None),
         })
         .await
+    }
+
+    /// Waits until then at most, whatever runtime the caller is in.
+    pub(crate) async fn until<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => timer.poll(self, cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Has a task do what takes no longer than that: others may depend on it, or the caller lack a
+    /// runtime for it.
+    pub(crate) async fn by_a_task<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Undone> {
+        let (answer, done) = oneshot::channel();
+        self.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = answer.send(work.await);
+        });
+        match self.within(Instant::now(), patience, done).await {
+            Some(done) => done.map_err(|_| Undone::Ended),
+            None => Err(Undone::Rests),
+        }
     }
 
     /// Never blocks. Answers whether there still is a worker: it ends with `shutdown`, or with its

@@ -19,6 +19,8 @@ use crate::wakeups::Channel;
 use crate::worker::Task;
 
 pub(crate) struct Gate {
+    /// Its name inside this process.
+    pub(crate) number: u64,
     pub(crate) name: String,
     pub(crate) keys: Keys,
     /// Of a cluster, where it is one.
@@ -82,7 +84,9 @@ impl Gate {
         let channel = wakeups.channel_for(prefix, &name, slot);
         let (declared, renewed, renewing, rush, wake_at) = Default::default();
         let (acquires, releases, refreshes, acknowledges, replicated) = Default::default();
+        let number = client.shared.next_gate();
         Self {
+            number,
             name,
             keys,
             slot,
@@ -194,17 +198,18 @@ impl Gate {
         }
     }
 
-    /// The time has come, unless another was planned since.
-    pub(crate) fn take_wake(&self, at: Instant) -> bool {
-        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
-        let due = *planned == Some(at);
-        if due {
-            *planned = None;
-        }
-        due
+    /// The time has come.
+    pub(crate) fn wakes(&self) {
+        *self.wake_at.lock().expect("nothing panics while it is locked") = None;
     }
 
     pub(crate) fn has_waits(&self) -> bool {
         self.shared().waits().values().any(|claim| std::ptr::eq(&*claim.gate, self))
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.client.send(Task::Gone(self.number));
     }
 }

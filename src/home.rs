@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
+use tokio::sync::oneshot;
 use tokio::task;
 use tokio::time::{Sleep, sleep_until};
 
@@ -18,31 +20,73 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// Ends the waiting of those who are not at home.
 pub(crate) struct Watch {
-    deadline: Option<Instant>,
-    /// In the caller's runtime, with which it ends.
-    timer: Option<(Id, Pin<Box<Sleep>>)>,
+    /// None where it is too long for the clock.
+    timer: Option<Timer>,
 }
 
 impl Watch {
-    /// For `patience` from `since` on; without end where that is too long for the clock.
+    /// For `patience` from `since` on.
     pub(crate) fn new(since: Instant, patience: Duration) -> Self {
         let deadline = since.checked_add(patience).and_then(|at| at.checked_add(SLACK));
-        Self { deadline, timer: None }
+        Self { timer: deadline.map(Timer::new) }
     }
 
-    /// Ready when it is over. A caller without a runtime has no timer.
+    /// Ready when it is over. Whoever has no runtime must rely on home.
     pub(crate) fn poll(&mut self, client: &Client, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deadline) = self.deadline else {
-            return Poll::Pending;
-        };
-        let Some(current) = current_runtime().filter(|id| *id != client.home()) else {
-            return Poll::Pending;
-        };
-        if self.timer.as_ref().is_none_or(|(id, _)| *id != current) {
-            self.timer = Some((current, Box::pin(sleep_until(deadline.into()))));
+        match (&mut self.timer, current_runtime()) {
+            (Some(timer), Some(current)) if current != client.home() => timer.poll(client, cx),
+            _ => Poll::Pending,
         }
-        let (_, timer) = self.timer.as_mut().expect("it was just made");
-        timer.as_mut().poll(cx)
+    }
+}
+
+/// A timer in whatever runtime its caller is in: it may be polled in one after the other, each of
+/// which may have ended since. Where there is none, it is one at home.
+pub(crate) struct Timer {
+    deadline: Instant,
+    set: Option<Set>,
+}
+
+enum Set {
+    In(Id, Pin<Box<Sleep>>),
+    AtHome(oneshot::Receiver<()>),
+}
+
+impl Timer {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { deadline, set: None }
+    }
+
+    pub(crate) fn poll(&mut self, client: &Client, cx: &mut Context<'_>) -> Poll<()> {
+        let current = current_runtime();
+        let is_set = match &self.set {
+            Some(Set::In(id, _)) => current == Some(*id),
+            Some(Set::AtHome(_)) => current.is_none(),
+            None => false,
+        };
+        if !is_set {
+            self.set = Some(Set::new(client, current, self.deadline));
+        }
+        match self.set.as_mut().expect("it was just made") {
+            Set::In(_, sleep) => sleep.as_mut().poll(cx),
+            // Where home has ended, whoever waits hears of that.
+            Set::AtHome(over) => over.poll_unpin(cx).map(drop),
+        }
+    }
+}
+
+impl Set {
+    fn new(client: &Client, current: Option<Id>, deadline: Instant) -> Self {
+        if let Some(id) = current {
+            return Self::In(id, Box::pin(sleep_until(deadline.into())));
+        }
+        let (sender, over) = oneshot::channel();
+        client.spawn(async move {
+            sleep_until(deadline.into()).await;
+            // Whoever waited may have gone.
+            let _ = sender.send(());
+        });
+        Self::AtHome(over)
     }
 }
 

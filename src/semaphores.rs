@@ -1,19 +1,33 @@
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::client::Client;
+use crate::home::current_runtime;
 use crate::worker::Task;
 use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in which it was connected renews permits and
-/// gives back what was dropped; it ends when all semaphores and permits are gone, or with
-/// [`shutdown`](Self::shutdown). That runtime must go on running: it makes the calls, for tasks of
-/// other runtimes, too.
+/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in which
+/// it was connected renews permits and gives back what was dropped; it ends when all semaphores and
+/// permits are gone, or with [`shutdown`](Self::shutdown).
+///
+/// # Runtimes
+///
+/// Connecting needs a runtime of tokio, with I/O and time (`enable_all`), and is an
+/// [`Error::Invalid`] outside of one. That runtime makes all calls from then on, so it must go on
+/// running. Everything may be called from elsewhere:
+///
+/// - from another runtime with time. All times that are documented hold there, whatever becomes of
+///   the first one: while it is blocked, or nobody drives it, calls end with
+///   [`Error::Unavailable`]; when it has ended, nothing is renewed any more, and there are no new
+///   permits ([`Error::Shutdown`]). What remains to be called then is called in the runtime of the
+///   caller.
+/// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
+///   documented are then measured by the first one, as long as it runs.
 ///
 /// # Examples
 ///
@@ -100,7 +114,13 @@ impl Semaphores {
     ///
     /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a deployment.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
-        doctor::examine(&self.client.shared).await
+        if current_runtime().is_some() {
+            return doctor::examine(&self.client.shared).await;
+        }
+        let shared = self.client.shared.clone();
+        let examine = async move { doctor::examine(&shared).await };
+        let done = self.client.by_a_task(Duration::MAX, examine).await;
+        done.unwrap_or(Err(Error::Shutdown))
     }
 
     /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their queues,

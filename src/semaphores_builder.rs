@@ -371,7 +371,7 @@ impl SemaphoresBuilder {
         self.check()?;
         tls::choose_cryptography();
         let nodes = infos("nodes", nodes)?;
-        let cluster = Cluster::new(nodes, self.call_by, self.dialer(), Handle::current())?;
+        let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
         let cluster = Arc::new(cluster);
         connect::check_cluster(&cluster, &self.prefix).await?;
         let listener = Listener::Sharded(cluster.clone());
@@ -382,7 +382,7 @@ impl SemaphoresBuilder {
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
         tls::choose_cryptography();
-        let link = Arc::new(Link::new(source, self.call_by, self.dialer(), Handle::current()));
+        let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
         let channel = Arc::new(Channel::of_process(&self.prefix));
         let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
         let listener = Listener::Single(link.clone(), subscription);
@@ -418,6 +418,15 @@ impl SemaphoresBuilder {
         }
         Ok(())
     }
+}
+
+/// The runtime that makes all calls from now on.
+fn home() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|_| {
+        let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
+                      in #[tokio::main], or in Runtime::block_on";
+        Error::invalid("runtime", reason)
+    })
 }
 
 fn infos<T: IntoConnectionInfo>(

@@ -110,6 +110,16 @@ pub enum Error {
         /// What Redis said.
         source: RedisError,
     },
+    /// Permits were granted several times in a row, and each time their lease had ended before the
+    /// answer was here, or before the caller's thread got to it. A lease must be longer than a round
+    /// trip, and than what a thread may be busy with.
+    #[non_exhaustive]
+    LeaseTooShort {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// The lease that was asked for.
+        lease: Duration,
+    },
     /// A permit was granted, but too few replicas had it in time, so it was given back: see
     /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by). Replicas are missing, or lag.
     #[non_exhaustive]
@@ -205,6 +215,7 @@ impl Error {
             }
             Self::Invalid { .. }
             | Self::TooHeavy { .. }
+            | Self::LeaseTooShort { .. }
             | Self::Refused { .. }
             | Self::Lost { .. }
             | Self::Closed { .. }
@@ -225,6 +236,12 @@ impl Display for Error {
                 f,
                 "semaphore {semaphore}: a weight of {weight} can never fit the limit of {limit}: ask \
                  for less, or raise the limit"
+            ),
+            Self::LeaseTooShort { semaphore, lease } => write!(
+                f,
+                "semaphore {semaphore}: permits were granted, but their lease of {} had ended each \
+                 time before the answer was here: ask for a longer lease",
+                Rounded(*lease)
             ),
             Self::Timeout { semaphore, waited, position } => {
                 write!(f, "semaphore {semaphore}: no permit within {}, ", Rounded(*waited))?;

@@ -28,6 +28,9 @@ use crate::{Error, ScriptRegistry};
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
 
+/// Whoever connects can say what is wrong before that.
+const SLACK: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(crate) struct Link {
     source: Source,
@@ -145,7 +148,9 @@ impl Link {
                 }
             }
         };
-        let connected = attempt.clone().await;
+        // Also where the runtime that makes it does not run.
+        let connected = timeout(self.patience() + SLACK, attempt.clone()).await;
+        let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
         if let Err(error) = &connected {
             let mut state = self.state();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
@@ -176,9 +181,9 @@ impl Link {
     ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
         let link = Arc::downgrade(self);
         // That of the caller goes on where the first one has ended.
-        let runtimes = [self.runtime.clone(), Handle::current()];
+        let runtimes = [Some(self.runtime.clone()), Handle::try_current().ok()];
         async move {
-            for runtime in runtimes {
+            for runtime in runtimes.into_iter().flatten() {
                 let Some(link) = link.upgrade() else { break };
                 if let Ok(connected) = runtime.spawn(link.connect()).await {
                     return connected;

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 /// One channel. Nobody need listen to it any more when the last handle is gone.
@@ -43,15 +41,15 @@ impl Channel {
         *self.listeners.borrow() > 0
     }
 
-    /// Waits until somebody listens, at most that long. A request that is queued before that would
-    /// be taken for one of a client that has gone.
-    pub(crate) async fn heard_within(&self, patience: Duration) -> bool {
+    /// Waits until somebody listens. A request that is queued before that would be taken for one of a
+    /// client that has gone.
+    pub(crate) async fn heard(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.changes.send_replace(());
         }
         let mut listeners = self.listeners.subscribe();
-        let heard = listeners.wait_for(|listeners| *listeners > 0);
-        timeout(patience, heard).await.is_ok()
+        // It does not end as long as this is there.
+        let _ = listeners.wait_for(|listeners| *listeners > 0).await;
     }
 }
 

@@ -17,6 +17,7 @@ mod faults;
 mod found;
 mod functions;
 mod fuzz;
+mod kept;
 mod lanes;
 mod load;
 mod lost_replies;
@@ -31,7 +32,9 @@ mod permits;
 mod processes;
 mod published;
 mod registry;
+mod runtimes;
 mod scripts;
+mod short_leases;
 mod soak;
 mod support;
 #[cfg(feature = "tls")]

@@ -5,7 +5,10 @@ use std::process::Command;
 
 /// Builds one, and answers where it is. Two tests may do so at the same time.
 pub fn build_library(source: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    // The package may be one within this one.
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let source = folders.map(|folder| folder.join(source)).find(|source| source.exists());
+    let source = source.expect("the package has it");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let library = folder.join(source.file_stem().unwrap()).with_extension("so");
     let unfinished = folder.join(uuid::Uuid::new_v4().to_string());

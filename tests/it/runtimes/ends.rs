@@ -1,0 +1,81 @@
+//! Runtimes that end while calls are under way.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::{DEADLINE, OK, Scene, ended, ends, guest, one_thread, one_worker};
+use crate::support::observer::{Observer, eventually};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, unique_name};
+
+/// What a future has of one runtime must not be used after its end.
+#[test]
+fn a_wait_with_a_timeout_goes_on_in_another_runtime() {
+    let home = one_worker();
+    let scene = home.block_on(Scene::set(1, DEADLINE));
+    let (first, second) = (one_thread(), one_thread());
+    let mut wait = Box::pin(scene.semaphore.acquire_timeout(Duration::from_secs(3)));
+    first.block_on(async {
+        let queued = async || scene.semaphore.inspect().await.unwrap().queued;
+        tokio::select! {
+            _ = &mut wait => panic!("there is no room"),
+            _ = eventually("it is queued", queued, |queued| *queued == 1) => {}
+        }
+    });
+    drop(first);
+    let failed = second.block_on(wait).map(drop);
+    assert_eq!(ended(&failed), "Timeout", "{failed:?}");
+}
+
+/// Home has ended, so calls are made in the runtimes of those who call, for others, too.
+#[test]
+fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
+    let faults = Runtime::new().unwrap();
+    let server = Server::start();
+    let (proxy, observer, name) = faults.block_on(async {
+        let (proxy, name) = (Proxy::start(server.port).await, unique_name());
+        let observer = Observer::new(&server.url(), &name, 5).await;
+        (proxy, observer, name)
+    });
+    let home = one_thread();
+    let (semaphore, mut permits) = home.block_on(async {
+        let semaphores = Semaphores::builder().response_timeout(DEADLINE);
+        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+        let semaphore = semaphores.semaphore(name).limit(5).build().unwrap();
+        let permits = [semaphore.acquire().await, semaphore.acquire().await];
+        (semaphore, permits.map(Result::unwrap).into_iter())
+    });
+    drop(home);
+    let (end, ends_now) = oneshot::channel::<()>();
+    let (connected, is_connected) = mpsc::channel();
+    let (first, second) = (permits.next().unwrap(), permits.next().unwrap());
+    let (go, goes) = oneshot::channel::<()>();
+    let ends_early = guest(
+        one_thread,
+        (semaphore, first),
+        move |(semaphore, permit): (Semaphore, Permit)| async move {
+            // Makes the connection for what follows.
+            semaphore.inspect().await.unwrap();
+            connected.send(()).unwrap();
+            goes.await.unwrap();
+            tokio::select! {
+                released = permit.release() => released.map(drop),
+                _ = ends_now => Ok(()),
+            }
+        },
+    );
+    is_connected.recv_timeout(DEADLINE).unwrap();
+    proxy.replies(Flow::Hold);
+    go.send(()).unwrap();
+    faults.block_on(observer.sees(1, 0));
+    let goes_on = guest(one_thread, second, async |permit| permit.release().await.map(drop));
+    faults.block_on(observer.sees(0, 0));
+    end.send(()).unwrap();
+    ends("the call whose runtime ends", &ends_early, OK);
+    proxy.replies(Flow::Pass);
+    ends("the other one", &goes_on, OK);
+}

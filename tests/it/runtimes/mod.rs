@@ -1,0 +1,262 @@
+//! Calls from elsewhere than the runtime in which was connected: from another one, while that one
+//! rests, is blocked or has ended, and from none at all. All times that are documented hold there.
+
+mod ends;
+mod none;
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::support::observer::eventually;
+use crate::support::server::{shared_url, unique_name};
+
+/// For what must end by itself much earlier.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Where nothing is answered.
+const SHORT: Duration = Duration::from_millis(300);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Home {
+    /// Runs in threads of its own.
+    Runs,
+    /// A runtime of one thread that nobody drives.
+    Idle,
+    BlockedThread,
+    BlockedWorker,
+    Gone,
+}
+
+struct Scene {
+    semaphores: Semaphores,
+    semaphore: Semaphore,
+    permits: Mutex<Vec<Permit>>,
+}
+
+/// Keeps home as it is.
+type Guard = Box<dyn std::any::Any>;
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn one_worker() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+impl Scene {
+    async fn set(permits: u32, response: Duration) -> Arc<Self> {
+        let builder = Semaphores::builder().response_timeout(response).outage_tolerance(response);
+        let builder = builder.liveness(Duration::from_millis(900));
+        let url = shared_url();
+        let connect = async || builder.clone().connect(&url).await;
+        let connected = eventually("connected", connect, Result::is_ok).await;
+        let semaphores = connected.unwrap();
+        let semaphore = semaphores.semaphore(unique_name()).limit(permits).build().unwrap();
+        let scene = Self { semaphores, semaphore, permits: Mutex::default() };
+        for _ in 0..permits {
+            let acquire = async || scene.semaphore.acquire().await;
+            let permit = eventually("a permit", acquire, Result::is_ok).await.unwrap();
+            scene.permits.lock().unwrap().push(permit);
+        }
+        Arc::new(scene)
+    }
+
+    /// With a wait that was begun in another runtime.
+    async fn set_with_wait(response: Duration) -> (Arc<Self>, Ending) {
+        let scene = Self::set(4, response).await;
+        let waits = guest(one_thread, scene.semaphore.clone(), async |semaphore| {
+            semaphore.acquire().await.map(drop)
+        });
+        let queued = async || scene.semaphore.inspect().await.map_or(0, |now| now.queued);
+        eventually("it is queued", queued, |queued| *queued == 1).await;
+        (scene, waits)
+    }
+
+    /// One that connects at a home that is as wanted from then on.
+    fn at(home: Home) -> (Arc<Self>, Guard, Ending) {
+        let response = match home {
+            Home::Runs | Home::Gone => DEADLINE / 2,
+            _ => SHORT,
+        };
+        let runtime = match home {
+            Home::BlockedThread => return blocked_thread(),
+            Home::Idle | Home::Gone => one_thread(),
+            Home::BlockedWorker | Home::Runs => one_worker(),
+        };
+        let (scene, waits) = runtime.block_on(Self::set_with_wait(response));
+        let guard: Guard = match home {
+            Home::Gone => Box::new(drop(runtime)),
+            Home::BlockedWorker => Box::new((block_worker(&runtime), runtime)),
+            _ => Box::new(runtime),
+        };
+        (scene, guard, waits)
+    }
+
+    fn permit(&self) -> Permit {
+        self.permits.lock().unwrap().pop().expect("there are enough")
+    }
+}
+
+type Ending = mpsc::Receiver<Result<(), Error>>;
+
+/// The worker waits for what never comes, until the sender is dropped.
+fn block_worker(runtime: &Runtime) -> mpsc::Sender<()> {
+    let ((unblock, blocked), (begun, is_begun)) = (mpsc::channel::<()>(), mpsc::channel());
+    runtime.spawn(async move {
+        begun.send(()).unwrap();
+        let _ = blocked.recv();
+    });
+    is_begun.recv().unwrap();
+    unblock
+}
+
+fn blocked_thread() -> (Arc<Scene>, Guard, Ending) {
+    let ((unblock, blocked), (ready, is_ready)) = (mpsc::channel::<()>(), mpsc::channel());
+    thread::spawn(move || {
+        one_thread().block_on(async {
+            ready.send(Scene::set_with_wait(SHORT).await).unwrap();
+            let _ = blocked.recv();
+        });
+    });
+    let (scene, waits) = is_ready.recv().unwrap();
+    (scene, Box::new(unblock), waits)
+}
+
+/// Calls in a runtime of its own, in a thread of its own.
+fn guest<T: Send + 'static, F: Future<Output = Result<(), Error>>>(
+    runtime: fn() -> Runtime,
+    with: T,
+    call: impl FnOnce(T) -> F + Send + 'static,
+) -> Ending {
+    let (ended, ending) = mpsc::channel();
+    thread::spawn(move || ended.send(runtime().block_on(call(with))));
+    ending
+}
+
+type Call = fn(Arc<Scene>) -> BoxFuture<'static, Result<(), Error>>;
+
+/// Each with how it ends while home rests, and after home's end.
+const CALLS: [(&str, Call, &str, &str); 12] = [
+    (
+        "try_acquire",
+        |s| async move { s.semaphore.try_acquire().await.map(drop) }.boxed(),
+        AWAY,
+        END,
+    ),
+    ("acquire", |s| async move { s.semaphore.acquire().await.map(drop) }.boxed(), AWAY, END),
+    ("acquire_timeout", acquire_timeout, "Timeout", END),
+    ("the first acquire", first_acquire, AWAY, END),
+    ("release", |s| async move { s.permit().release().await.map(drop) }.boxed(), AWAY, OK),
+    ("refresh", refresh, AWAY, OK),
+    ("limit", |s| async move { s.semaphore.limit().await.map(drop) }.boxed(), AWAY, OK),
+    ("set_limit", |s| async move { s.semaphore.set_limit(9).await.map(drop) }.boxed(), AWAY, OK),
+    ("clear_limit", |s| async move { s.semaphore.clear_limit().await.map(drop) }.boxed(), AWAY, OK),
+    ("the first set_limit", first_set_limit, AWAY, OK),
+    ("inspect", |s| async move { s.semaphore.inspect().await.map(drop) }.boxed(), AWAY, OK),
+    ("wake", |s| async move { s.semaphore.wake().await.map(drop) }.boxed(), AWAY, OK),
+];
+const OK: &str = "Ok";
+const AWAY: &str = "Unavailable";
+const END: &str = "Shutdown";
+
+fn acquire_timeout(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    async move { scene.semaphore.acquire_timeout(SHORT / 3).await.map(drop) }.boxed()
+}
+
+fn first_acquire(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let first = scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    async move { first.acquire().await.map(drop) }.boxed()
+}
+
+fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let first = scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    async move { first.set_limit(2).await.map(drop) }.boxed()
+}
+
+fn refresh(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let permit = scene.permit();
+    async move {
+        let refreshed = permit.refresh().await.map(drop);
+        scene.permits.lock().unwrap().push(permit);
+        refreshed
+    }
+    .boxed()
+}
+
+fn doctor(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    async move { scene.semaphores.doctor().await.map(drop) }.boxed()
+}
+
+fn shutdown(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    async move {
+        scene.semaphores.shutdown().await;
+        Ok(())
+    }
+    .boxed()
+}
+
+fn ended(result: &Result<(), Error>) -> &'static str {
+    match result {
+        Ok(()) => OK,
+        Err(Error::Unavailable { .. }) => AWAY,
+        Err(Error::Shutdown) => END,
+        Err(Error::Timeout { .. }) => "Timeout",
+        Err(Error::Connect { .. }) => "Connect",
+        Err(_) => "another error",
+    }
+}
+
+/// Fails where it hangs, and where it panics.
+fn ends(what: &str, ending: &Ending, as_wanted: &str) {
+    match ending.recv_timeout(DEADLINE) {
+        Ok(result) => assert_eq!(ended(&result), as_wanted, "{what}: {result:?}"),
+        Err(failure) => panic!("{what}: {failure}"),
+    }
+}
+
+fn all_calls_end(home: Home) {
+    let (scene, guard, waits) = Scene::at(home);
+    let wanted = |away, end| if home == Home::Gone { end } else { away };
+    ends(&format!("a wait, {home:?}"), &waits, wanted(AWAY, END));
+    // In the second round the connection may have been given up.
+    for runtime in [one_thread as fn() -> Runtime, one_worker] {
+        let begun = CALLS.map(|(name, call, away, end)| {
+            (format!("{name}, {home:?}"), guest(runtime, scene.clone(), call), wanted(away, end))
+        });
+        for (what, ending, wanted) in begun {
+            ends(&what, &ending, wanted);
+        }
+    }
+    // It makes no call again whose connection ends with another guest.
+    let examined = guest(one_thread, scene.clone(), doctor);
+    ends(&format!("doctor, {home:?}"), &examined, wanted("Connect", OK));
+    ends(&format!("shutdown, {home:?}"), &guest(one_thread, scene, shutdown), OK);
+    drop(guard);
+}
+
+#[test]
+fn all_calls_end_while_the_runtime_of_the_connection_is_not_driven() {
+    all_calls_end(Home::Idle);
+}
+
+#[test]
+fn all_calls_end_while_the_thread_of_the_connection_is_blocked() {
+    all_calls_end(Home::BlockedThread);
+}
+
+#[test]
+fn all_calls_end_while_the_worker_of_the_connection_is_blocked() {
+    all_calls_end(Home::BlockedWorker);
+}
+
+#[test]
+fn all_calls_end_when_the_runtime_of_the_connection_has_ended() {
+    all_calls_end(Home::Gone);
+}

@@ -1,0 +1,161 @@
+//! How connections use TCP, as the sockets of this process tell.
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{Client, IntoConnectionInfo};
+use redis_semaphore::{Credentials, Error, Semaphores};
+
+#[allow(dead_code, unexpected_cfgs)]
+#[path = "../../it/support/mod.rs"]
+mod support;
+use support::acl;
+use support::cluster::Cluster;
+use support::observer::eventually;
+use support::proxy::{Flow, Proxy};
+use support::replicated::{Pair, Sentinels};
+use support::server::{Server, unique_name};
+
+#[derive(Debug, PartialEq)]
+struct Options {
+    nodelay: bool,
+    keepalive: Option<Duration>,
+    user_timeout: Option<Duration>,
+}
+
+const USUAL: Options = Options {
+    nodelay: true,
+    keepalive: Some(Duration::from_secs(10)),
+    // Two of the timeouts for an answer that are usual.
+    user_timeout: Some(Duration::from_secs(4)),
+};
+
+/// Of each connection to that port.
+fn sockets_to(port: u16) -> Vec<Options> {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    open.filter_map(|number| {
+        // SAFETY: other threads may close it, or have closed it: then it is only asked for what
+        // another one is, or for nothing, and is gone from the next list.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let socket = SockRef::from(&descriptor);
+        let peer = socket.peer_addr().ok()?.as_socket()?;
+        if peer.port() != port {
+            return None;
+        }
+        let is_kept = socket.keepalive().unwrap();
+        Some(Options {
+            nodelay: socket.tcp_nodelay().unwrap(),
+            keepalive: is_kept.then(|| socket.tcp_keepalive_time().unwrap()),
+            user_timeout: socket.tcp_user_timeout().unwrap(),
+        })
+    })
+    .collect()
+}
+
+async fn has_usual(what: &str, port: u16, count: usize) {
+    let look = async || sockets_to(port);
+    let sockets = eventually(what, look, |sockets| sockets.len() == count).await;
+    for socket in sockets {
+        assert_eq!(socket, USUAL, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn one_server() {
+    let server = Server::start();
+    server.grant("+role");
+    server.grant("+wait");
+    let (url, builder) = (server.url(), Semaphores::builder);
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    has_usual("commands and messages", server.port, 2).await;
+    let semaphore = semaphores.semaphore(unique_name()).limit(1);
+    let semaphore = semaphore.acquire_timeout(Duration::from_secs(20));
+    let semaphore = semaphore.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
+    has_usual("acknowledgements, too", server.port, 3).await;
+    drop((semaphore, semaphores));
+    has_usual("none any more", server.port, 0).await;
+
+    let semaphores = builder().connect_primary_of([&*url, "redis://127.0.0.1:1/"]).await.unwrap();
+    has_usual("the primary of some", server.port, 2).await;
+    drop(semaphores);
+    has_usual("none any more", server.port, 0).await;
+
+    let provider =
+        async || Ok::<_, std::io::Error>(Credentials::new(acl::PASSWORD).username(acl::USER));
+    let builder = builder().credentials_provider(provider);
+    let semaphores = builder.connect(&server.admin_url()).await.unwrap();
+    has_usual("with a provider", server.port, 2).await;
+    drop(semaphores);
+}
+
+#[tokio::test]
+async fn a_client_of_the_users_own() {
+    let server = Server::start();
+    let client = Client::open(server.url()).unwrap();
+    let semaphores = Semaphores::builder().connect_client(client).await.unwrap();
+    has_usual("with a client", server.port, 2).await;
+    drop(semaphores);
+    has_usual("none any more", server.port, 0).await;
+
+    // What it sets stays, but for what makes everything slow.
+    let keepalive = Duration::from_secs(77);
+    let settings = TcpSettings::default().set_nodelay(false);
+    let settings = settings.set_keepalive(TcpKeepalive::new().with_time(keepalive));
+    let settings = settings.set_user_timeout(Duration::from_secs(33));
+    let info = server.url().into_connection_info().unwrap().set_tcp_settings(settings);
+    let client = Client::open(info).unwrap();
+    let semaphores = Semaphores::builder().connect_client(client).await.unwrap();
+    let wanted = |sockets: &Vec<Options>| {
+        let user_timeout = Some(Duration::from_secs(33));
+        let wanted = Options { nodelay: true, keepalive: Some(keepalive), user_timeout };
+        sockets.len() == 2 && sockets.iter().all(|socket| *socket == wanted)
+    };
+    eventually("its own settings", async || sockets_to(server.port), wanted).await;
+    drop(semaphores);
+}
+
+/// It listens for a moment.
+#[tokio::test]
+async fn the_doctors() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    has_usual("commands and messages", proxy.port(), 2).await;
+    proxy.messages(Flow::Hold);
+    let examined = tokio::spawn({
+        let semaphores = semaphores.clone();
+        async move { semaphores.doctor().await }
+    });
+    has_usual("one that tries to listen", proxy.port(), 3).await;
+    proxy.messages(Flow::Pass);
+    examined.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_cluster() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let mut waits = Vec::new();
+    for node in 0..2 {
+        let semaphore = semaphores.semaphore(cluster.name_at(node)).limit(1).build().unwrap();
+        let held = semaphore.acquire().await.unwrap();
+        waits.push((semaphore, held));
+    }
+    for node in &cluster.nodes {
+        has_usual("commands and messages", node.port, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn the_primary_that_sentinels_name() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let semaphores = Semaphores::builder().connect_sentinel(sentinels.client()).await.unwrap();
+    has_usual("commands and messages", pair.servers[0].port, 2).await;
+    drop(semaphores);
+}
