@@ -63,7 +63,7 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
             connected.send(()).unwrap();
             goes.await.unwrap();
             tokio::select! {
-                released = permit.release() => released.map(drop),
+                released = permit.release() => released,
                 _ = ends_now => Ok(()),
             }
         },
@@ -72,7 +72,7 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     proxy.replies(Flow::Hold);
     go.send(()).unwrap();
     faults.block_on(observer.sees(1, 0));
-    let goes_on = guest(one_thread, second, async |permit| permit.release().await.map(drop));
+    let goes_on = guest(one_thread, second, async |permit| permit.release().await);
     faults.block_on(observer.sees(0, 0));
     end.send(()).unwrap();
     ends("the call whose runtime ends", &ends_early, OK);

@@ -92,7 +92,10 @@ impl Scene {
         };
         let (scene, waits) = runtime.block_on(Self::set_with_wait(response));
         let guard: Guard = match home {
-            Home::Gone => Box::new(drop(runtime)),
+            Home::Gone => {
+                drop(runtime);
+                Box::new(())
+            }
             Home::BlockedWorker => Box::new((block_worker(&runtime), runtime)),
             _ => Box::new(runtime),
         };
@@ -153,7 +156,7 @@ const CALLS: [(&str, Call, &str, &str); 12] = [
     ("acquire", |s| async move { s.semaphore.acquire().await.map(drop) }.boxed(), AWAY, END),
     ("acquire_timeout", acquire_timeout, "Timeout", END),
     ("the first acquire", first_acquire, AWAY, END),
-    ("release", |s| async move { s.permit().release().await.map(drop) }.boxed(), AWAY, OK),
+    ("release", |s| async move { s.permit().release().await }.boxed(), AWAY, OK),
     ("refresh", refresh, AWAY, OK),
     ("limit", |s| async move { s.semaphore.limit().await.map(drop) }.boxed(), AWAY, OK),
     ("set_limit", |s| async move { s.semaphore.set_limit(9).await.map(drop) }.boxed(), AWAY, OK),
@@ -183,7 +186,7 @@ fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 fn refresh(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     let permit = scene.permit();
     async move {
-        let refreshed = permit.refresh().await.map(drop);
+        let refreshed = permit.refresh().await;
         scene.permits.lock().unwrap().push(permit);
         refreshed
     }
