@@ -158,8 +158,9 @@ impl SemaphoresBuilder {
     /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
     /// expire. What the URL or client says of user and password does not count then.
     ///
-    /// It may take as long as connecting may, the response timeout. When it fails, connecting
-    /// fails, and is tried again as after any other failure. Connections that are there stay.
+    /// It may take nine tenths of the response timeout: what is left is for the server. When it
+    /// fails, connecting fails, and is tried again as after any other failure; so it is when the
+    /// server refuses the password, which may be about to change. Connections that are there stay.
     ///
     /// # Examples
     ///

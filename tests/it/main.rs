@@ -6,6 +6,7 @@ mod cancellation;
 mod cluster;
 mod cluster_map;
 mod connect;
+mod credentials;
 mod docs;
 mod doctor;
 mod errors;
