@@ -46,6 +46,7 @@ mod acquire;
 mod calls;
 mod claim;
 mod client;
+mod clock;
 mod connect;
 mod credentials;
 mod doctor;

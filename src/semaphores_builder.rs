@@ -11,7 +11,7 @@ use crate::keys::{check_name, check_word};
 use crate::registry::{CallBy, Library};
 use crate::servers::{Cluster, Dialer, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Credentials, Error, Semaphores, connect, tls, url, worker};
+use crate::{Credentials, Error, Semaphores, clock, connect, tls, url, worker};
 
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
@@ -423,6 +423,11 @@ impl SemaphoresBuilder {
 
 /// The runtime that makes all calls from now on.
 fn home() -> Result<Handle, Error> {
+    if clock::is_paused() {
+        let reason =
+            format!("{}: resume it before you connect (tokio::time::resume)", clock::PAUSED);
+        return Err(Error::invalid("runtime", reason));
+    }
     Handle::try_current().map_err(|_| {
         let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
                       in #[tokio::main], or in Runtime::block_on";

@@ -18,6 +18,7 @@ use tokio_util::time::DelayQueue;
 
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
+use crate::clock;
 use crate::gate::Gate;
 use crate::requests::How;
 use crate::wakeups::{self, Listener};
@@ -133,7 +134,10 @@ impl Worker {
                         return Some(answer);
                     }
                 }
-                Some(timer) = next_timer(&mut self.timers) => self.due(timer),
+                Some(timer) = next_timer(&mut self.timers) => {
+                    clock::rest_if_paused().await;
+                    self.due(timer);
+                }
                 Some(done) = self.jobs.join_next() => self.finished(done),
             }
         }

@@ -24,6 +24,7 @@ mod migration;
 mod model;
 mod network;
 mod outages;
+mod paused;
 mod permissions;
 mod permits;
 mod processes;
