@@ -9,6 +9,7 @@ use redis::{Arg, Cmd, ErrorKind, FromRedisValue, Value};
 use crate::Error;
 use crate::claim::Claim;
 use crate::client::Undone;
+use crate::clock;
 use crate::gate::{Gate, Limit};
 use crate::lane::Request;
 use crate::requests::{Refresh, millis, too_heavy, wake_in_of};
@@ -108,6 +109,7 @@ impl Gate {
     /// For a caller in another runtime.
     pub(crate) fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error {
         let last = (ErrorKind::Io, "the runtime in which was connected does not run").into();
+        let last = clock::or_paused(last);
         self.error(operation, Failure::NoAnswer { elapsed, last })
     }
 

@@ -30,7 +30,10 @@ pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Err
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
         Kind::NotRedis | Kind::Closed => stranger(client, *kind, patience).await,
-        Kind::Authentication if source.code().is_none() => refusal(dialer, client).await,
+        // With a detail it is the provider of credentials that failed.
+        Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
+            refusal(dialer, client).await
+        }
         _ => None,
     };
     let Some(Found { kind, reason, source: its }) = found else {

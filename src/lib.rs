@@ -46,6 +46,7 @@ mod acquire;
 mod calls;
 mod claim;
 mod client;
+mod clock;
 mod closing;
 mod connect;
 mod credentials;

@@ -29,6 +29,10 @@ use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 /// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
 ///   documented are then measured by the first one, as long as it runs.
 ///
+/// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in time
+/// where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
+/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores.
+///
 /// # Examples
 ///
 /// ```

@@ -11,7 +11,7 @@ use crate::keys::{check_name, check_word};
 use crate::registry::{CallBy, Library};
 use crate::servers::{Cluster, Dialer, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Credentials, Error, Semaphores, connect, tls, url, worker};
+use crate::{Credentials, Error, Semaphores, clock, connect, tls, url, worker};
 
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
@@ -158,8 +158,9 @@ impl SemaphoresBuilder {
     /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
     /// expire. What the URL or client says of user and password does not count then.
     ///
-    /// It may take as long as connecting may, the response timeout. When it fails, connecting
-    /// fails, and is tried again as after any other failure. Connections that are there stay.
+    /// It may take nine tenths of the response timeout: what is left is for the server. When it
+    /// fails, connecting fails, and is tried again as after any other failure; so it is when the
+    /// server refuses the password, which may be about to change. Connections that are there stay.
     ///
     /// # Examples
     ///
@@ -422,6 +423,11 @@ impl SemaphoresBuilder {
 
 /// The runtime that makes all calls from now on.
 fn home() -> Result<Handle, Error> {
+    if clock::is_paused() {
+        let reason =
+            format!("{}: resume it before you connect (tokio::time::resume)", clock::PAUSED);
+        return Err(Error::invalid("runtime", reason));
+    }
     Handle::try_current().map_err(|_| {
         let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
                       in #[tokio::main], or in Runtime::block_on";

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::ConnectErrorKind as Kind;
+use crate::clock::PAUSED;
 use crate::servers::says;
 
 /// What was found, and what to do.
@@ -217,6 +218,7 @@ fn of_client(error: &RedisError) -> Cause {
         None => what.to_owned(),
     };
     let advice = match error.kind() {
+        _ if what == PAUSED => "resume it (tokio::time::resume): calls need time that passes",
         _ if what.starts_with("the runtime") => "keep it running, or connect anew",
         ErrorKind::Io => SEE_NETWORK,
         ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",

@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::{Batch, Next, Outcome, Request, Waiting};
 use crate::Error;
+use crate::clock;
 use crate::gate::Gate;
 use crate::servers::{Answer, Failure, Pauses, Unanswered};
 
@@ -153,10 +154,12 @@ impl<R: Request> Serving<R> {
         let lane = R::lane(&self.gate);
         lane.put_back(requests);
         lane.forget_server();
-        let next = self.paused_until;
-        for waiting in lane.sort_out(|waiting| next - waiting.since < waiting.patience) {
-            let elapsed = waiting.since.elapsed();
-            self.fail(waiting, Failure::NoAnswer { elapsed, last: failure.error.clone() });
+        let (next, is_paused) = (self.paused_until, clock::is_paused());
+        let waits_on = |waiting: &Waiting<R>| !is_paused && next - waiting.since < waiting.patience;
+        for waiting in lane.sort_out(waits_on) {
+            let (elapsed, last) =
+                (waiting.since.elapsed(), clock::or_paused(failure.error.clone()));
+            self.fail(waiting, Failure::NoAnswer { elapsed, last });
         }
     }
 

@@ -2,14 +2,19 @@
 //! take, and as whom they log in.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
+use tokio::time::timeout;
 
+use crate::Credentials;
 use crate::credentials::Provider;
+use crate::error::Rounded;
 
 /// After how long without traffic the system looks whether the other side is still there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -51,14 +56,26 @@ impl Dialer {
     pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
         let mut info = self.tune(client.get_connection_info().clone());
         if let Some(provider) = &self.credentials {
-            let credentials = provider.credentials().await.map_err(|error| {
+            let credentials = self.ask(&**provider).await.map_err(|failure| {
                 let reason = "the credentials provider failed";
-                RedisError::from((ErrorKind::AuthenticationFailed, reason, error.to_string()))
+                RedisError::from((ErrorKind::AuthenticationFailed, reason, failure))
             })?;
             let settings = credentials.apply_to(info.redis_settings().clone());
             info = info.set_redis_settings(settings);
         }
         Client::open(info)
+    }
+
+    /// Whatever it does: a task that listens, say, must survive that.
+    async fn ask(&self, provider: &dyn Provider) -> Result<Credentials, String> {
+        // Less than connecting may take as a whole, so that it is told who was slow.
+        let patience = self.response_timeout.mul_f64(0.9);
+        let asked = AssertUnwindSafe(async { provider.credentials().await }).catch_unwind();
+        match timeout(patience, asked).await {
+            Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
+            Ok(Err(_)) => Err("it panicked".to_owned()),
+            Err(_) => Err(format!("no answer within {}", Rounded(patience))),
+        }
     }
 
     /// Without Nagle's algorithm, which holds a call back until the one before is acknowledged. And

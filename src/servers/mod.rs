@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, FromRedisValue, RedisError};
 
+use crate::clock;
+
 pub(crate) use cluster::Cluster;
 pub(crate) use dialer::{Dialer, user_timeout};
 pub(crate) use link::{Link, Unanswered, says, within};
@@ -101,7 +103,8 @@ impl Servers {
                 Err(failure) => return Err(Failure::Refused(failure.error)),
             };
             let pause = pauses.next();
-            if started.elapsed() + pause >= patience {
+            if started.elapsed() + pause >= patience || clock::is_paused() {
+                let last = clock::or_paused(last);
                 return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no answer, trying again");

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use super::channel::{Channel, Channels, Heard};
 use super::{ask_now, deliver};
 use crate::client::Shared;
+use crate::clock;
 use crate::servers::{Address, Cluster, Pauses};
 use crate::worker::Task;
 
@@ -75,6 +76,7 @@ pub(super) async fn listen(
             // Nodes come and go without our hearing of it.
             _ = reads.tick() => cluster.refresh_soon(),
         }
+        clock::rest_if_paused().await;
     }
 }
 
@@ -130,6 +132,7 @@ impl Listener {
             // Its slots may have another node by now.
             self.cluster.refresh_soon();
             sleep(pauses.next()).await;
+            clock::rest_if_paused().await;
         }
     }
 
@@ -145,7 +148,10 @@ impl Listener {
                 },
                 _ = self.wanted.changed() => Ok(()),
                 () = ready(()), if is_behind => Ok(()),
-                _ = pings.tick() => ping(&mut subscriptions.connection).await,
+                _ = pings.tick() => {
+                    clock::rest_if_paused().await;
+                    ping(&mut subscriptions.connection).await
+                }
             };
             let subscribed = match is_good {
                 Ok(()) => self.subscribe(subscriptions).await,

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::{Channel, ask_now, deliver};
 use crate::client::Shared;
+use crate::clock;
 use crate::servers::{Link, Pauses};
 use crate::worker::Task;
 
@@ -90,6 +91,7 @@ async fn receive(
             },
             true = other_than(connections, subscription.beside) => return End::Moved,
             _ = pings.tick() => {
+                clock::rest_if_paused().await;
                 let ping = subscription.sink.ping::<redis::Value>();
                 if !matches!(timeout(shared.settings.response_timeout, ping).await, Ok(Ok(_))) {
                     return End::Lost;
@@ -111,6 +113,7 @@ async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
     let mut pauses = Pauses::of_connections(link.response_timeout());
     let mut connections = link.connections();
     loop {
+        clock::rest_if_paused().await;
         // Once commands get through again, whoever queues and is not listening loses its turn.
         tokio::select! {
             () = tokio::time::sleep(pauses.next()) => {}

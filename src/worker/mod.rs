@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
+use crate::clock;
 use crate::gate::Gate;
 use crate::requests::How;
 use crate::wakeups::{self, Listener};
@@ -126,7 +127,10 @@ impl Worker {
                         return Some(answer);
                     }
                 }
-                due = self.timers.next() => self.due(due),
+                due = self.timers.next() => {
+                    clock::rest_if_paused().await;
+                    self.due(due);
+                }
                 Some(done) = self.jobs.join_next() => self.finished(done),
             }
         }

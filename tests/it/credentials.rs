@@ -1,0 +1,212 @@
+//! Passwords that a provider tells, and that change while the program runs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending};
+use redis::Connection;
+use redis_semaphore::{
+    ConnectErrorKind, Credentials, Error, Semaphore, Semaphores, SemaphoresBuilder,
+};
+
+use crate::support::acl;
+use crate::support::cluster::Cluster;
+use crate::support::errors::{kind_of, whole};
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{Server, unique_name};
+
+const NEW: &str = "another-secret";
+
+#[derive(Clone, Copy)]
+enum Says {
+    Password(&'static str),
+    Failure,
+    Nothing,
+    Panics,
+}
+
+/// What the provider asks.
+struct Vault {
+    says: Mutex<Says>,
+    asked: AtomicUsize,
+}
+
+impl Vault {
+    fn that_says(says: Says) -> Arc<Self> {
+        Arc::new(Self { says: Mutex::new(says), asked: AtomicUsize::new(0) })
+    }
+
+    fn say(&self, says: Says) {
+        *self.says.lock().unwrap() = says;
+    }
+
+    fn ask(&self) -> BoxFuture<'static, Result<Credentials, String>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let says = *self.says.lock().unwrap();
+        async move {
+            match says {
+                Says::Password(password) => Ok(Credentials::new(password).username(acl::USER)),
+                Says::Failure => Err("the vault is closed".to_owned()),
+                Says::Nothing => pending().await,
+                Says::Panics => panic!("the vault has collapsed, which is part of a test"),
+            }
+        }
+        .boxed()
+    }
+
+    async fn is_asked_again(&self) {
+        let before = self.asked.load(Ordering::SeqCst);
+        let asked = async || self.asked.load(Ordering::SeqCst);
+        eventually("it is asked again", asked, |asked| *asked > before + 3).await;
+    }
+}
+
+fn builder(vault: &Arc<Vault>) -> SemaphoresBuilder {
+    let vault = vault.clone();
+    // Nothing is found out by asking again.
+    let builder = Semaphores::builder().liveness(Duration::from_secs(3600));
+    builder.credentials_provider(move || vault.ask())
+}
+
+/// All connections end, and only the new password opens new ones.
+fn change_password(server: &Server, vault: &Vault) {
+    let mut admin: Connection = server.connect();
+    let mut set = redis::cmd("ACL");
+    set.arg("SETUSER").arg(acl::USER).arg("resetpass").arg(format!(">{NEW}"));
+    set.exec(&mut admin).unwrap();
+    vault.say(Says::Password(NEW));
+    let killed: i64 =
+        redis::cmd("CLIENT").arg(&["KILL", "USER", acl::USER]).query(&mut admin).unwrap();
+    assert!(killed >= 2, "those of commands and messages");
+}
+
+/// At a server by itself, or at a node of a cluster.
+fn channels(server: &Server, list: &str) -> Vec<String> {
+    let mut channels = redis::cmd("PUBSUB");
+    channels.arg(list).arg("sem:*wake:*").query(&mut server.connect()).unwrap()
+}
+
+/// Another one waits, and is woken by a message.
+async fn hands_off(semaphore: &Semaphore, observer: &Observer) {
+    let held = in_time("a permit", semaphore.acquire()).await.unwrap();
+    let waits = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    held.release().await.unwrap();
+    in_time("its turn", waits).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_changes_at_a_server() {
+    let server = Server::start();
+    server.grant("+wait");
+    let vault = Vault::that_says(Says::Password(acl::PASSWORD));
+    let semaphores = builder(&vault).connect(&server.admin_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let wanted = semaphores.semaphore(unique_name()).limit(1);
+    let wanted = wanted.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
+    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
+    let observer = Observer::of(observer);
+    hands_off(&semaphore, &observer).await;
+    let refused = wanted.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
+    let before = channels(&server, "CHANNELS");
+
+    change_password(&server, &vault);
+    let heard = async || channels(&server, "CHANNELS");
+    eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+    hands_off(&semaphore, &observer).await;
+    let refused = in_time("an answer", wanted.acquire()).await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_password_changes_in_a_cluster() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let vault = Vault::that_says(Says::Password(acl::PASSWORD));
+    let admin_urls: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
+    let semaphores = builder(&vault).connect_cluster(admin_urls.clone()).await.unwrap();
+    let observers = Semaphores::builder().connect_cluster(admin_urls).await.unwrap();
+    let mut all = Vec::new();
+    for node in 0..2 {
+        let name = cluster.name_at(node);
+        let semaphore = semaphores.semaphore(&*name).limit(1).build().unwrap();
+        let observer = observers.semaphore(&*name).limit(1).build().unwrap();
+        let observer = Observer::of(observer);
+        hands_off(&semaphore, &observer).await;
+        all.push((semaphore, observer));
+    }
+    for (node, (semaphore, observer)) in cluster.nodes.iter().zip(&all) {
+        let before = channels(node, "SHARDCHANNELS");
+        change_password(node, &vault);
+        let heard = async || channels(node, "SHARDCHANNELS");
+        eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+        hands_off(semaphore, observer).await;
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_named() {
+    let server = Server::start();
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    for (says, word) in [
+        (Says::Failure, "the vault is closed"),
+        (Says::Nothing, "no answer within 450 ms"),
+        (Says::Panics, "it panicked"),
+    ] {
+        let vault = Vault::that_says(says);
+        let builder = || builder(&vault).response_timeout(Duration::from_millis(500));
+        let url = server.url();
+        let tried = [
+            in_time("an answer", builder().connect(&url)).await,
+            in_time("an answer", builder().connect_primary_of([&*url])).await,
+            in_time("an answer", builder().connect_cluster(cluster.urls())).await,
+        ];
+        for refused in tried {
+            let refused = refused.unwrap_err();
+            assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Authentication), "{refused}");
+            let text = whole(&refused);
+            assert!(text.contains(&format!("the credentials provider failed: {word}")), "{text}");
+            assert!(!text.contains(acl::PASSWORD), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_go_on_when_the_provider_works_again() {
+    let server = Server::start();
+    let vault = Vault::that_says(Says::Password(acl::PASSWORD));
+    let builder = builder(&vault).response_timeout(Duration::from_millis(500));
+    let semaphores = builder.connect(&server.admin_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
+    let observer = Observer::of(observer);
+    hands_off(&semaphore, &observer).await;
+    let before = channels(&server, "CHANNELS");
+    for says in [Says::Failure, Says::Password("a-wrong-one"), Says::Nothing, Says::Panics] {
+        vault.say(says);
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg(&["KILL", "USER", acl::USER]).exec(&mut server.connect()).unwrap();
+        let failed = semaphore.try_acquire().await.unwrap_err();
+        assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
+        let text = whole(&failed);
+        assert!(!matches!(says, Says::Failure) || text.contains("credentials provider"), "{text}");
+        assert!(!text.contains("a-wrong-one"), "{text}");
+        let goes_on = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await }
+        });
+        vault.is_asked_again().await;
+        vault.say(Says::Password(acl::PASSWORD));
+        in_time("a permit", goes_on).await.unwrap().unwrap().release().await.unwrap();
+        let heard = async || channels(&server, "CHANNELS");
+        eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
+        hands_off(&semaphore, &observer).await;
+    }
+}
