@@ -141,3 +141,15 @@ async fn it_keeps_nothing() {
     eventually("all connections are closed", clients, |now| *now <= before).await;
     assert!(!watch.is_held());
 }
+
+/// Long before its lease would end.
+#[tokio::test]
+async fn told_at_once_when_given_back() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let builder = semaphores.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
+    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let watch = permit.watch();
+    // The second one gives it back once the first one waits.
+    let ends = async { tokio::join!(biased; watch.ended(), async { drop(permit) }) };
+    in_time("the end", ends).await;
+}
