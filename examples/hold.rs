@@ -106,7 +106,13 @@ async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
         () = enter() => {}
         () = work => {}
     }
-    println!("{}", if permit.release().await? { "released" } else { "lost" });
+    match permit.release().await {
+        Err(Error::Lost { .. }) => println!("lost"),
+        released => {
+            released?;
+            println!("released");
+        }
+    }
     Ok(())
 }
 

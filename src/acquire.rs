@@ -22,6 +22,9 @@ use crate::{Error, Permit};
 /// removes thousands.
 const MAX_TRIES: u32 = 1000;
 
+/// In a row. Fewer may come of a thread that was busy for once.
+const MOST_LATE_GRANTS: u32 = 5;
+
 /// A claim that is not a permit yet.
 struct Pending {
     claim: Arc<Claim>,
@@ -135,6 +138,7 @@ impl Gate {
         patience: Duration,
     ) -> Result<Option<Permit>, Error> {
         let (mut pending, mut since) = (Pending::new(claim), claim.created);
+        let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
             let answer = self.ask(request, since, patience).await?;
@@ -142,8 +146,11 @@ impl Gate {
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    if let Some(grant) = self.confirm(claim, grant, patience).await? {
-                        return Ok(Some(pending.into_permit(grant)));
+                    match self.confirm(claim, grant, patience).await? {
+                        Some(grant) if self.is_in_time(grant) => {
+                            return Ok(Some(pending.into_permit(grant)));
+                        }
+                        _ => self.count_late(&mut late_grants)?,
                     }
                 }
                 // Refused, but ended leases are still being purged.
@@ -190,6 +197,7 @@ impl Gate {
 
     async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
         let (pending, mut since) = (Pending::new(claim), claim.created);
+        let mut late_grants = 0;
         loop {
             claim.open();
             let patience = self.shared().settings.outage_tolerance;
@@ -204,11 +212,28 @@ impl Gate {
                 }
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };
-            if let Some(grant) = self.confirm(claim, grant, patience).await? {
-                return pending.into_waited_permit(grant);
+            match self.confirm(claim, grant, patience).await? {
+                Some(grant) if self.is_in_time(grant) => return pending.into_waited_permit(grant),
+                _ => self.count_late(&mut late_grants)?,
             }
             since = Instant::now();
         }
+    }
+
+    /// Whether the lease still runs. Asked last, in the poll that returns the permit.
+    fn is_in_time(&self, grant: Grant) -> bool {
+        grant.since.elapsed() < self.settings.first_lease()
+    }
+
+    /// Of a permit that had been lost before its caller could have it. The request goes out again,
+    /// unless that does not help.
+    fn count_late(&self, late_grants: &mut u32) -> Result<(), Error> {
+        *late_grants += 1;
+        if *late_grants < MOST_LATE_GRANTS {
+            return Ok(());
+        }
+        let (semaphore, lease) = (self.name.clone(), self.settings.first_lease());
+        Err(Error::LeaseTooShort { semaphore, lease })
     }
 
     /// Waits until the worker or a message tells what becomes of a request in the queue. A caller in

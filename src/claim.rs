@@ -26,7 +26,7 @@ pub(crate) struct Claim {
     pub(crate) weight: u32,
     pub(crate) gate: Arc<Gate>,
     /// From when it became a permit.
-    lease: OnceLock<Lease>,
+    lease: OnceLock<Arc<Lease>>,
     pub(crate) created: Instant,
     over: AtomicBool,
     /// Calls that it is in have not come back.
@@ -90,10 +90,10 @@ impl Claim {
     pub(crate) fn begin_lease(&self, grant: Grant) {
         let settings = &self.gate.settings;
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
-        self.lease.set(lease).expect("a claim becomes a permit once");
+        self.lease.set(Arc::new(lease)).expect("a claim becomes a permit once");
     }
 
-    pub(crate) fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
         self.lease.get()
     }
 

@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) owner: String,
     pub(crate) wakeups: Wakeups,
     pub(crate) settings: ClientSettings,
+    gates: AtomicU64,
     /// Claims are counted from a random number on.
     claims: AtomicU64,
     /// With a random key.
@@ -72,13 +73,14 @@ impl Shared {
         settings: ClientSettings,
     ) -> Self {
         let claims = AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1);
-        let (hasher, drivers, strange_messages, waits) = Default::default();
+        let (gates, hasher, drivers, strange_messages, waits) = Default::default();
         Self {
             servers,
             prefix,
             owner,
             wakeups,
             settings,
+            gates,
             claims,
             hasher,
             drivers,
@@ -99,6 +101,10 @@ impl Shared {
 
     pub(crate) fn drives_no_more(&self) {
         self.drivers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn next_gate(&self) -> u64 {
+        self.gates.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number that no claim has had, in any process. Nobody can guess it from those before: who

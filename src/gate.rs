@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use crate::acknowledge::{Acknowledge, Acknowledgement, Replicated};
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
+use crate::closing::Closing;
 use crate::keys::Keys;
 use crate::lane::Lane;
 use crate::requests::{Acquire, Acquired, How, Refresh, Release};
@@ -18,6 +19,8 @@ use crate::wakeups::Channel;
 use crate::worker::Task;
 
 pub(crate) struct Gate {
+    /// Its name inside this process.
+    pub(crate) number: u64,
     pub(crate) name: String,
     pub(crate) keys: Keys,
     /// Of a cluster, where it is one.
@@ -26,6 +29,7 @@ pub(crate) struct Gate {
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
     pub(crate) client: Client,
+    pub(crate) closing: Closing,
     /// Done once the limit was declared.
     pub(crate) declared: OnceCell<()>,
     pub(crate) acquires: Lane<Acquire>,
@@ -80,13 +84,16 @@ impl Gate {
         let channel = wakeups.channel_for(prefix, &name, slot);
         let (declared, renewed, renewing, rush, wake_at) = Default::default();
         let (acquires, releases, refreshes, acknowledges, replicated) = Default::default();
+        let number = client.shared.next_gate();
         Self {
+            number,
             name,
             keys,
             slot,
             channel,
             settings,
             client,
+            closing: Closing::default(),
             declared,
             acquires,
             releases,
@@ -191,17 +198,18 @@ impl Gate {
         }
     }
 
-    /// The time has come, unless another was planned since.
-    pub(crate) fn take_wake(&self, at: Instant) -> bool {
-        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
-        let due = *planned == Some(at);
-        if due {
-            *planned = None;
-        }
-        due
+    /// The time has come.
+    pub(crate) fn wakes(&self) {
+        *self.wake_at.lock().expect("nothing panics while it is locked") = None;
     }
 
     pub(crate) fn has_waits(&self) -> bool {
         self.shared().waits().values().any(|claim| std::ptr::eq(&*claim.gate, self))
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.client.send(Task::Gone(self.number));
     }
 }

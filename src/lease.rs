@@ -25,11 +25,14 @@ struct State {
     ends: Instant,
     /// Once lost, lost for good: the holder may have been told.
     lost: bool,
+    /// By its holder: what comes after that is no loss.
+    given_back: bool,
 }
 
 impl Lease {
     pub(crate) fn new(grant: Grant, duration: Duration, max_hold: Option<Duration>) -> Self {
-        let state = Mutex::new(State { ends: grant.since + duration, lost: false });
+        let state =
+            Mutex::new(State { ends: grant.since + duration, lost: false, given_back: false });
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         let changed = Notify::new();
@@ -72,23 +75,41 @@ impl Lease {
     }
 
     pub(crate) fn is_lost_at(&self, now: Instant) -> bool {
-        let State { ends, lost } = *self.state();
-        lost || now >= ends
+        let State { ends, lost, given_back } = *self.state();
+        lost || (!given_back && now >= ends)
+    }
+
+    /// Whether it is lost, or was given back.
+    pub(crate) fn is_over_at(&self, now: Instant) -> bool {
+        let State { ends, lost, given_back } = *self.state();
+        lost || given_back || now >= ends
+    }
+
+    /// Answers whether it was lost before.
+    pub(crate) fn give_back(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        state.lost |= !state.given_back && now >= state.ends;
+        state.given_back = true;
+        let lost = state.lost;
+        drop(state);
+        self.changed.notify_waiters();
+        lost
     }
 
     pub(crate) fn expires_in(&self) -> Duration {
-        let State { ends, lost } = *self.state();
+        let State { ends, lost, .. } = *self.state();
         if lost { Duration::ZERO } else { ends.saturating_duration_since(Instant::now()) }
     }
 
-    pub(crate) async fn lost(&self) {
+    /// Waits until it is lost or given back.
+    pub(crate) async fn ended(&self) {
         loop {
             // From here on no change goes unnoticed.
             let changed = self.changed.notified();
-            let State { ends, lost } = *self.state();
-            if lost || Instant::now() >= ends {
+            if self.is_over_at(Instant::now()) {
                 return;
             }
+            let ends = self.state().ends;
             tokio::select! {
                 () = tokio::time::sleep_until(ends.into()) => {}
                 () = changed => {}

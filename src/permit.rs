@@ -2,10 +2,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::claim::{Claim, Grant};
+use crate::lane::Request;
 use crate::lease::Lease;
 use crate::requests::{How, Refresh, Release};
+use crate::{Error, PermitWatch};
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -28,7 +29,7 @@ use crate::requests::{How, Refresh, Release};
 ///     () = work() => {}
 ///     () = permit.lost() => eprintln!("stopped: somebody else may hold the permit now"),
 /// }
-/// assert!(permit.release().await?);
+/// permit.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -55,16 +56,16 @@ impl Permit {
         Self { claim, on_drop: Some(How::Return) }
     }
 
-    fn lease(&self) -> &Lease {
+    fn lease(&self) -> &Arc<Lease> {
         self.claim.lease().expect("it began with the permit")
     }
 
-    /// Gives the permit back now, and waits until Redis has it. Answers whether it was still held:
-    /// `false` says that it had been lost before.
+    /// Gives the permit back now, and waits until Redis has it.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout; giving
+    /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the work
+    /// was done. [`Error::Unavailable`] when Redis does not answer within twice the response timeout; giving
     /// back goes on in the background until Redis confirms it or the lease has ended.
     /// [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the runtime in
     /// which was connected ends meanwhile: then the lease ends by itself.
@@ -75,17 +76,31 @@ impl Permit {
     ///
     /// # Examples
     ///
-    /// See [`Permit`].
-    pub async fn release(self) -> Result<bool, Error> {
+    /// `?` is enough where work that lost its permit has failed. Where it has not:
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// match permit.release().await {
+    ///     Err(Error::Lost { .. }) => eprintln!("somebody else may have been at it, too"),
+    ///     released => released?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
         self.end(How::Return).await
     }
 
     /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
-    /// Answers whether it was still held; one that was lost cannot be consumed.
     ///
     /// # Errors
     ///
-    /// As for [`release`](Self::release).
+    /// As for [`release`](Self::release). After [`Error::Lost`] nothing is consumed.
     ///
     /// # Cancel safety
     ///
@@ -106,34 +121,47 @@ impl Permit {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn forget(mut self) -> impl Future<Output = Result<bool, Error>> {
+    pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> {
         // Also where the future is never polled.
         self.on_drop = Some(How::Consume);
         self.end(How::Consume)
     }
 
-    async fn end(mut self, how: How) -> Result<bool, Error> {
+    async fn end(mut self, how: How) -> Result<(), Error> {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
         self.on_drop = Some(how);
         self.claim.end();
         let now = Instant::now();
-        let was_lost = self.lease().is_lost_at(now);
+        let was_lost = self.lease().give_back(now);
         let gate = &self.claim.gate;
         let request = Release { claim: self.claim.clone(), how };
+        let operation = request.operation();
         let answer = gate.ask(request, now, gate.shared().settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
-        Ok((answer.reply || answer.is_repeated) && !was_lost)
+        let was_held = (answer.reply || answer.is_repeated) && !was_lost;
+        if !was_held {
+            self.lease().lose();
+        }
+        self.lost_unless(was_held, operation)
     }
 
-    /// Starts the lease anew now. Answers whether the permit is still held; `false` says that it is
-    /// lost for good. Only needed where automatic renewal is off.
+    fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
+        if is_held {
+            return Ok(());
+        }
+        let (semaphore, id) = (self.claim.gate.name.clone(), self.claim.id.clone());
+        Err(Error::Lost { semaphore, operation, id })
+    }
+
+    /// Starts the lease anew now. Only needed where automatic renewal is off.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout. That is
-    /// not a loss yet: the permit is held until [`expires_in`](Self::expires_in) is zero.
+    /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis does
+    /// not answer within twice the response timeout: that is not a loss yet, the permit is held until
+    /// [`expires_in`](Self::expires_in) is zero.
     ///
     /// # Cancel safety
     ///
@@ -151,15 +179,15 @@ impl Permit {
     /// let lease = Duration::from_secs(10);
     /// let semaphore = semaphores.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
     /// let permit = semaphore.acquire().await?;
-    /// assert!(permit.refresh().await?);
+    /// permit.refresh().await?;
     /// assert!(permit.expires_in() <= lease);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn refresh(&self) -> Result<bool, Error> {
+    pub async fn refresh(&self) -> Result<(), Error> {
         let (gate, lease) = (&self.claim.gate, self.lease());
         let Some(duration) = lease.next_duration(gate.settings.lease) else {
-            return Ok(!self.is_lost());
+            return self.lost_unless(!self.is_lost(), "refresh");
         };
         let request = Refresh { claim: self.claim.clone(), duration };
         let patience = gate.shared().settings.patience();
@@ -167,7 +195,7 @@ impl Permit {
         if !answer.reply {
             lease.lose();
         }
-        Ok(answer.reply && lease.renewed(answer.sent, duration))
+        self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
     }
 
     /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
@@ -181,7 +209,17 @@ impl Permit {
     ///
     /// See [`Permit`].
     pub async fn lost(&self) {
-        self.lease().lost().await;
+        self.lease().ended().await;
+    }
+
+    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It can
+    /// be cloned and sent anywhere, and does not keep the permit.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitWatch`].
+    pub fn watch(&self) -> PermitWatch {
+        PermitWatch::new(self.lease().clone())
     }
 
     /// Whether the permit is lost. Once it is, it stays so.
@@ -263,6 +301,7 @@ impl Drop for Permit {
             return;
         };
         self.claim.end();
+        self.lease().give_back(Instant::now());
         if !self.claim.gate.give_back(&self.claim, how) {
             tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
         }

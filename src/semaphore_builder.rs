@@ -150,7 +150,7 @@ impl SemaphoreBuilder {
     ///     .acknowledged_by(1, Duration::from_millis(100))
     ///     .build()?;
     /// match semaphore.acquire().await {
-    ///     Ok(permit) => assert!(permit.release().await?),
+    ///     Ok(permit) => permit.release().await?,
     ///     // There may be no replica here.
     ///     Err(error) => assert!(matches!(error, Error::NotAcknowledged { wanted: 1, .. })),
     /// }

@@ -18,8 +18,8 @@ mod start;
 use std::process::ExitCode;
 
 use clap::Parser;
-use include_dir::{Dir, include_dir};
 use redis_semaphore::ScriptRegistry;
+use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::redis::{Client, cmd};
 use start::Result;
 

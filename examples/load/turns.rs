@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore};
+use redis_semaphore::{Error, Permit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::messages::{Log, Progress, Turn};
@@ -48,8 +48,9 @@ impl Work {
             // Before the release: the next holder may begin before its answer is here.
             let freed = clock::now();
             log.turns.push(Turn { asked, held, freed });
-            if !permit.release().await? {
-                log.lost += 1;
+            match permit.release().await {
+                Err(Error::Lost { .. }) => log.lost += 1,
+                released => released?,
             }
         }
     }

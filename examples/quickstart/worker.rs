@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore};
+use redis_semaphore::{Error, Permit, Semaphore};
 use tokio::sync::oneshot;
 
 use crate::Result;
@@ -50,10 +50,10 @@ async fn work_off_one(semaphore: &Semaphore, job: &Job, name: &str) -> Result<()
     tell(What::Leaves)?;
     // Dropping the permit would do, but this way Redis has it back when the next wait begins, and
     // we hear whether it was still ours.
-    if !permit.release().await? {
-        tell(What::Loses)?;
+    match permit.release().await {
+        Err(Error::Lost { .. }) => tell(What::Loses),
+        released => Ok(released?),
     }
-    Ok(())
 }
 
 async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {

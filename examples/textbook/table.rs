@@ -2,7 +2,7 @@
 
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, Semaphores};
 
 use crate::start::{self, Result};
 use crate::{buffer, plate};
@@ -66,8 +66,12 @@ impl Table {
 /// The textbook's P: uses a permit up for good. One that was lost before is not used up, which
 /// means that somebody else may have it: once more, then.
 pub async fn p(signal: &Semaphore) -> Result<()> {
-    while !signal.acquire().await?.forget().await? {}
-    Ok(())
+    loop {
+        match signal.acquire().await?.forget().await {
+            Err(Error::Lost { .. }) => {}
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// The textbook's V.

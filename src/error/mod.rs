@@ -17,8 +17,7 @@ pub(crate) use rounded::Rounded;
 
 use crate::servers::Unanswered;
 
-/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`,
-/// and the release of a permit that was lost answers `false`.
+/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`.
 ///
 /// Displayed it is one line: what was found, and what to do. What Redis or the network said is its
 /// [`source`](std::error::Error::source), and is told there only.
@@ -111,6 +110,16 @@ pub enum Error {
         /// What Redis said.
         source: RedisError,
     },
+    /// Permits were granted several times in a row, and each time their lease had ended before the
+    /// answer was here, or before the caller's thread got to it. A lease must be longer than a round
+    /// trip, and than what a thread may be busy with.
+    #[non_exhaustive]
+    LeaseTooShort {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// The lease that was asked for.
+        lease: Duration,
+    },
     /// A permit was granted, but too few replicas had it in time, so it was given back: see
     /// [`acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by). Replicas are missing, or lag.
     #[non_exhaustive]
@@ -123,6 +132,25 @@ pub enum Error {
         wanted: u32,
         /// How long they had.
         within: Duration,
+    },
+    /// The permit was lost before it was released, consumed or refreshed: its lease had ended, or the
+    /// server had forgotten it. Somebody else may have been let in meanwhile, so what was done under
+    /// it may have to be looked at.
+    #[non_exhaustive]
+    Lost {
+        /// The name of the semaphore.
+        semaphore: String,
+        /// What was called: `release`, `forget`, `refresh`.
+        operation: &'static str,
+        /// The permit's id.
+        id: String,
+    },
+    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by this
+    /// semaphore.
+    #[non_exhaustive]
+    Closed {
+        /// The name of the semaphore.
+        semaphore: String,
     },
     /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
     Shutdown,
@@ -187,7 +215,10 @@ impl Error {
             }
             Self::Invalid { .. }
             | Self::TooHeavy { .. }
+            | Self::LeaseTooShort { .. }
             | Self::Refused { .. }
+            | Self::Lost { .. }
+            | Self::Closed { .. }
             | Self::Shutdown
             | Self::Script(_) => false,
         }
@@ -205,6 +236,12 @@ impl Display for Error {
                 f,
                 "semaphore {semaphore}: a weight of {weight} can never fit the limit of {limit}: ask \
                  for less, or raise the limit"
+            ),
+            Self::LeaseTooShort { semaphore, lease } => write!(
+                f,
+                "semaphore {semaphore}: permits were granted, but their lease of {} had ended each \
+                 time before the answer was here: ask for a longer lease",
+                Rounded(*lease)
             ),
             Self::Timeout { semaphore, waited, position } => {
                 write!(f, "semaphore {semaphore}: no permit within {}, ", Rounded(*waited))?;
@@ -237,6 +274,14 @@ impl Display for Error {
                  them more time",
                 Rounded(*within)
             ),
+            Self::Lost { semaphore, operation, id } => write!(
+                f,
+                "semaphore {semaphore}: {operation} came too late, the permit {id} was lost before, and \
+                 others may have been let in: see to what was done since, or make the lease longer"
+            ),
+            Self::Closed { semaphore } => {
+                write!(f, "semaphore {semaphore}: it was closed: build it anew to acquire again")
+            }
             Self::Shutdown => f.write_str(
                 "the semaphores were shut down, or the runtime in which they were connected has ended",
             ),

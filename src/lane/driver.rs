@@ -56,7 +56,8 @@ impl Gate {
                 answered => answered.map(Some),
             });
             match outcome.await {
-                Some(Ok(Outcome::Reply(reply))) => return reply,
+                Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
+                Some(Ok(Outcome::Failed(error))) => return Err(*error),
                 // Calls end with the runtime in which they are made: others ask anew.
                 Some(Ok(Outcome::Unserved(request))) if runtimes < MOST_RUNTIMES => {
                     runtimes += 1;

@@ -125,7 +125,9 @@ type Calls = BoxFuture<'static, ()>;
 type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
 
 enum Outcome<R: Request> {
-    Reply(Reply<R>),
+    Answer(Answer<R::Reply>),
+    /// In a box, since all that is asked for has room for it.
+    Failed(Box<Error>),
     /// The runtime has ended in which it was asked for.
     Unserved(R),
 }

@@ -2,9 +2,10 @@
 //!
 //! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
 //! next one, and costs the server a fraction of a call. Where it is far, who waits for the answer
-//! to somebody else's call waits for nothing. So a call goes out beside others as soon as an answer
-//! is [`LATE`]: the one that is out has not come for so long, or never came sooner before. What is
-//! asked for at the same moment goes out together there, too.
+//! to somebody else's call waits for nothing: a call goes out beside others at once, with all that
+//! is asked for at the same moment. How far a server is tells its fastest answer so far, which is
+//! forgotten when a call fails. And should the answer of one that is near be [`LATE`], another call
+//! goes out all the same.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -16,14 +17,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, RedisError};
 use tokio::time::{Sleep, sleep_until};
 
-use super::{Batch, Lane, Next, Outcome, Request, Waiting};
+use super::{Batch, Next, Outcome, Request, Waiting};
 use crate::Error;
 use crate::clock;
 use crate::gate::Gate;
 use crate::servers::{Answer, Failure, Pauses, Unanswered};
 
-/// Longer than a server near by takes for a call, the trip included.
-const LATE: Duration = Duration::from_micros(500);
+/// A server that has answered sooner is near. Where none has answered yet, one is late after that.
+const NEAR: Duration = Duration::from_micros(500);
+/// After so long the answer of a server that is near is late. Not sooner: a large call takes it long.
+const LATE: Duration = Duration::from_millis(4);
 
 /// Makes the calls of a lane.
 pub(super) struct Serving<R: Request> {
@@ -67,8 +70,9 @@ impl<R: Request> Serving<R> {
             while let Some(Some(ended)) = calls.next().now_or_never() {
                 self.heed(ended);
             }
-            let (now, is_far) = (Instant::now(), is_far(lane));
-            let next_call = self.next_call(calls.len(), is_far, now);
+            let (now, fastest) = (Instant::now(), lane.fastest());
+            let is_far = late_after(fastest).is_zero();
+            let next_call = self.next_call(calls.len(), fastest, now);
             let may_send = next_call.is_some_and(|at| at <= now);
             // What comes before the alarm is met by that.
             let wants_next = is_far || !alarm.is_set();
@@ -96,12 +100,11 @@ impl<R: Request> Serving<R> {
     }
 
     /// When the next call may go out; `None` when an answer must come before.
-    fn next_call(&self, out: usize, is_far: bool, now: Instant) -> Option<Instant> {
+    fn next_call(&self, out: usize, fastest: Option<Duration>, now: Instant) -> Option<Instant> {
         let at = match out {
             0 => now,
             _ if out >= R::MOST_CALLS => return None,
-            _ if is_far => now,
-            _ => self.sent + LATE,
+            _ => self.sent + late_after(fastest),
         };
         Some(at.max(self.paused_until))
     }
@@ -135,7 +138,7 @@ impl<R: Request> Serving<R> {
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };
             // Whoever asked may have gone: a claim that nobody has is given back after this.
-            let _ = waiting.reply.send(Outcome::Reply(Ok(answer)));
+            let _ = waiting.reply.send(Outcome::Answer(answer));
         }
     }
 
@@ -182,13 +185,17 @@ impl<R: Request> Serving<R> {
             error => error,
         };
         // Whoever asked may have gone: then the failure concerns nobody.
-        let _ = waiting.reply.send(Outcome::Reply(Err(error)));
+        let _ = waiting.reply.send(Outcome::Failed(Box::new(error)));
     }
 }
 
-/// Whether no answer has ever come before it was late.
-fn is_far<R: Request>(lane: &Lane<R>) -> bool {
-    lane.fastest().is_some_and(|fastest| fastest >= LATE)
+/// How long to wait for an answer before another call goes out.
+fn late_after(fastest: Option<Duration>) -> Duration {
+    match fastest {
+        Some(fastest) if fastest >= NEAR => Duration::ZERO,
+        Some(_) => LATE,
+        None => NEAR,
+    }
 }
 
 async fn call<R: Request>(gate: Arc<Gate>, batch: Batch<R>) -> Ended<R> {

@@ -55,8 +55,9 @@ pub(crate) enum CallBy {
 /// part of the program, so nothing has to be deployed beside it:
 ///
 /// ```
-/// use include_dir::{Dir, include_dir};
 /// use redis_semaphore::ScriptRegistry;
+/// // The macro wants to find `include_dir` itself, hence `self`.
+/// use redis_semaphore::include_dir::{self, Dir, include_dir};
 ///
 /// static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/scripts");
 ///

@@ -13,7 +13,6 @@ use crate::Error;
 use crate::claim::{Claim, Grant};
 use crate::client::Shared;
 use crate::gate::Gate;
-use crate::lease::Lease;
 use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
 use crate::servers::{Answer, says};
 
@@ -74,7 +73,7 @@ async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
 
 fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
     let AcquireReply { acquired, server_time, .. } = answer.reply;
-    let is_lost = claim.lease().is_some_and(Lease::is_lost);
+    let is_lost = claim.lease().is_some_and(|lease| lease.is_lost());
     match acquired {
         Acquired::Refused => {}
         // It was lost while we asked: the server may have it anew.

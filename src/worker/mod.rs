@@ -6,15 +6,13 @@
 mod ask;
 mod release;
 mod renew;
+mod timers;
 
-use std::future::pending;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_util::time::DelayQueue;
 
 use crate::claim::Claim;
 use crate::client::{Client, Shared};
@@ -23,6 +21,7 @@ use crate::gate::Gate;
 use crate::requests::How;
 use crate::wakeups::{self, Listener};
 use release::Releases;
+use timers::{Due, Timers};
 
 /// What the rest of the crate asks of the worker.
 pub(crate) enum Task {
@@ -35,6 +34,8 @@ pub(crate) enum Task {
     /// Claims wait.
     Ask(AskWhen),
     WakeAt(Arc<Gate>, Instant),
+    /// The semaphore of that number is gone.
+    Gone(u64),
     /// Give back what is pending, end all waits, answer, and end.
     Shutdown(oneshot::Sender<()>),
 }
@@ -45,14 +46,6 @@ pub(crate) enum AskWhen {
     InTime,
     /// The truth may have changed without our hearing of it.
     Now,
-}
-
-/// Timers hold no semaphore in life, or not for long.
-enum Timer {
-    Release(Arc<Claim>),
-    Ask,
-    Renew(Weak<Gate>),
-    Wake(Weak<Gate>, Instant),
 }
 
 /// What a job has done.
@@ -67,7 +60,7 @@ enum Done {
 struct Worker {
     shared: Arc<Shared>,
     tasks: mpsc::UnboundedReceiver<Task>,
-    timers: DelayQueue<Timer>,
+    timers: Timers,
     jobs: JoinSet<Done>,
     /// Calls of `release` under way: the worker does not end before them.
     releasing: usize,
@@ -90,7 +83,7 @@ pub(crate) fn start(shared: Arc<Shared>, listener: Listener) -> Client {
     let worker = Worker {
         shared: shared.clone(),
         tasks,
-        timers: DelayQueue::new(),
+        timers: Timers::default(),
         jobs: JoinSet::new(),
         releasing: 0,
         ask: Ask::default(),
@@ -134,9 +127,9 @@ impl Worker {
                         return Some(answer);
                     }
                 }
-                Some(timer) = next_timer(&mut self.timers) => {
+                due = self.timers.next() => {
                     clock::rest_if_paused().await;
-                    self.due(timer);
+                    self.due(due);
                 }
                 Some(done) = self.jobs.join_next() => self.finished(done),
             }
@@ -149,21 +142,17 @@ impl Worker {
         for task in tasks.drain(..) {
             match task {
                 Task::Renew(gate) => {
-                    self.plan_renewal(&gate, Instant::now() + gate.renewal_interval())
+                    self.timers.renew_at(Instant::now() + gate.renewal_interval(), &gate);
                 }
                 Task::Release(claim, how) => releases.add(claim, how),
                 Task::ReleaseAgain(claim) => {
                     let pause = self.shared.settings.longest_trip();
-                    self.timers.insert(Timer::Release(claim), pause);
+                    self.timers.release_in(pause, claim);
                 }
                 Task::Ask(AskWhen::Now) => self.ask_now(),
                 Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
-                Task::WakeAt(gate, at) => {
-                    self.timers.insert(
-                        Timer::Wake(Arc::downgrade(&gate), at),
-                        at.saturating_duration_since(Instant::now()),
-                    );
-                }
+                Task::WakeAt(gate, at) => self.timers.wake_at(at, &gate),
+                Task::Gone(number) => self.timers.forget(number),
                 Task::Shutdown(answer) => shutdown = Some(answer),
             }
         }
@@ -197,27 +186,23 @@ impl Worker {
         }
     }
 
-    fn due(&mut self, timer: Timer) {
-        match timer {
-            Timer::Ask => {
+    fn due(&mut self, due: Due) {
+        match due {
+            Due::Ask => {
                 self.ask.is_planned = false;
                 self.ask_now();
             }
-            Timer::Release(claim) => {
+            Due::Release(claim) => {
                 let mut releases = Releases::default();
                 releases.add(claim, How::Return);
                 self.release(releases);
             }
-            Timer::Renew(gate) => {
-                if let Some(gate) = gate.upgrade() {
-                    self.jobs.spawn(renew::renew(gate));
-                }
+            Due::Renew(gate) => _ = self.jobs.spawn(renew::renew(gate)),
+            Due::Wake(gate) => {
+                gate.wakes();
+                self.jobs.spawn(wake(gate));
             }
-            Timer::Wake(gate, at) => {
-                if let Some(gate) = gate.upgrade().filter(|gate| gate.take_wake(at)) {
-                    self.jobs.spawn(wake(gate));
-                }
-            }
+            Due::Nothing => {}
         }
     }
 
@@ -225,7 +210,7 @@ impl Worker {
         match done {
             Ok(Done::Renewed(gate, next)) => {
                 if let Some(gate) = gate.upgrade() {
-                    self.plan_renewal(&gate, next);
+                    self.timers.renew_at(next, &gate);
                 }
             }
             Ok(Done::Asked { again }) => {
@@ -250,15 +235,10 @@ impl Worker {
         }
     }
 
-    fn plan_renewal(&mut self, gate: &Arc<Gate>, at: Instant) {
-        let pause = at.saturating_duration_since(Instant::now());
-        self.timers.insert(Timer::Renew(Arc::downgrade(gate)), pause);
-    }
-
     fn plan_ask(&mut self, pause: Duration) {
         if !self.ask.is_planned {
             self.ask.is_planned = true;
-            self.timers.insert(Timer::Ask, pause);
+            self.timers.ask_in(pause);
         }
     }
 
@@ -270,13 +250,6 @@ impl Worker {
             self.jobs.spawn(ask::ask(self.shared.clone()));
         }
     }
-}
-
-async fn next_timer(timers: &mut DelayQueue<Timer>) -> Option<Timer> {
-    if timers.is_empty() {
-        return pending().await;
-    }
-    timers.next().await.map(|expired| expired.into_inner())
 }
 
 async fn wake(gate: Arc<Gate>) -> Done {

@@ -33,7 +33,52 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
         assert_eq!(now.last_token, last);
         let owner = now.holders[0].owner();
         assert!(owner.ends_with(&format!(":{}", std::process::id())), "{owner}");
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
+    }
+}
+
+/// The semaphore's acquire timeout counts, unless the request has another one or none.
+#[tokio::test]
+async fn a_request_takes_any_weight_and_timeout() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 4).await;
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let hasty = Duration::from_millis(30);
+    let builder = || semaphores.semaphore(&name).limit(4);
+    let (semaphore, hasty) =
+        (builder().build().unwrap(), builder().acquire_timeout(hasty).build().unwrap());
+    let held = semaphore.request().weight(3).acquire().await.unwrap();
+    assert_eq!(held.num_permits(), 3);
+    let one = semaphore.request().try_acquire().await.unwrap().unwrap();
+    assert_eq!(one.num_permits(), 1);
+    one.release().await.unwrap();
+    assert!(semaphore.request().weight(2).try_acquire().await.unwrap().is_none());
+    for weight in [0, 5] {
+        let of_weight = || semaphore.request().weight(weight);
+        let (refused, tried) = (of_weight().acquire().await, of_weight().try_acquire().await);
+        let [refused, tried] = [refused.unwrap_err(), tried.unwrap_err()];
+        let is_right = |error: &Error| match weight {
+            0 => matches!(error, Error::Invalid { what: "weight", .. }),
+            _ => matches!(error, Error::TooHeavy { weight: 5, limit: 4, .. }),
+        };
+        assert!(is_right(&refused) && is_right(&tried), "{refused}, {tried}");
+    }
+
+    let short = Duration::from_millis(20);
+    for late in [hasty.request(), semaphore.request().without_timeout().timeout(short)] {
+        let refused = in_time("a timeout", late.weight(2).acquire()).await;
+        assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
+        observer.sees(3, 0).await;
+    }
+    let patient = tokio::spawn(hasty.request().weight(2).without_timeout().acquire());
+    let long = tokio::spawn(hasty.request().weight(2).timeout(Duration::MAX).acquire());
+    observer.sees(3, 2).await;
+    // One that came after them, with the semaphore's own timeout, is over: theirs do not count.
+    let refused = in_time("a timeout", hasty.acquire_many(2)).await;
+    assert!(matches!(refused, Err(Error::Timeout { .. })), "{refused:?}");
+    held.release().await.unwrap();
+    for waited in [patient, long] {
+        in_time("its turn", waited).await.unwrap().unwrap().release().await.unwrap();
     }
 }
 
@@ -50,14 +95,14 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
         tokio::spawn(async move {
             let permit = mine.acquire().await.unwrap();
             order.send(number).unwrap();
-            assert!(permit.release().await.unwrap());
+            permit.release().await.unwrap();
         });
         observer.sees(1, number + 1).await;
     }
     let now = observer.look().await;
     let positions: Vec<u64> = now.waiters.iter().map(|waiter| waiter.position).collect();
     assert_eq!(positions, (1..=20).collect::<Vec<_>>());
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
     for number in 0..20 {
         assert_eq!(in_time("the next one", served.recv()).await, Some(number));
     }
@@ -84,12 +129,12 @@ async fn a_heavy_request_is_not_starved_and_a_try_never_overtakes() {
     });
     observer.sees(3, 2).await;
     for permit in light {
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
     let heavy = in_time("the heavy one", heavy).await.unwrap();
     observer.sees(4, 1).await;
-    assert!(heavy.release().await.unwrap());
-    assert!(late.await.unwrap().release().await.unwrap());
+    heavy.release().await.unwrap();
+    late.await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +151,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
             tokio::task::yield_now().await;
             inside.fetch_sub(weight, Ordering::SeqCst);
             match number % 2 {
-                0 => assert!(permit.release().await.unwrap()),
+                0 => permit.release().await.unwrap(),
                 _ => drop(permit),
             }
             now
@@ -135,11 +180,11 @@ async fn limits_at_run_time() {
     observer.sees(2, 1).await;
     assert_eq!(semaphore.available_permits().await.unwrap(), 0);
     assert_eq!(semaphore.add_permits(4).await.unwrap(), 4);
-    assert!(both.release().await.unwrap());
+    both.release().await.unwrap();
     let three = in_time("the waiter", waiting).await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 4);
     assert_eq!(semaphore.clear_limit().await.unwrap(), 2);
-    assert!(three.release().await.unwrap());
+    three.release().await.unwrap();
 }
 
 /// A request that was allowed to wait by a limit at run time must not block the queue when that is
@@ -158,9 +203,9 @@ async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
     let light = tokio::spawn(light.1);
     observer.sees(5, 2).await;
     semaphore.clear_limit().await.unwrap();
-    assert!(all.release().await.unwrap());
+    all.release().await.unwrap();
     assert!(matches!(heavy.await.unwrap(), Err(Error::TooHeavy { weight: 4, limit: 2, .. })));
-    assert!(light.await.unwrap().unwrap().release().await.unwrap());
+    light.await.unwrap().unwrap().release().await.unwrap();
     observer.sees(0, 0).await;
 }
 
@@ -173,7 +218,7 @@ async fn signalling_between_processes() {
     let waits = consumer.semaphore(&name).initial_permits(0).build().unwrap();
     let consumed = tokio::spawn(async move {
         for _ in 0..10 {
-            assert!(waits.acquire().await.unwrap().forget().await.unwrap());
+            waits.acquire().await.unwrap().forget().await.unwrap();
         }
         waits
     });
@@ -213,7 +258,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
     let server = Server::start();
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let (waiters, turns) = (64, 20);
     let mut tasks = tokio::task::JoinSet::new();
@@ -224,7 +269,7 @@ async fn a_contended_acquire_and_release_costs_two_calls() {
                 let permit = semaphore.acquire().await.unwrap();
                 // Others must come to wait meanwhile.
                 tokio::task::yield_now().await;
-                assert!(permit.release().await.unwrap());
+                permit.release().await.unwrap();
             }
         });
     }
@@ -274,7 +319,7 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
     assert!(matches!(mine.try_acquire().await, Err(Error::Shutdown)));
     semaphores.shutdown().await;
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
 
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
@@ -309,7 +354,7 @@ async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
             }
         }
         for permit in held {
-            assert!(permit.release().await.unwrap(), "a permit that was not held");
+            permit.release().await.unwrap();
         }
         observer.sees(0, 0).await;
     }

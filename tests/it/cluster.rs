@@ -55,12 +55,12 @@ impl Scene {
     async fn ends_well(self) {
         let refresh = async || self.holder.refresh().await;
         let refreshed = eventually("a refresh is answered", refresh, Result::is_ok).await;
-        assert!(refreshed.unwrap(), "{}", self.name);
+        refreshed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let token = self.holder.fencing_token();
-        assert!(in_time("the release", self.holder.release()).await.unwrap(), "{}", self.name);
+        in_time("the release", self.holder.release()).await.unwrap();
         let next = in_time("the waiter's turn", self.waiting).await.unwrap().unwrap();
         assert!(next.fencing_token() > token);
-        assert!(in_time("the release", next.release()).await.unwrap());
+        in_time("the release", next.release()).await.unwrap();
         self.observer.sees(0, 0).await;
     }
 }
@@ -110,7 +110,7 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     let name = cluster.name_at(0);
     let scene = Scene::set(&cluster, &name).await;
     cluster.begin_to_move(&name, 0, 1, &["permits", "queue", "waiting", "state"]);
-    assert!(in_time("a refresh", scene.holder.refresh()).await.unwrap());
+    in_time("a refresh", scene.holder.refresh()).await.unwrap();
     assert_eq!(scene.observer.look().await.queued, 1);
     cluster.end_move(&name, 1);
     scene.ends_well().await;
@@ -130,11 +130,11 @@ async fn a_release_of_the_last_permit_of_a_slot_that_begins_to_move_is_not_half_
     // Not even when nobody holds any is there room for the one that waits.
     semaphore.set_limit(1).await.unwrap();
     cluster.begin_to_move(&name, 0, 1, &[]);
-    assert!(in_time("the release", holder.release()).await.unwrap());
+    in_time("the release", holder.release()).await.unwrap();
     cluster.move_slot(&name, 0, 1);
     semaphore.clear_limit().await.unwrap();
     let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();
-    assert!(in_time("the release", next.release()).await.unwrap());
+    in_time("the release", next.release()).await.unwrap();
 }
 
 /// The last permit goes and another one comes, in one script.
@@ -152,13 +152,13 @@ async fn a_heavy_permit_is_handed_on_while_a_slot_begins_to_move() {
     let observer = Observer::of(semaphore);
     observer.sees(2, 1).await;
     cluster.begin_to_move(&name, 0, 1, &[]);
-    assert!(in_time("the release", holder.release()).await.unwrap());
+    in_time("the release", holder.release()).await.unwrap();
     let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();
     cluster.move_slot(&name, 0, 1);
     assert_eq!(observer.sees(2, 0).await.holders[0].id, next.id());
-    assert!(in_time("the release", next.release()).await.unwrap());
+    in_time("the release", next.release()).await.unwrap();
     let all = in_time("all of it", another.acquire_many(2)).await.unwrap();
-    assert!(all.release().await.unwrap());
+    all.release().await.unwrap();
 }
 
 /// A cluster serves no call whose keys are partly here and partly there.
@@ -222,14 +222,14 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let held_up = tokio::spawn(async move { there.acquire().await });
     for _ in 0..100 {
         let permit = in_time("a permit of another node", here.acquire()).await.unwrap();
-        assert!(in_time("its release", permit.release()).await.unwrap());
+        in_time("its release", permit.release()).await.unwrap();
     }
     // A name that was never used needs a subscription, too.
     let another = build(&semaphores, &cluster.name_at(0));
-    assert!(in_time("a permit", another.acquire()).await.unwrap().release().await.unwrap());
+    in_time("a permit", another.acquire()).await.unwrap().release().await.unwrap();
     assert!(!held_up.is_finished());
     cluster.nodes[1].signal(Signal::SIGCONT);
-    assert!(in_time("the late permit", held_up).await.unwrap().unwrap().release().await.unwrap());
+    in_time("the late permit", held_up).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn channels_end_with_their_semaphores() {
     assert_eq!(count().await, 20, "one for each");
     let last = several.into_iter().next_back().unwrap();
     eventually("only one is left", count, |count| *count == 1).await;
-    assert!(last.acquire().await.unwrap().release().await.unwrap());
+    last.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

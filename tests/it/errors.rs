@@ -224,7 +224,8 @@ async fn sentinels_that_are_away() {
 
     let nobody = vec!["redis://127.0.0.1:1/"];
     let client =
-        SentinelClient::build(nobody, "jobs".into(), None, SentinelServerType::Master).unwrap();
+        SentinelClient::build(nobody, String::from("jobs"), None, SentinelServerType::Master)
+            .unwrap();
     let connecting = Semaphores::builder().connect_sentinel(client);
     let refused = in_time("an answer", connecting).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
@@ -329,7 +330,7 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
     let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.replies(Flow::Hold);
     let refused = semaphore.try_acquire().await.unwrap_err();
     let Error::Unavailable { operation: "try_acquire", .. } = &refused else {

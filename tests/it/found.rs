@@ -34,7 +34,7 @@ async fn an_old_message_is_not_a_new_grant() {
     // Its turn comes and goes, and it hears nothing, neither messages nor replies.
     proxy.messages(Flow::Hold);
     proxy.requests(Flow::Hold);
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
     assert_eq!(observer.sees(1, 0).await.holders[0].id, id);
     let next = in_time("the next one's turn", other.acquire()).await.unwrap();
     // Now it asks again and is queued; then the old message arrives.
@@ -46,8 +46,8 @@ async fn an_old_message_is_not_a_new_grant() {
     let passed = async || elapsed.elapsed();
     eventually("it has asked again", passed, |passed| *passed > Duration::from_millis(700)).await;
     assert!(!waiting.is_finished(), "it was handed the place of {}", next.id());
-    assert!(next.release().await.unwrap());
-    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+    next.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// The server refuses the first write of the script that hands off: then nobody may have been told.
@@ -69,8 +69,8 @@ async fn a_refused_write_tells_nobody() {
     assert_eq!((now.limit, now.runtime_limit), (1, None));
     redis::cmd("CONFIG").arg("SET").arg(&replicas(0)).exec(&mut admin).unwrap();
     assert!(!waiting.is_finished());
-    assert!(holder.release().await.unwrap());
-    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// A subscription that is left on the old primary hears what the new one publishes, but is not
@@ -93,7 +93,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let mut arguments = crate::support::scripts::acquire_head(1, channel);
     arguments.extend(["stranger", "1", "30000", "wait"].map(str::to_owned));
     assert_eq!(scripts.integers("acquire", &arguments)[2], 2);
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
     // What is published now arrives after anything that was published before.
     let publish = |text: &str| {
         let mut publish = redis::cmd("PUBLISH");
@@ -163,14 +163,14 @@ async fn durations_without_end_are_no_reason_to_panic() {
     let passed = async || started.elapsed();
     eventually("an outage", passed, |passed| *passed > Duration::from_millis(700)).await;
     proxy.refuse_connections(false);
-    assert!(holder.release().await.unwrap());
-    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 
     let refused = Semaphores::builder().response_timeout(Duration::MAX).connect(&url).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "response_timeout", .. })));
     let semaphores = Semaphores::connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
-    assert!(semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap());
+    semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
 
 /// Many semaphores wait in one process, and Redis goes silent: each wait ends in time, not one after
@@ -238,7 +238,7 @@ async fn many_requests_that_are_too_heavy_hold_nobody_up() {
             "{refused:?}"
         );
     }
-    assert!(good.release().await.unwrap());
+    good.release().await.unwrap();
     let calls = calls() - before;
     assert!(calls < 50, "{calls} calls");
 }
@@ -273,7 +273,7 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
     eventually("two leases have passed", passed, |passed| *passed > lease * 2).await;
     for permit in permits {
         assert!(!permit.is_lost());
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
 }
 
@@ -283,7 +283,7 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_millis(100);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
     let mut left = Box::pin(semaphore.try_acquire());
     tokio::select! {
         biased;
@@ -351,7 +351,7 @@ async fn a_sign_of_life_that_comes_late_brings_back_no_permit_and_keeps_nothing(
     let passed = async || since.elapsed();
     let due = Duration::from_millis(600);
     eventually("the sign of life is due", passed, |passed| *passed > due).await;
-    assert!(held.release().await.unwrap());
+    held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     assert!(in_front.await.unwrap().is_err());
     permit.lost().await;

@@ -71,7 +71,7 @@ async fn both_kinds_take_turns() {
                 assert!(inside.fetch_add(1, Ordering::SeqCst) < 3);
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
-                assert!(permit.release().await.unwrap());
+                permit.release().await.unwrap();
             }
         });
     }
@@ -96,10 +96,10 @@ async fn they_queue_in_one_order() {
         waiting.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
         observer.sees(1, number + 1).await;
     }
-    assert!(held.release().await.unwrap());
+    held.release().await.unwrap();
     for waiter in waiting {
         let permit = in_time("the next turn", waiter).await.unwrap();
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
 }
 
@@ -109,7 +109,7 @@ async fn a_server_that_forgot_its_functions_gets_them_again() {
     let semaphore = build(&by_functions(&server.url()).await, 2);
     let permit = semaphore.acquire().await.unwrap();
     redis::cmd("FUNCTION").arg("FLUSH").exec(&mut server.connect()).unwrap();
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     assert_eq!(libraries(&server), BTreeSet::from(["redis_semaphore".to_owned()]));
 }
 
@@ -134,7 +134,7 @@ async fn a_library_that_is_there_is_used_as_it_is() {
     rules.retain(|rule| rule != "+function|load");
     server.set_user(&rules);
     let permit = build(&by_functions(&server.url()).await, 2).acquire().await.unwrap();
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     let list: redis::Value =
         redis::cmd("FUNCTION").arg("LIST").query(&mut server.connect()).unwrap();
     assert!(format!("{list:?}").contains("theirs"), "{list:?}");
@@ -169,7 +169,7 @@ async fn a_full_memory_takes_nothing_from_those_who_hold() {
     );
     permit.refresh().await.unwrap();
     assert_eq!(semaphore.inspect().await.unwrap().held, 1);
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     assert_eq!(semaphore.inspect().await.unwrap().held, 0);
 }
 
@@ -181,9 +181,9 @@ async fn nor_when_the_functions_are_lost_then() {
     let mut admin = connect(&server.admin_url());
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).exec(&mut admin).unwrap();
     redis::cmd("FUNCTION").arg("FLUSH").exec(&mut admin).unwrap();
-    assert!(permit.refresh().await.unwrap());
+    permit.refresh().await.unwrap();
     assert_eq!(build(&by_functions(&server.admin_url()).await, 2).inspect().await.unwrap().held, 1);
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     // Who may not run scripts hears what is wrong.
     server.set_user(&rules(acl::documented_rules()));
     let refused = Semaphores::builder().use_functions().connect(&server.url()).await.unwrap_err();
@@ -243,7 +243,7 @@ async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
     });
     for _ in 0..50 {
         let permit = in_time("a permit", semaphore.acquire()).await.unwrap();
-        assert!(in_time("its release", permit.release()).await.unwrap());
+        in_time("its release", permit.release()).await.unwrap();
     }
     is_over.store(true, Ordering::SeqCst);
     let removed = removing.join().unwrap();
@@ -268,8 +268,8 @@ async fn each_node_of_a_cluster_gets_them() {
         });
         let queued = async || semaphore.inspect().await.unwrap().queued;
         eventually("queued", queued, |queued| *queued == 1).await;
-        assert!(held.release().await.unwrap());
+        held.release().await.unwrap();
         let permit = in_time("its turn", waiting).await.unwrap();
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
     }
 }

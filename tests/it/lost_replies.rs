@@ -27,7 +27,7 @@ impl Scene {
             .await
             .unwrap();
         let semaphore = semaphores.semaphore(name).limit(2).build().unwrap();
-        assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+        semaphore.acquire().await.unwrap().release().await.unwrap();
         Self { _server: server, proxy, semaphore, observer }
     }
 
@@ -57,13 +57,13 @@ async fn of_an_acquire_that_is_granted() {
     let acquire = async move { semaphore.acquire().await.unwrap() };
     let permit = scene.lose_the_reply(acquire, async |seen| drop(seen.sees(1, 0).await)).await;
     assert_eq!(scene.observer.sees(1, 0).await.holders[0].id, permit.id());
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 
     let semaphore = scene.semaphore.clone();
     let acquire = async move { semaphore.try_acquire_many(2).await.unwrap().unwrap() };
     let permit = scene.lose_the_reply(acquire, async |seen| drop(seen.sees(2, 0).await)).await;
     scene.observer.sees(2, 0).await;
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     scene.observer.sees(0, 0).await;
 }
 
@@ -82,9 +82,9 @@ async fn of_an_acquire_that_is_queued() {
     // It kept its place in front of who came later.
     let now = scene.observer.sees(2, 2).await;
     assert_eq!(now.waiters[0].id, queued.waiters[0].id);
-    assert!(both.release().await.unwrap());
-    assert!(first.await.unwrap().release().await.unwrap());
-    assert!(second.await.unwrap().release().await.unwrap());
+    both.release().await.unwrap();
+    first.await.unwrap().release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
     scene.observer.sees(0, 0).await;
 }
 
@@ -97,9 +97,9 @@ async fn of_a_release() {
     let kept = scene.semaphore.acquire().await.unwrap();
     let release = async move { permit.release().await };
     let answer = scene.lose_the_reply(release, async |seen| drop(seen.sees(1, 0).await)).await;
-    assert!(answer.unwrap());
+    answer.unwrap();
     assert_eq!(scene.observer.sees(1, 0).await.holders[0].id, kept.id());
-    assert!(kept.release().await.unwrap());
+    kept.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn of_a_refresh() {
     eventually("used up", left, |left| *left + Duration::from_millis(50) < before).await;
     let used = left().await;
     let refresh = async move {
-        assert!(permit.refresh().await.unwrap());
+        permit.refresh().await.unwrap();
         permit
     };
     let refreshed = async |seen: &Observer| {
@@ -120,7 +120,7 @@ async fn of_a_refresh() {
         eventually("refreshed", left, |left| *left > used).await;
     };
     let permit = scene.lose_the_reply(refresh, refreshed).await;
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -146,6 +146,6 @@ async fn of_permits_consumed() {
         eventually("consumed", limit, |limit| *limit == 1).await;
     };
     let answer = scene.lose_the_reply(forget, consumed).await;
-    assert!(answer.unwrap());
+    answer.unwrap();
     assert_eq!(scene.observer.look().await.limit, 1);
 }

@@ -153,9 +153,9 @@ impl Tenants {
         assert_eq!((now.held, now.queued, now.limit), (1, 1, 1));
         assert_eq!(now.holders[0].id, self.holder.id());
         assert!(!self.waiter.is_finished());
-        assert!(self.holder.release().await.unwrap());
+        self.holder.release().await.unwrap();
         let next = in_time("its turn", self.waiter).await.unwrap().unwrap();
-        assert!(next.release().await.unwrap());
+        next.release().await.unwrap();
         assert_eq!(self.semaphore.inspect().await.unwrap().held, 0);
     }
 }
@@ -174,7 +174,7 @@ async fn tenants_with_the_same_names_do_not_meet() {
     let permit = ours.try_acquire().await.unwrap().expect("there is room in ours");
     let now = ours.inspect().await.unwrap();
     assert_eq!((now.held, now.queued), (1, 0));
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
     tenants.are_unharmed().await;
 }
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
@@ -16,7 +16,9 @@ fn types_can_go_anywhere() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Semaphores>();
     check::<Semaphore>();
+    check::<redis_semaphore::AcquireRequest>();
     check::<Permit>();
+    check::<redis_semaphore::PermitWatch>();
     check::<redis_semaphore::Error>();
     check::<redis_semaphore::ScriptRegistry>();
 }
@@ -34,7 +36,7 @@ async fn renewed_for_as_long_as_they_live() {
     eventually("renewed", refreshes, |_| started.elapsed() > lease * 3).await;
     assert!(!permit.is_lost());
     assert!(semaphore.try_acquire().await.unwrap().is_none());
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 }
 
 fn calls(server: &Server, command: &str) -> u64 {
@@ -63,9 +65,16 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
     assert_eq!(permit.expires_in(), Duration::ZERO);
     // When the connection is back, it stays lost.
     proxy.refuse_connections(false);
-    assert!(!permit.refresh().await.unwrap());
+    assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     permit.lost().await;
-    assert!(!permit.release().await.unwrap());
+    let id = permit.id().to_owned();
+    let error = permit.release().await.unwrap_err();
+    let text = error.to_string();
+    let Error::Lost { semaphore, operation, id: lost, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((&*semaphore, operation, lost), ("cut", "release", id));
+    assert!(text.contains("release came too late"), "{text}");
 }
 
 /// Long before its deadline, when the server says so.
@@ -97,7 +106,7 @@ async fn a_short_outage_loses_nothing() {
     eventually("a renewal was missed", left, |left| *left < lease / 2).await;
     proxy.refuse_connections(false);
     eventually("renewed again", left, |left| *left > lease / 2).await;
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -112,14 +121,14 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
         .build()
         .unwrap();
     let permit = semaphore.acquire().await.unwrap();
-    assert!(permit.refresh().await.unwrap());
+    permit.refresh().await.unwrap();
     permit.lost().await;
-    assert!(!permit.refresh().await.unwrap());
+    assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     let next = semaphore.acquire().await.unwrap();
     assert!(next.fencing_token() > permit.fencing_token());
     // The lost permit's release touches nobody else's.
-    assert!(!permit.release().await.unwrap());
-    assert!(next.release().await.unwrap());
+    assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
+    next.release().await.unwrap();
 }
 
 /// The answer to a renewal by hand is looked at after that to a later one in the background.
@@ -136,7 +145,7 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     let ends = async || Instant::now() + permit.expires_in();
     let is_newer = |ends: &Instant| *ends > sent + lease;
     let promised = eventually("renewed in the background", ends, is_newer).await;
-    assert!(by_hand.await.unwrap());
+    by_hand.await.unwrap();
     // Both clocks are looked at one after the other, hence the millisecond.
     assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
@@ -157,9 +166,9 @@ async fn max_hold_ends_what_renewal_would_keep() {
     permit.lost().await;
     let held = started.elapsed();
     assert!(held >= max_hold - Duration::from_millis(300), "{held:?}");
-    assert!(!permit.refresh().await.unwrap());
+    assert!(matches!(permit.refresh().await, Err(Error::Lost { .. })));
     // The server gives the place to the next one while the first still has its permit in hand.
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[test]
@@ -240,7 +249,7 @@ async fn a_late_message_does_not_lengthen_the_lease() {
     });
     observer.sees(1, 1).await;
     proxy.messages(Flow::Hold);
-    assert!(holder.release().await.unwrap());
+    holder.release().await.unwrap();
     // Until the server has taken the place back from the waiter that does not know of it.
     observer.sees(0, 0).await;
     proxy.messages(Flow::Pass);
@@ -248,7 +257,7 @@ async fn a_late_message_does_not_lengthen_the_lease() {
     // It asked again, and holds it now on the server, too.
     assert!(!permit.is_lost());
     assert_eq!(observer.look().await.holders[0].id, permit.id());
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 }
 
 /// A semaphore that is empty now and then is renewed no more often than one that is never empty.
@@ -260,7 +269,7 @@ async fn many_short_holds_leave_one_renewal() {
     let semaphore = semaphores.semaphore("short").limit(1).lease(lease).build().unwrap();
     for _ in 0..10 {
         let permit = semaphore.acquire().await.unwrap();
-        assert!(permit.release().await.unwrap());
+        permit.release().await.unwrap();
         let started = Instant::now();
         let elapsed = async || started.elapsed();
         eventually("idle for an interval", elapsed, |elapsed| *elapsed > lease / 2).await;
@@ -272,7 +281,7 @@ async fn many_short_holds_leave_one_renewal() {
     eventually("ten intervals have passed", elapsed, |elapsed| *elapsed > lease / 3 * 10).await;
     let calls = calls(&server, "evalsha");
     assert!((5..=15).contains(&calls), "{calls} calls in ten intervals");
-    assert!(permit.release().await.unwrap());
+    permit.release().await.unwrap();
 }
 
 /// The worker ends with the runtime in which it was connected; a wait in another runtime must not

@@ -1,7 +1,7 @@
 //! The script registry: a user's own folder, includes that are missing or run in a circle, and a
 //! server that does not know a script.
 
-use include_dir::{Dir, include_dir};
+use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::{Error, ScriptRegistry};
 
 use crate::support::server::{Server, shared_admin_url, unique_name};

@@ -190,12 +190,12 @@ async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_relea
     ] {
         assert!(refused.to_string().contains("OOM"), "{refused}");
     }
-    assert!(permit.refresh().await.unwrap());
-    assert!(permit.release().await.unwrap());
+    permit.refresh().await.unwrap();
+    permit.release().await.unwrap();
     // What mends it does.
     patient.run(memory[0].remedy.as_ref().unwrap().split(',').next().unwrap());
     patient.finds_nothing().await;
-    assert!(semaphore.acquire().await.unwrap().release().await.unwrap());
+    semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -333,6 +333,6 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     let cut = |clients: &String| !clients.contains(" name=idle ");
     let after = eventually("cut", async || clients(&mut patient), cut).await;
     assert_eq!(listening(&after), before);
-    assert!(holder.release().await.unwrap());
-    assert!(in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap());
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }

@@ -155,9 +155,7 @@ impl Place {
         let before = self.observer.look().await;
         let next = before.waiters[0].id.clone();
         let holder = self.holder.take().unwrap();
-        if !holder.release().await.map_err(|e| e.to_string())? {
-            return Err("the holder did not hold".to_owned());
-        }
+        holder.release().await.map_err(|e| e.to_string())?;
         let permit = in_time("the next turn", self.waiting.next()).await.unwrap();
         let permit = permit.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let now = self.observer.look().await;

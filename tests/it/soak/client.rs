@@ -209,17 +209,21 @@ impl Task {
                     return permit.refresh().await;
                 }
                 sleep(pause).await;
-                Ok(true)
+                Ok(())
             };
-            let is_held = tokio::select! {
-                () = permit.lost() => Ok(false),
-                is_held = goes_on => is_held,
+            let was_lost = tokio::select! {
+                () = permit.lost() => true,
+                gone_on = goes_on => match gone_on {
+                    Ok(()) => false,
+                    Err(Error::Lost { .. }) => true,
+                    Err(error) => {
+                        self.teller.says_failed(turn, "refresh", &error);
+                        false
+                    }
+                },
             };
-            if let Err(error) = &is_held {
-                self.teller.says_failed(turn, "refresh", error);
-            }
             let lasts = lasts();
-            if is_held.is_ok_and(|is_held| !is_held) || permit.is_lost() {
+            if was_lost || permit.is_lost() {
                 self.teller.say(What::Lost { turn });
                 return;
             }
@@ -252,7 +256,8 @@ impl Task {
             How::Forget => permit.forget().await,
         };
         match answer {
-            Ok(held) => self.teller.say(What::Released { turn, held }),
+            Ok(()) => self.teller.say(What::Released { turn, held: true }),
+            Err(Error::Lost { .. }) => self.teller.say(What::Released { turn, held: false }),
             Err(error) => self.teller.says_failed(turn, "release", &error),
         }
     }

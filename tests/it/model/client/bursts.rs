@@ -256,6 +256,10 @@ fn take(numbers: &mut Vec<usize>, pick: usize) -> Option<usize> {
     Some(numbers.remove(index))
 }
 
-fn was_held(answer: Result<bool, Error>) -> Answer {
-    answer.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Held)
+fn was_held(answer: Result<(), Error>) -> Answer {
+    match answer {
+        Ok(()) => Answer::Held(true),
+        Err(Error::Lost { .. }) => Answer::Held(false),
+        Err(error) => Answer::Failed(error.to_string()),
+    }
 }

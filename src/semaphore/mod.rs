@@ -1,10 +1,13 @@
+mod limit;
+mod request;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::calls::LimitAction;
 use crate::gate::Gate;
 use crate::{Error, Inspection, Permit};
+pub use request::AcquireRequest;
 
 /// How many holders and waiters one inspection tells of.
 const PAGE: u64 = 1000;
@@ -58,6 +61,16 @@ impl Semaphore {
         &self.gate.name
     }
 
+    /// A request of your own: of another weight, with a timeout, or both. Of weight 1, and with the
+    /// acquire timeout that the semaphore was built with, unless said otherwise.
+    ///
+    /// # Examples
+    ///
+    /// See [`AcquireRequest`].
+    pub fn request(&self) -> AcquireRequest {
+        AcquireRequest::new(&self.gate)
+    }
+
     /// Waits in the queue for one permit.
     ///
     /// Queueing takes one call; after that nothing is sent until the permit is handed over, but for
@@ -67,7 +80,7 @@ impl Semaphore {
     ///
     /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
     /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
-    /// request can never fit, [`Error::Refused`], [`Error::Shutdown`].
+    /// request can never fit, [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -78,7 +91,7 @@ impl Semaphore {
     ///
     /// See [`Semaphore`].
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        self.acquire_many(1).await
+        self.request().acquire().await
     }
 
     /// Waits in the queue for a permit of this weight, from 1 to the limit.
@@ -95,11 +108,11 @@ impl Semaphore {
     ///
     /// See [`Inspection`].
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        self.gate.acquire_within(n, self.gate.settings.acquire_timeout).await
+        self.request().weight(n).acquire().await
     }
 
     /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout the
-    /// semaphore was built with.
+    /// semaphore was built with. [`request`](Self::request) has timeouts for other weights.
     ///
     /// # Errors
     ///
@@ -127,7 +140,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        self.gate.acquire_within(1, Some(timeout)).await
+        self.request().timeout(timeout).acquire().await
     }
 
     /// Takes one permit if there is one now and nobody waits. Never queues.
@@ -135,7 +148,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Shutdown`].
+    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -157,7 +170,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        self.try_acquire_many(1).await
+        self.request().try_acquire().await
     }
 
     /// Takes a permit of this weight, from 1 to the limit, if it fits now and nobody waits.
@@ -174,7 +187,47 @@ impl Semaphore {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        self.gate.try_acquire(n).await
+        self.request().weight(n).try_acquire().await
+    }
+
+    /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under
+    /// way, and all that come later fail with [`Error::Closed`]. What waited leaves the queue, and what
+    /// may have been granted is given back, in the background.
+    ///
+    /// Permits that are held stay so, are renewed, and can be released. Others are not touched: other
+    /// processes go on, and so does a semaphore of the same name that was built by itself. To keep
+    /// everybody out, [`set_limit(0)`](Self::set_limit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// let permit = semaphore.acquire().await?;
+    /// let waiting = tokio::spawn(semaphore.request().acquire());
+    /// semaphore.close();
+    /// assert!(semaphore.is_closed());
+    /// let refused = waiting.await.expect("it does not panic");
+    /// assert!(matches!(refused, Err(Error::Closed { .. })));
+    /// permit.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        self.gate.closing.close();
+    }
+
+    /// Whether [`close`](Self::close) was called, on this one or a clone.
+    ///
+    /// # Examples
+    ///
+    /// See [`close`](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.gate.closing.is_closed()
     }
 
     /// How much of the limit is free now. Another process may take it the next moment, and while
@@ -194,112 +247,6 @@ impl Semaphore {
     pub async fn available_permits(&self) -> Result<u32, Error> {
         let now = self.inspect_page((0, 0), (0, 0)).await?;
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
-    }
-
-    /// The limit in force.
-    ///
-    /// # Errors
-    ///
-    /// As for [`inspect`](Self::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// See [`set_limit`](Self::set_limit).
-    pub async fn limit(&self) -> Result<u32, Error> {
-        Ok(self.inspect_page((0, 0), (0, 0)).await?.limit)
-    }
-
-    /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).
-    /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
-    /// away: it drains. 0 pauses the semaphore.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Refused`].
-    ///
-    /// # Cancel safety
-    ///
-    /// The limit may have been set.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let semaphore = semaphores.semaphore(name).limit(3).build()?;
-    /// assert_eq!(semaphore.set_limit(5).await?, 3);
-    /// assert_eq!(semaphore.limit().await?, 5);
-    /// assert_eq!(semaphore.clear_limit().await?, 3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Set(limit)).await.map(|limits| as_limit(limits.before))
-    }
-
-    /// Adds to the limit in force: the textbook's V. Answers the limit now.
-    ///
-    /// # Errors
-    ///
-    /// As for [`set_limit`](Self::set_limit); [`Error::Refused`] also when the limit would exceed
-    /// `u32::MAX`.
-    ///
-    /// # Cancel safety
-    ///
-    /// The permits may have been added. (A repeated call within adds them once.)
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let finished = semaphores.semaphore(name).initial_permits(0).build()?;
-    /// // One process signals ...
-    /// finished.add_permits(1).await?;
-    /// assert_eq!(finished.available_permits().await?, 1);
-    /// // ... and another one consumes the signal.
-    /// finished.acquire().await?.forget().await?;
-    /// assert_eq!(finished.available_permits().await?, 0);
-    /// # finished.clear_limit().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Add(n)).await.map(|limits| as_limit(limits.in_force))
-    }
-
-    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with initial
-    /// permits, which starts anew with the next acquire.
-    ///
-    /// # Errors
-    ///
-    /// As for [`set_limit`](Self::set_limit).
-    ///
-    /// # Cancel safety
-    ///
-    /// The limit may have been cleared.
-    ///
-    /// # Examples
-    ///
-    /// See [`set_limit`](Self::set_limit).
-    pub async fn clear_limit(&self) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Clear).await.map(|limits| as_limit(limits.in_force))
-    }
-
-    async fn change_limit(&self, action: LimitAction) -> Result<crate::calls::Limits, Error> {
-        let patience = self.gate.shared().settings.patience();
-        self.gate.limit(action, patience).await
     }
 
     /// Who holds and who waits, up to 1,000 of each.
@@ -394,7 +341,6 @@ impl Semaphore {
     }
 }
 
-/// The scripts answer -1 where no limit is in force.
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
@@ -402,8 +348,4 @@ impl fmt::Debug for Semaphore {
             .field("settings", &self.gate.settings)
             .finish_non_exhaustive()
     }
-}
-
-fn as_limit(limit: i64) -> u32 {
-    u32::try_from(limit).unwrap_or(0)
 }

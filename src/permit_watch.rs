@@ -1,0 +1,104 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::lease::Lease;
+
+/// Tells whether a permit is still held, to whoever has no permit in hand: subtasks, say. From
+/// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and may go anywhere.
+///
+/// It watches only: the permit is given back when the [`Permit`](crate::Permit) is released or
+/// dropped, however many watch it. It tells the end in whichever way it comes: by a loss, at the latest
+/// at the deadline on this machine's own clock, and as soon as the permit is released, forgotten or
+/// dropped, since whoever works on then has no permit either. Nobody needs to poll the permit for that.
+///
+/// # Examples
+///
+/// ```
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # async fn work_on(_part: u32) {}
+/// let permit = semaphore.acquire().await?;
+/// let mut parts = tokio::task::JoinSet::new();
+/// for part in 0..4 {
+///     let watch = permit.watch();
+///     parts.spawn(async move {
+///         tokio::select! {
+///             () = work_on(part) => true,
+///             () = watch.ended() => false,
+///         }
+///     });
+/// }
+/// assert_eq!(parts.join_all().await, [true; 4]);
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PermitWatch {
+    lease: Arc<Lease>,
+}
+
+impl PermitWatch {
+    pub(crate) fn new(lease: Arc<Lease>) -> Self {
+        Self { lease }
+    }
+
+    /// Waits until the permit is held no longer: at the latest when its lease has ended on this
+    /// machine's monotonic clock. Needs a tokio runtime with time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only watches.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitWatch`].
+    pub async fn ended(&self) {
+        self.lease.ended().await;
+    }
+
+    /// Whether the permit is held: neither lost nor given back. Once it is not, it stays so.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// let watch = permit.watch();
+    /// assert!(watch.is_held());
+    /// drop(permit);
+    /// assert!(!watch.is_held() && !watch.is_lost());
+    /// watch.ended().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_held(&self) -> bool {
+        !self.lease.is_over_at(Instant::now())
+    }
+
+    /// Whether the permit was lost, and not given back before.
+    ///
+    /// # Examples
+    ///
+    /// See [`is_held`](Self::is_held).
+    pub fn is_lost(&self) -> bool {
+        self.lease.is_lost()
+    }
+}
+
+impl fmt::Debug for PermitWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermitWatch")
+            .field("fencing_token", &self.lease.token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+//! The limit, as all processes share it.
+
+use super::Semaphore;
+use crate::Error;
+use crate::calls::{LimitAction, Limits};
+
+impl Semaphore {
+    /// The limit in force.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// See [`set_limit`](Self::set_limit).
+    pub async fn limit(&self) -> Result<u32, Error> {
+        Ok(self.inspect_page((0, 0), (0, 0)).await?.limit)
+    }
+
+    /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).
+    /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
+    /// away: it drains. 0 pauses the semaphore.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
+    /// [`Error::Refused`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The limit may have been set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// assert_eq!(semaphore.set_limit(5).await?, 3);
+    /// assert_eq!(semaphore.limit().await?, 5);
+    /// assert_eq!(semaphore.clear_limit().await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Set(limit)).await.map(|limits| as_limit(limits.before))
+    }
+
+    /// Adds to the limit in force: the textbook's V. Answers the limit now.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_limit`](Self::set_limit); [`Error::Refused`] also when the limit would exceed
+    /// `u32::MAX`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The permits may have been added. (A repeated call within adds them once.)
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let finished = semaphores.semaphore(name).initial_permits(0).build()?;
+    /// // One process signals ...
+    /// finished.add_permits(1).await?;
+    /// assert_eq!(finished.available_permits().await?, 1);
+    /// // ... and another one consumes the signal.
+    /// finished.acquire().await?.forget().await?;
+    /// assert_eq!(finished.available_permits().await?, 0);
+    /// # finished.clear_limit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Add(n)).await.map(|limits| as_limit(limits.in_force))
+    }
+
+    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with initial
+    /// permits, which starts anew with the next acquire.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_limit`](Self::set_limit).
+    ///
+    /// # Cancel safety
+    ///
+    /// The limit may have been cleared.
+    ///
+    /// # Examples
+    ///
+    /// See [`set_limit`](Self::set_limit).
+    pub async fn clear_limit(&self) -> Result<u32, Error> {
+        self.change_limit(LimitAction::Clear).await.map(|limits| as_limit(limits.in_force))
+    }
+
+    async fn change_limit(&self, action: LimitAction) -> Result<Limits, Error> {
+        let patience = self.gate.shared().settings.patience();
+        self.gate.limit(action, patience).await
+    }
+}
+
+/// The scripts answer -1 where no limit is in force.
+fn as_limit(limit: i64) -> u32 {
+    u32::try_from(limit).unwrap_or(0)
+}

@@ -1,0 +1,143 @@
+//! Watches of permits: told at the end, however it comes, and keeping nothing.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Error, Permit, PermitWatch, Semaphores};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, shared_url, unique_name};
+
+async fn passed(moment: Instant) {
+    let now = async || Instant::now();
+    eventually("the moment has passed", now, |now| *now > moment).await;
+}
+
+#[tokio::test]
+async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_millis(900);
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let watch = permit.watch();
+    tokio::select! {
+        () = watch.ended() => panic!("it is held"),
+        () = passed(Instant::now() + lease * 3) => {}
+    }
+    assert!(watch.is_held() && !watch.is_lost());
+    permit.release().await.unwrap();
+}
+
+/// Each waits in a task of its own, and nobody looks at the permit.
+#[tokio::test]
+async fn told_at_the_deadline_with_redis_out_of_reach() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let lease = Duration::from_millis(500);
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("cut").limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let watch = permit.watch();
+    let subtasks: Vec<_> = std::iter::repeat_with(|| watch.clone())
+        .take(10)
+        .map(|watch| {
+            tokio::spawn(async move {
+                watch.ended().await;
+                watch.is_lost()
+            })
+        })
+        .collect();
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    for subtask in subtasks {
+        assert!(in_time("the loss", subtask).await.unwrap());
+    }
+    assert!(!watch.is_held() && permit.is_lost());
+    drop(permit);
+    assert!(watch.is_lost(), "it was lost before it was given back");
+}
+
+/// A watch that was there before a renewal heeds the new deadline, and one that was dropped while it
+/// waited misses nothing.
+#[tokio::test]
+async fn a_refresh_puts_the_end_off() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_millis(600);
+    let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let watch = permit.watch();
+    let first_end = Instant::now() + permit.expires_in();
+    tokio::select! {
+        biased;
+        () = watch.ended() => panic!("it is held"),
+        refreshed = permit.refresh() => refreshed.unwrap(),
+    }
+    in_time("the end", watch.ended()).await;
+    assert!(Instant::now() > first_end);
+    assert!(watch.is_lost());
+}
+
+async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 2).await;
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let lease = Duration::from_millis(300);
+    let builder = semaphores.semaphore(&name).limit(2).lease(lease).auto_renew(false);
+    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let watch = permit.watch();
+    let subtask = tokio::spawn({
+        let watch = watch.clone();
+        async move { watch.ended().await }
+    });
+    let deadline = Instant::now() + permit.expires_in();
+    end(permit).await;
+    let is_in_time = Instant::now() < deadline;
+    assert!(!watch.is_held());
+    in_time("the end", subtask).await.unwrap();
+    // That its lease would be over by now is no loss. (On a machine that stood still it was one.)
+    passed(deadline).await;
+    assert!(!watch.is_lost() || !is_in_time);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn what_is_given_back_has_ended_and_is_not_lost() {
+    ends_unlost(async |permit| drop(permit.release().await)).await;
+    ends_unlost(async |permit| drop(permit.forget().await)).await;
+    ends_unlost(async |permit| drop(permit)).await;
+}
+
+#[tokio::test]
+async fn a_loss_that_the_release_finds_is_told() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let builder = semaphores.semaphore("flushed").limit(1).auto_renew(false);
+    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let watch = permit.watch();
+    redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();
+    assert!(watch.is_held());
+    assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
+    assert!(!watch.is_held() && watch.is_lost());
+}
+
+/// Neither the permit nor the connections.
+#[tokio::test]
+async fn it_keeps_nothing() {
+    let server = Server::start();
+    let observer = Observer::new(&server.url(), "kept", 1).await;
+    let clients = async || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
+        list.lines().count()
+    };
+    let before = clients().await;
+    let watch: PermitWatch = {
+        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let semaphore = semaphores.semaphore("kept").limit(1).build().unwrap();
+        let permit = semaphore.acquire().await.unwrap();
+        assert!(clients().await > before);
+        permit.watch()
+    };
+    observer.sees(0, 0).await;
+    eventually("all connections are closed", clients, |now| *now <= before).await;
+    assert!(!watch.is_held());
+}

@@ -1,0 +1,74 @@
+//! A permit is never returned when it is lost already, however busy the caller's thread is.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use redis_semaphore::{Error, Permit, Semaphores};
+
+use crate::support::observer::in_time;
+use crate::support::server::{shared_url, unique_name};
+
+/// What the acquire answers, and how long the permit is held, seen in the poll that returns it.
+async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result<Duration, Error> {
+    let mut acquire = pin!(acquire);
+    poll_fn(|cx| match acquire.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(outcome.map(|permit| permit.expires_in())),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Keeps the thread of its runtime busy: for so long each time that it has a turn.
+async fn keep_busy(milliseconds: impl Iterator<Item = u64>) {
+    for busy in milliseconds {
+        std::thread::sleep(Duration::from_millis(busy));
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn acquire_on_a_busy_thread(
+    lease: u64,
+    busy: impl Iterator<Item = u64>,
+) -> Vec<Result<Duration, Error>> {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(100);
+    let semaphore = semaphore.lease(Duration::from_millis(lease)).build().unwrap();
+    let mut outcomes = Vec::new();
+    let acquires = async {
+        for _ in 0..20 {
+            outcomes.push(outcome(semaphore.acquire()).await);
+        }
+    };
+    tokio::select! {
+        () = in_time("all outcomes", acquires) => {}
+        () = keep_busy(busy) => {}
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn on_a_busy_thread_a_permit_is_held_when_it_is_returned() {
+    // Some answers are met in time, some late enough to renew the lease first, and some too late.
+    let busy = [20, 35, 5, 0].into_iter().cycle();
+    let outcomes = acquire_on_a_busy_thread(30, busy).await;
+    assert_eq!(outcomes.len(), 20);
+    for outcome in outcomes {
+        match outcome {
+            Ok(left) => assert!(left > Duration::ZERO),
+            Err(error) => assert!(matches!(error, Error::LeaseTooShort { .. }), "{error:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
+    let outcomes = acquire_on_a_busy_thread(10, std::iter::repeat(15)).await;
+    assert_eq!(outcomes.len(), 20);
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, Error::LeaseTooShort { .. }), "{error:?}");
+        assert!(error.to_string().contains("lease of 10 ms"), "{error}");
+    }
+}
