@@ -92,7 +92,10 @@ impl Scene {
         };
         let (scene, waits) = runtime.block_on(Self::set_with_wait(response));
         let guard: Guard = match home {
-            Home::Gone => Box::new(drop(runtime)),
+            Home::Gone => {
+                drop(runtime);
+                Box::new(())
+            }
             Home::BlockedWorker => Box::new((block_worker(&runtime), runtime)),
             _ => Box::new(runtime),
         };
