@@ -77,7 +77,7 @@ pub(crate) struct Place {
 
 impl Claim {
     pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Self {
-        let number = gate.shared().next_number();
+        let number = gate.shared().next_number(created);
         // In two halves, which is faster than 128 bits at once.
         let (high, low) = ((number >> 64) as u64, number as u64);
         let id = format!("{}:{high:016x}{low:016x}", gate.shared().owner);

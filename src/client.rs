@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
-use std::process;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -110,11 +109,12 @@ impl Shared {
     /// A number that no claim has had, in any process. Nobody can guess it from those before: who
     /// knows the id of a claim that waits can forge the message of its grant. A keyed hash costs a
     /// fraction of what the system takes for random bytes. After a fork both processes have the same
-    /// count and the same key, and only differ in who they are.
-    pub(crate) fn next_number(&self) -> u128 {
+    /// count and the same key: what differs is the moment, to the nanosecond. (To ask for the process
+    /// id takes longer than all the rest.)
+    pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.claims.fetch_add(1, Ordering::Relaxed);
         // In the order in which they are made, which lanes like best.
-        u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, process::id())))
+        u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
     /// The claims that wait in a queue, by number.

@@ -70,6 +70,7 @@ mod semaphore;
 mod semaphore_builder;
 mod semaphores;
 mod semaphores_builder;
+mod semaphores_connect;
 mod servers;
 mod tls;
 mod url;
