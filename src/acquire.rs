@@ -3,7 +3,7 @@
 //! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
 //! back whatever the server has or will have for its id.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -111,7 +111,8 @@ impl Gate {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        self.try_now(weight).inspect_err(log).instrument(span)
+        let acquire = async move { self.unless_closed(pin!(self.try_now(weight))).await };
+        acquire.inspect_err(log).instrument(span)
     }
 
     pub(crate) fn acquire_within(
@@ -120,7 +121,19 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        self.wait_at_most(weight, timeout).inspect_err(log).instrument(span)
+        let acquire = async move {
+            let wait = pin!(self.wait_at_most(weight, timeout));
+            self.unless_closed(wait).await
+        };
+        acquire.inspect_err(log).instrument(span)
+    }
+
+    async fn unless_closed<T>(
+        &self,
+        acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        let answer = self.closing.unless_closed(acquire).await;
+        answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }))
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {

@@ -54,10 +54,10 @@ impl Gate {
         self.write_keys(&mut arguments);
         write(&mut arguments);
         let gate = self.clone();
-        let run = async move {
+        let run = Box::pin(async move {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             gate.shared().servers.run(gate.slot, script, write, patience).await
-        };
+        });
         let answer = match self.client.is_at_home() {
             true => Ok(run.await),
             false => self.client.by_a_task(patience, run).await,
@@ -94,7 +94,8 @@ impl Gate {
         }
         let gate = self.clone();
         // Others wait for whoever declares, which must not be left alone in the middle.
-        let declare = async move { gate.declare_at_most(operation, patience).await };
+        // In a box, since every acquire has room for it.
+        let declare = Box::pin(async move { gate.declare_at_most(operation, patience).await });
         let declared = self.client.by_a_task(patience, declare).await;
         declared.unwrap_or_else(|undone| Err(self.undone(operation, patience, undone)))
     }

@@ -104,7 +104,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
-        self.unless_closed(self.gate.acquire_within(self.weight, self.timeout)).await
+        self.gate.acquire_within(self.weight, self.timeout).await
     }
 
     /// Takes the permit if it fits now and nobody waits. Never queues.
@@ -122,15 +122,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
-        self.unless_closed(self.gate.try_acquire(self.weight)).await
-    }
-
-    async fn unless_closed<T>(
-        &self,
-        acquire: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let answer = self.gate.closing.unless_closed(acquire).await;
-        answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.gate.name.clone() }))
+        self.gate.try_acquire(self.weight).await
     }
 }
 
