@@ -169,7 +169,8 @@ impl Gate {
                 // Refused, but ended leases are still being purged.
                 _ if answer.reply.has_more => {}
                 _ => {
-                    pending.is_settled = true;
+                    // An earlier attempt may still reach the server: then there may be room.
+                    pending.is_settled = !claim.is_in_doubt();
                     break;
                 }
             }

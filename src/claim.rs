@@ -121,9 +121,13 @@ impl Claim {
         self.in_doubt.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
+    }
+
     /// Asked once.
     pub(crate) fn take_doubt(&self) -> bool {
-        self.in_doubt.load(Ordering::Relaxed) && self.in_doubt.swap(false, Ordering::Relaxed)
+        self.is_in_doubt() && self.in_doubt.swap(false, Ordering::Relaxed)
     }
 
     fn wait(&self) -> std::sync::MutexGuard<'_, Wait> {

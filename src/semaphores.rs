@@ -134,6 +134,9 @@ impl Semaphores {
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at the
     /// end of their leases unless they are released before.
     ///
+    /// After an outage an acquire that had no answer may still be on its way, and reach the server when
+    /// all of this is over. What it is granted then is lost at the end of its lease.
+    ///
     /// # Cancel safety
     ///
     /// Safe: once called, the work ends in the background.

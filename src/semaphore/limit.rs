@@ -26,6 +26,10 @@ impl Semaphore {
     /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
     /// away: it drains. 0 pauses the semaphore.
     ///
+    /// A call that has no answer is made again. In an outage the network may deliver the first one
+    /// seconds later, and so undo what another call has set meanwhile: look at
+    /// [`limit`](Self::limit) then.
+    ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,

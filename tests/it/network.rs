@@ -167,6 +167,24 @@ async fn a_copy_of_an_acquire_that_arrives_after_its_release_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
+    let scene = Scene::set(1, Duration::from_millis(300)).await;
+    let held = scene.semaphore.acquire().await.unwrap();
+    scene.proxy.stick(true);
+    let semaphore = scene.semaphore.clone();
+    let refused = tokio::spawn(async move { semaphore.try_acquire().await });
+    let out = async || scene.proxy.held_requests();
+    eventually("a try that is out", out, |out| *out > 0).await;
+    scene.proxy.hang_up();
+    assert!(in_time("a refusal", refused).await.unwrap().unwrap().is_none());
+    held.release().await.unwrap();
+    scene.observer.sees(0, 0).await;
+    scene.proxy.stick(false);
+    scene.observer.sees(1, 0).await;
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
 async fn a_stall_that_meets_many_calls_is_one_timeout() {
     let scene = Scene::set(9, Duration::from_secs(2)).await;
     let connections = scene.proxy.accepted();

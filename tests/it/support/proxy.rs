@@ -125,6 +125,16 @@ impl Proxy {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });
     }
 
+    /// The client finds its command connections closed, but what it has sent stays on its way.
+    pub fn hang_up(&self) {
+        let connections = self.control.connections.lock().unwrap();
+        for connection in connections.values() {
+            if !connection.subscribes.load(Ordering::SeqCst) {
+                connection.tasks[1].abort();
+            }
+        }
+    }
+
     pub fn refuse_connections(&self, refuses: bool) {
         self.control.refuses.store(refuses, Ordering::SeqCst);
     }
