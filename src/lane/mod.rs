@@ -9,6 +9,7 @@
 //! Two requests of one claim are never out at the same time, so that none overtakes the other,
 //! whatever fails and is sent again.
 
+mod call;
 mod driver;
 mod serving;
 
@@ -23,8 +24,9 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::Error;
 use crate::claim::{Claim, Scripts};
+use crate::clock;
 use crate::gate::Gate;
-use crate::servers::{Answer, Unanswered};
+use crate::servers::{Answer, Failure, Unanswered};
 
 /// The most requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
@@ -321,6 +323,27 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
+    /// How much patience.
+    fn left(&self, now: Instant) -> Duration {
+        self.patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+
+    fn out_of_patience(&self, gate: &Gate, last: RedisError) -> Outcome<R> {
+        let (elapsed, last) = (self.since.elapsed(), clock::or_paused(last));
+        self.failed(gate, Failure::NoAnswer { elapsed, last })
+    }
+
+    fn failed(&self, gate: &Gate, failure: Failure) -> Outcome<R> {
+        let error = match gate.error(self.request.operation(), failure) {
+            // The server names one request of the batch.
+            Error::TooHeavy { semaphore, limit, .. } => {
+                Error::TooHeavy { semaphore, weight: self.request.claim().weight, limit }
+            }
+            error => error,
+        };
+        Outcome::Failed(Box::new(error))
+    }
+
     fn hand_back(self) {
         // Whoever asked may have gone.
         let _ = self.reply.send(Outcome::Unserved(self.request));

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, RedisError};
+use redis::RedisError;
 use tokio::time::{Sleep, sleep_until};
 
-use super::{Batch, Next, Outcome, Request, Waiting};
-use crate::Error;
+use super::call::{Ended, call};
+use super::{Next, Outcome, Request, Waiting};
 use crate::clock;
 use crate::gate::Gate;
 use crate::servers::{Answer, Failure, Pauses, Unanswered};
@@ -38,13 +38,6 @@ pub(super) struct Serving<R: Request> {
     /// After a failure nothing goes out before.
     paused_until: Instant,
     kind: PhantomData<R>,
-}
-
-/// A call that is out no more.
-struct Ended<R: Request> {
-    batch: Batch<R>,
-    sent: Instant,
-    answer: Result<Vec<i64>, Unanswered>,
 }
 
 impl<R: Request> Serving<R> {
@@ -157,9 +150,9 @@ impl<R: Request> Serving<R> {
         let (next, is_paused) = (self.paused_until, clock::is_paused());
         let waits_on = |waiting: &Waiting<R>| !is_paused && next - waiting.since < waiting.patience;
         for waiting in lane.sort_out(waits_on) {
-            let (elapsed, last) =
-                (waiting.since.elapsed(), clock::or_paused(failure.error.clone()));
-            self.fail(waiting, Failure::NoAnswer { elapsed, last });
+            let failed = waiting.out_of_patience(&self.gate, failure.error.clone());
+            // Whoever asked may have gone: then the failure concerns nobody.
+            let _ = waiting.reply.send(failed);
         }
     }
 
@@ -171,21 +164,10 @@ impl<R: Request> Serving<R> {
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
-            self.fail(waiting, Failure::Refused(error.clone()));
+            let failed = waiting.failed(&self.gate, Failure::Refused(error.clone()));
+            let _ = waiting.reply.send(failed);
         }
         R::lane(&self.gate).put_back(others);
-    }
-
-    fn fail(&self, waiting: Waiting<R>, failure: Failure) {
-        let error = match self.gate.error(waiting.request.operation(), failure) {
-            // The server names one request of the batch.
-            Error::TooHeavy { semaphore, limit, .. } => {
-                Error::TooHeavy { semaphore, weight: waiting.request.claim().weight, limit }
-            }
-            error => error,
-        };
-        // Whoever asked may have gone: then the failure concerns nobody.
-        let _ = waiting.reply.send(Outcome::Failed(Box::new(error)));
     }
 }
 
@@ -196,23 +178,6 @@ fn late_after(fastest: Option<Duration>) -> Duration {
         Some(_) => LATE,
         None => NEAR,
     }
-}
-
-async fn call<R: Request>(gate: Arc<Gate>, batch: Batch<R>) -> Ended<R> {
-    let requests = &batch.requests;
-    let sent = Instant::now();
-    let left = |waiting: &Waiting<R>| waiting.patience.saturating_sub(sent - waiting.since);
-    let limit = requests.iter().map(left).max().unwrap_or_default();
-    let write = |cmd: &mut Cmd| {
-        gate.write_keys(cmd);
-        requests[0].request.write_first(&gate, cmd);
-        for waiting in requests {
-            waiting.request.write(&gate, cmd);
-        }
-    };
-    R::sending(&gate, requests.iter().map(|waiting| &waiting.request));
-    let answer = R::attempt(&gate, write, limit).await;
-    Ended { batch, sent, answer }
 }
 
 /// Rings when a call may go out that had to wait. It is not set anew for each call: most are answered

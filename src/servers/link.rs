@@ -378,7 +378,7 @@ pub(crate) async fn within<T>(
     timeout(limit, run).await.unwrap_or_else(|_| Err(took_too_long().into()))
 }
 
-fn took_too_long() -> RedisError {
+pub(crate) fn took_too_long() -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, "the answer took too long").into()
 }
 

@@ -17,7 +17,7 @@ use crate::clock;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use dialer::{Dialer, user_timeout};
-pub(crate) use link::{Link, Unanswered, says, within};
+pub(crate) use link::{Link, Unanswered, says, took_too_long, within};
 pub(crate) use pauses::Pauses;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;

@@ -2,6 +2,7 @@
 //! `docs/operations.md` tells the same.
 
 mod names;
+mod patience;
 mod stampede;
 
 use std::time::{Duration, Instant};
