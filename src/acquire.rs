@@ -3,11 +3,11 @@
 //! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
 //! back whatever the server has or will have for its id.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::TryFutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use redis::ErrorKind;
 use tracing::Instrument;
 
@@ -85,6 +85,9 @@ impl Gate {
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
+        if self.closing.is_closed() {
+            return Err(self.closed());
+        }
         self.declare(operation, patience).await
     }
 
@@ -111,8 +114,8 @@ impl Gate {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        let acquire = async move { self.unless_closed(pin!(self.try_now(weight))).await };
-        acquire.inspect_err(log).instrument(span)
+        let tried = self.try_now(weight).map(|tried| self.unless_closed(tried));
+        tried.inspect_err(log).instrument(span)
     }
 
     pub(crate) fn acquire_within(
@@ -121,19 +124,18 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        let acquire = async move {
-            let wait = pin!(self.wait_at_most(weight, timeout));
-            self.unless_closed(wait).await
-        };
-        acquire.inspect_err(log).instrument(span)
+        let acquired =
+            self.wait_at_most(weight, timeout).map(|acquired| self.unless_closed(acquired));
+        acquired.inspect_err(log).instrument(span)
     }
 
-    async fn unless_closed<T>(
-        &self,
-        acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
-    ) -> Result<T, Error> {
-        let answer = self.closing.unless_closed(acquire).await;
-        answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }))
+    /// Once it is closed nothing is acquired any more: the permit of an answer is given back.
+    fn unless_closed<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        if self.closing.is_closed() { Err(self.closed()) } else { answer }
+    }
+
+    fn closed(&self) -> Error {
+        Error::Closed { semaphore: self.name.clone() }
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
@@ -259,6 +261,7 @@ impl Gate {
             tokio::select! {
                 biased;
                 outcome = claim.await_outcome() => outcome.map_err(|_| Error::Shutdown)?,
+                () = self.closing.closed() => Err(self.closed()),
                 // The worker may also end with its runtime, without a word.
                 () = self.client.closed() => Err(Error::Shutdown),
             }

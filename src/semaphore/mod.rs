@@ -196,7 +196,8 @@ impl Semaphore {
     }
 
     /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under
-    /// way, and all that come later fail with [`Error::Closed`]. What waited leaves the queue, and what
+    /// way, and all that come later fail with [`Error::Closed`]: waits at once, what is asked of Redis
+    /// just now with its answer, or after the response timeout. What waited leaves the queue, and what
     /// may have been granted is given back, in the background.
     ///
     /// Permits that are held stay so, are renewed, and can be released. Others are not touched: other
