@@ -35,7 +35,7 @@ pub async fn n6() -> Result<Vec<Figure>> {
 
 async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Result<Figure> {
     let client = Network::to(url()?, Way::of(one_way))?.client()?;
-    let mut floor = Floor::far_away(&client).await?;
+    let mut floor = Floor::at(&client).await?;
     let semaphores = Semaphores::builder().connect_client(client).await?;
     let semaphore = semaphores.semaphore(unique_name(id)).limit(1000).build()?;
     let rounds = in_turns(&mut floor, &semaphore, PAIRS_OVER_NETWORK).await?;

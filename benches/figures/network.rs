@@ -69,7 +69,7 @@ impl Contention {
         client: &Client,
         connect: impl AsyncFn() -> std::result::Result<Semaphores, Error>,
     ) -> Result<Figure> {
-        let mut floor = Floor::far_away(client).await?;
+        let mut floor = Floor::at(client).await?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
             // While nothing else is under way.
@@ -101,8 +101,8 @@ async fn own_error(
     target: f64,
 ) -> Result<Figure> {
     let network = Network::to(url()?, Way::of(one_way))?;
-    let mut through = Floor::far_away(&network.client()?).await?;
-    let mut direct = Floor::far_away(&client()?).await?;
+    let mut through = Floor::at(&network.client()?).await?;
+    let mut direct = Floor::at(&client()?).await?;
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let trip = round_trip(&mut direct).await? + 2 * one_way;

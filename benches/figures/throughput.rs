@@ -27,7 +27,7 @@ pub async fn p2() -> Result<Vec<Figure>> {
 
 pub async fn n5() -> Result<Vec<Figure>> {
     let client = Network::to(url()?, Way::of(NEAR))?.client()?;
-    let floor = Floor::far_away(&client).await?;
+    let floor = Floor::at(&client).await?;
     let at = Place { floor, semaphores: Semaphores::builder().connect_client(client).await? };
     Ok(vec![
         at.figure("N5", "1 ms one way: 256 tasks, nobody waits: pairs", 256, 1.0).await?,

@@ -72,14 +72,14 @@ async fn main() -> Result<()> {
 
 /// Crate and floor take turns.
 async fn at(client: &Client, jitter: f64) -> Result<[Point; 2]> {
-    let mut floor = Floor::far_away(client).await?;
+    let mut floor = Floor::at(client).await?;
     let mut trips = Vec::new();
     let (mut relay, mut ours) = (Rounds::default(), Rounds::default());
     for _ in 0..rounds_of(ROUNDS) {
         let trip = round_trip(&mut floor).await?;
         trips.push(trip.as_secs_f64() * 1e3);
         let name = unique_name("network");
-        let design = Relay::far_away(client, &name, LOAD.limit).await?;
+        let design = Relay::at(client, &name, LOAD.limit).await?;
         let turns = LOAD.turns(design, trip, length_of(ROUND)).await?;
         relay.add(turns.ideal, turns.taken);
         let semaphores = Semaphores::builder().connect_client(client.clone()).await?;

@@ -7,7 +7,7 @@ use redis::{Client, Cmd, RedisResult};
 
 use super::Result;
 use super::design::Design;
-use super::server::{connection, load, prompt_connection, unique_name};
+use super::server::{client, connection_to, load, unique_name};
 
 const ACQUIRE: &str = "return {1, 2, 1, 3, 4}";
 const RELEASE: &str = "return {1, -1, 1}";
@@ -27,12 +27,12 @@ pub struct Floor {
 
 impl Floor {
     pub async fn connect() -> Result<Self> {
-        Self::over(connection().await?, RELEASE).await
+        Self::at(&client()?).await
     }
 
-    /// At the end of a network.
-    pub async fn far_away(client: &Client) -> Result<Self> {
-        Self::over(prompt_connection(client).await?, RELEASE).await
+    /// At the end of a network, say.
+    pub async fn at(client: &Client) -> Result<Self> {
+        Self::over(connection_to(client).await?, RELEASE).await
     }
 
     /// With a script of one's own for releases.

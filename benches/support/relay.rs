@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::Result;
 use super::design::Design;
 use super::floor::Floor;
-use super::server::{client, connection, prompt_connection};
+use super::server::{client, connection_to};
 
 pub struct Relay {
     floor: Floor,
@@ -56,9 +56,9 @@ pub async fn publisher(connection: MultiplexedConnection, name: &str) -> Result<
 }
 
 impl Relay {
-    /// At the end of a network.
-    pub async fn far_away(client: &Client, name: &str, limit: u32) -> Result<Self> {
-        let floor = publisher(prompt_connection(client).await?, name).await?;
+    /// At the end of a network, say.
+    pub async fn at(client: &Client, name: &str, limit: u32) -> Result<Self> {
+        let floor = publisher(connection_to(client).await?, name).await?;
         Ok(Self::between(floor, listen(client, name).await?, limit))
     }
 
@@ -81,8 +81,7 @@ impl Design for Relay {
     type Permit = String;
 
     async fn open(name: &str, limit: u32) -> Result<Self> {
-        let floor = publisher(connection().await?, name).await?;
-        Ok(Self::between(floor, listen(&client()?, name).await?, limit))
+        Self::at(&client()?, name, limit).await
     }
 
     async fn for_task(&self) -> Result<Self> {

@@ -100,14 +100,12 @@ pub async fn semaphores() -> Result<Semaphores> {
 
 /// A connection as the crate has one for its commands.
 pub async fn connection() -> Result<MultiplexedConnection> {
-    connect(&client()?, Some(RESPONSE_TIMEOUT)).await
+    connection_to(&client()?).await
 }
 
-/// The same at the end of a network, where it must not hold back what it is to send.
-pub async fn prompt_connection(client: &Client) -> Result<MultiplexedConnection> {
-    let prompt = TcpSettings::default().set_nodelay(true);
-    let info = client.get_connection_info().clone().set_tcp_settings(prompt);
-    connect(&Client::open(info)?, Some(RESPONSE_TIMEOUT)).await
+/// The same, to wherever that client leads.
+pub async fn connection_to(client: &Client) -> Result<MultiplexedConnection> {
+    connect(client, Some(RESPONSE_TIMEOUT)).await
 }
 
 /// A connection for commands that block on the server: none of them is too late.
@@ -119,11 +117,14 @@ async fn connect(
     client: &Client,
     response_timeout: Option<Duration>,
 ) -> Result<MultiplexedConnection> {
+    // The crate's connections hold nothing back that is to be sent.
+    let prompt = TcpSettings::default().set_nodelay(true);
+    let info = client.get_connection_info().clone().set_tcp_settings(prompt);
     let config = AsyncConnectionConfig::new()
         // Many connect at once in some benches.
         .set_connection_timeout(Some(Duration::from_secs(20)))
         .set_response_timeout(response_timeout);
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    Ok(Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// Has the server keep a script that is called by its SHA-1 from now on.
