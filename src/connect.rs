@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use redis::RedisError;
+use tokio::join;
 
 use crate::error::cause_of;
 use crate::inquiry::inquire;
@@ -20,11 +21,10 @@ pub(crate) async fn check_one(
     channel: &Channel,
 ) -> Result<Subscription, Error> {
     let probe = Probe::single(link, prefix);
-    let check = async {
-        first_of(probe.refused_commands().await?)?;
-        wakeups::subscribe(link, channel).await.map_err(|error| probe.explain(error))
-    };
-    match check.await {
+    let subscribe = wakeups::subscribe_first(link, channel);
+    let (refused, subscribed) = join!(probe.refused_commands(), subscribe);
+    let subscribed = subscribed.map_err(|error| probe.explain(error));
+    match refused.and_then(first_of).and(subscribed) {
         Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
         done => done,
     }
@@ -58,11 +58,8 @@ async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Res
     let Some(probe) = Probe::at_node(cluster, node, prefix) else {
         return Ok(());
     };
-    let check = async {
-        first_of(probe.refused_commands().await?)?;
-        probe.listen().await
-    };
-    match check.await {
+    let (refused, heard) = join!(probe.refused_commands(), probe.listen());
+    match refused.and_then(first_of).and(heard) {
         Err(error) => {
             let link = &probe.link;
             Err(inquire(link.dialer(), link.source().client(), error).await)

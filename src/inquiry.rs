@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, RedisConnectionInfo, RedisError};
+use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -29,7 +29,7 @@ pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Err
     let patience = dialer.response_timeout();
     let found = match kind {
         Kind::TimedOut => silence(client, patience).await,
-        Kind::NotRedis | Kind::Closed => stranger(client, *kind, patience).await,
+        Kind::NotRedis | Kind::Closed => stranger(dialer, client, *kind).await,
         // With a detail it is the provider of credentials that failed.
         Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
             refusal(dialer, client).await
@@ -97,8 +97,8 @@ async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
 }
 
 /// What it says to a PING.
-async fn stranger(client: &Client, kind: Kind, patience: Duration) -> Option<Found> {
-    let limit = patience.min(LONGEST);
+async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
+    let limit = dialer.response_timeout().min(LONGEST);
     let said = match client.get_connection_info().addr() {
         ConnectionAddr::Tcp(host, port) => {
             let ping = async { ping(TcpStream::connect((host.as_str(), *port)).await?).await };
@@ -108,11 +108,11 @@ async fn stranger(client: &Client, kind: Kind, patience: Duration) -> Option<Fou
             timeout(limit, async { ping(UnixStream::connect(path).await?).await }).await
         }
         ConnectionAddr::TcpTls { .. } => {
-            return Found::new(
-                kind,
-                "the connection over TLS was cut: see the server's log, and whether it wants TLS at \
-                 this port; without it, try redis:// instead of rediss://",
-            );
+            let ready = dialer.ready(client).await.ok()?;
+            let cut = "the connection over TLS was cut: see the server's log, and whether it wants \
+                       TLS at this port; without it, try redis:// instead of rediss://";
+            let refused = answered(&ready, &redis::cmd("PING"), limit).await;
+            return refused.or_else(|| Found::new(kind, cut));
         }
         _ => return None,
     };
@@ -173,11 +173,17 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
     let nobody = info.set_redis_settings(RedisConnectionInfo::default());
+    let nobody = Client::open(nobody).ok()?;
+    answered(&nobody, &auth, dialer.response_timeout().min(LONGEST)).await
+}
+
+/// What the server says to refuse a command.
+async fn answered(client: &Client, command: &Cmd, limit: Duration) -> Option<Found> {
     let ask = async {
-        let mut connection = Client::open(nobody)?.get_multiplexed_async_connection().await?;
-        auth.exec_async(&mut connection).await
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        command.exec_async(&mut connection).await
     };
-    match timeout(dialer.response_timeout().min(LONGEST), ask).await.ok()? {
+    match timeout(limit, ask).await.ok()? {
         Err(error) if error.code().is_some() => Found::said(error),
         _ => None,
     }

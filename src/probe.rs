@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind, Value};
+use futures_util::future::{OptionFuture, join_all};
+use redis::aio::MultiplexedConnection as Connection;
+use redis::{Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use tokio::join;
 use uuid::Uuid;
 
 use crate::error::cause_of;
@@ -16,6 +18,11 @@ use crate::wakeups::{self, Channel, Wakeups, sharded_name};
 use crate::{ConnectErrorKind as Kind, Error, ScriptRegistry, permission, tls};
 
 const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
+
+/// What a server says of itself.
+type Told = HashMap<String, String>;
+/// Commands that a server refused, and what it said.
+type Refused = Vec<(String, String)>;
 
 pub(crate) struct Probe {
     pub(crate) link: Arc<Link>,
@@ -44,89 +51,100 @@ impl Probe {
     /// Loads the scripts, and has the server try every command that they use. Answers an error for
     /// each that it refuses.
     pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
-        let explain = |error| self.explain(error);
-        let mut connection = self.link.connection().await.map_err(explain)?.connection;
-        // Before anything large: a server that wants a password closes the connection on that.
-        let pong: Value = redis::cmd("PING").query_async(&mut connection).await.map_err(explain)?;
-        if pong != Value::SimpleString("PONG".to_owned()) {
-            return Err(self.not_redis(&pong));
-        }
-        let server = hello(&mut connection).await;
-        if self.node.is_some() {
-            redis::cmd("ASKING").exec_async(&mut connection).await.map_err(explain)?;
-        } else if server.get("mode").is_some_and(|mode| mode == "cluster") {
-            let reason = "it is a node of a cluster: use connect_cluster()";
-            return Err(self.refused(Kind::Cluster, reason));
-        }
-        let keys = Keys::new(&self.prefix, &self.name);
-        let call_by = self.link.call_by();
-        match call_by {
-            CallBy::Sha1 => self.load_scripts(&mut connection, &keys).await?,
-            CallBy::Function(_) => self.find_functions(&mut connection, &server).await?,
-        }
-        let (channel, kind) = self.channel();
-        let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.0.len()).arg(&keys.0).arg(&channel.name).arg(kind);
+        let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
+        let connection = &connected.connection;
+        let (server, refused) = match self.link.call_by() {
+            // Sent together and judged in order: a server that wants a password says so to the
+            // first words, and closes the connection on a long one.
+            CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
+            // They stay, so a server that is none of ours must not get them.
+            CallBy::Function(_) => {
+                (Ok(self.greet(connection).await?), self.try_functions(connection).await)
+            }
         };
-        let refused: Vec<(String, String)> = ScriptRegistry::embedded()
-            .run_with(&mut connection, call_by, "probe", write)
-            .await
-            .map_err(|error| self.explain_script(error))?;
+        let (server, refused) = (server?, refused?);
         let explain =
             |(command, reason): &(String, String)| self.explain_command(command, reason, &server);
         Ok(refused.iter().map(explain).collect())
     }
 
-    async fn load_scripts(
-        &self,
-        connection: &mut MultiplexedConnection,
-        keys: &Keys,
-    ) -> Result<(), Error> {
-        // Only needed when the server has forgotten a script, which is no time to find it refused.
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return 1").arg(1).arg(&keys.0[0]);
-        eval.exec_async(connection).await.map_err(|error| self.explain(error))?;
-        let loaded = ScriptRegistry::embedded().load(connection).await;
-        loaded.map_err(|error| self.explain_script(error))
+    /// Answers what the server says of itself, if it is one of the kind that was asked for.
+    async fn greet(&self, connection: &Connection) -> Result<Told, Error> {
+        let ping = ask::<Value>(connection, redis::cmd("PING"));
+        let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
+        let asking = OptionFuture::from(asking);
+        let (pong, server, asked) = join!(biased; ping, hello(connection), asking);
+        let pong = pong.map_err(|error| self.explain(error))?;
+        if pong != Value::SimpleString("PONG".to_owned()) {
+            return Err(self.not_redis(&pong));
+        }
+        asked.transpose().map_err(|error| self.explain(error))?;
+        if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
+            let reason = "it is a node of a cluster: use connect_cluster()";
+            return Err(self.refused(Kind::Cluster, reason));
+        }
+        Ok(server)
     }
 
-    /// Functions of these names may be others', or of a library that lacks some. Ours refuse a call
-    /// without keys, if the server has the memory to call them.
-    async fn find_functions(
-        &self,
-        connection: &mut MultiplexedConnection,
-        server: &HashMap<String, String>,
-    ) -> Result<(), Error> {
-        let (registry, call_by) = (ScriptRegistry::embedded(), self.link.call_by());
+    async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
+        // Only needed when the server has forgotten a script, which is no time to find it refused.
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return 1").arg(1).arg(&Keys::new(&self.prefix, &self.name).0[0]);
+        let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
+        let load = ScriptRegistry::embedded().load(&mut loading);
+        let (evaluated, loaded, refused) = join!(biased; eval, load, self.try_out(connection));
+        evaluated.map_err(|error| self.explain(error))?;
+        loaded.map_err(|error| self.explain_script(error))?;
+        refused
+    }
+
+    async fn try_functions(&self, connection: &Connection) -> Result<Refused, Error> {
+        let mut scripts = ScriptRegistry::embedded().scripts();
+        // If there are none the first call has them loaded.
+        if let Some(script) = scripts.next() {
+            self.find_function(connection, script.name()).await?;
+        }
+        let found = scripts.map(|script| self.find_function(connection, script.name()));
+        join_all(found).await.into_iter().collect::<Result<(), _>>()?;
+        self.try_out(connection).await
+    }
+
+    /// A function of this name may be somebody else's, or be lacking in the library. Ours refuses a
+    /// call without keys, if the server has the memory to call it.
+    async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
         let no_keys = |cmd: &mut Cmd| {
             cmd.arg(0);
         };
-        for script in registry.scripts() {
-            let answer: Result<Value, Error> =
-                registry.run_with(connection, call_by, script.name(), no_keys).await;
-            let is_foreign = match answer {
-                Ok(_) => true,
-                Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => {
-                    false
-                }
-                Err(error) if is_unknown(&error.to_string()) => {
-                    let found =
-                        format!("its version is {}, which has no functions", version(server));
-                    let advice = "use Redis 7.0 or newer, or Valkey, or no functions";
-                    return Err(self.refused(Kind::TooOld, format!("{found}: {advice}")));
-                }
-                Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
-                Err(error) => return Err(self.explain_script(error)),
-            };
-            if is_foreign {
-                let found = format!(
-                    "its function for \"{}\" is not that of lua/functions.lua",
-                    script.name()
-                );
-                return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
+        let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
+        let call_by = self.link.call_by();
+        let answer = registry.run_with(&mut connection, call_by, name, no_keys).await;
+        let is_foreign = match answer.map(|_: Value| ()) {
+            Ok(_) => true,
+            Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => false,
+            Err(error) if is_unknown(&error.to_string()) => {
+                let server = hello(&connection).await;
+                let found = format!("its version is {}, which has no functions", version(&server));
+                let advice = "use Redis 7.0 or newer, or Valkey, or no functions";
+                return Err(self.refused(Kind::TooOld, format!("{found}: {advice}")));
             }
+            Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
+            Err(error) => return Err(self.explain_script(error)),
+        };
+        if is_foreign {
+            let found = format!("its function for \"{name}\" is not that of lua/functions.lua");
+            return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
         }
         Ok(())
+    }
+
+    async fn try_out(&self, connection: &Connection) -> Result<Refused, Error> {
+        let (keys, (channel, kind)) = (Keys::new(&self.prefix, &self.name), self.channel());
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(keys.0.len()).arg(&keys.0).arg(&channel.name).arg(kind);
+        };
+        let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
+        let refused = registry.run_with(&mut connection, self.link.call_by(), "probe", write).await;
+        refused.map_err(|error| self.explain_script(error))
     }
 
     fn explain_script(&self, error: Error) -> Error {
@@ -143,8 +161,8 @@ impl Probe {
     /// What the server calls itself, or nothing where it does not tell.
     pub(crate) async fn version(&self) -> Result<String, Error> {
         let explain = |error| self.explain(error);
-        let mut connection = self.link.connection().await.map_err(explain)?.connection;
-        let server = hello(&mut connection).await;
+        let connection = self.link.connection().await.map_err(explain)?.connection;
+        let server = hello(&connection).await;
         let told = ["server", "version"].map(|field| server.get(field).map(String::as_str));
         Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -171,12 +189,7 @@ impl Probe {
     }
 
     /// Says what it means that a command fails in a script.
-    fn explain_command(
-        &self,
-        command: &str,
-        reason: &str,
-        server: &HashMap<String, String>,
-    ) -> Error {
+    fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
         if words.contains("readonly") || words.contains("read only replica") {
@@ -290,7 +303,7 @@ fn none_is_primary(error: &RedisError) -> Option<String> {
     Some(those.to_owned())
 }
 
-fn version(server: &HashMap<String, String>) -> &str {
+fn version(server: &Told) -> &str {
     server.get("version").map_or("unknown", String::as_str)
 }
 
@@ -301,9 +314,13 @@ fn probe_name() -> String {
 
 /// What the server says of itself. Every user may ask that, but what stands in front of a server
 /// may not know it.
-async fn hello(connection: &mut MultiplexedConnection) -> HashMap<String, String> {
-    let answer: Result<HashMap<String, Value>, _> =
-        redis::cmd("HELLO").query_async(connection).await;
+async fn hello(connection: &Connection) -> Told {
+    let answer: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
     let texts = answer.unwrap_or_default().into_iter();
     texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
+}
+
+/// Of many that are asked at once each gets the answer to its own.
+async fn ask<T: FromRedisValue>(connection: &Connection, command: Cmd) -> Result<T, RedisError> {
+    command.query_async(&mut connection.clone()).await
 }

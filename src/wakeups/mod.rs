@@ -14,7 +14,7 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 
 pub(crate) use channel::{Channel, Channels, sharded_name};
 pub(crate) use sharded::try_sharded;
-pub(crate) use single::{Subscription, subscribe};
+pub(crate) use single::{Subscription, subscribe, subscribe_first};
 
 use crate::client::Shared;
 use crate::message::{self, HandOff};

@@ -243,8 +243,10 @@ pub(crate) async fn try_sharded(
     channel: &str,
 ) -> Result<(), RedisError> {
     let connection = connect(cluster, node).await?.connection;
-    send(&connection, "SSUBSCRIBE", channel).await?;
-    send(&connection, "SUNSUBSCRIBE", channel).await
+    let [on, off] =
+        ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&connection, command, channel));
+    let (on, off) = tokio::join!(biased; on, off);
+    on.and(off)
 }
 
 async fn send(

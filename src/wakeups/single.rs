@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{ErrorKind, RedisError};
+use redis::{Client, ErrorKind, RedisError};
 use tokio::sync::{mpsc::WeakUnboundedSender, watch};
 use tokio::time::timeout;
 
@@ -21,18 +21,40 @@ pub(crate) struct Subscription {
     beside: u64,
 }
 
-/// redis-rs has no timeouts of its own for subscriptions.
+/// For the first time. A server that is always the same one need not be found before.
+pub(crate) async fn subscribe_first(
+    link: &Arc<Link>,
+    channel: &Channel,
+) -> Result<Subscription, RedisError> {
+    let Some(client) = link.source().client() else {
+        return subscribe(link, channel).await;
+    };
+    let (connected, opened) = tokio::join!(link.connection(), open(link, client, channel));
+    let (sink, messages) = opened?;
+    Ok(Subscription { sink, messages, beside: connected?.number })
+}
+
 pub(crate) async fn subscribe(
     link: &Arc<Link>,
     channel: &Channel,
 ) -> Result<Subscription, RedisError> {
+    // Where the commands go: another server would not hear of the hand-offs there.
+    let connected = link.connection().await?;
+    let (sink, messages) = open(link, &connected.client, channel).await?;
+    Ok(Subscription { sink, messages, beside: connected.number })
+}
+
+/// redis-rs has no timeouts of its own for subscriptions.
+async fn open(
+    link: &Link,
+    client: &Client,
+    channel: &Channel,
+) -> Result<(PubSubSink, PubSubStream), RedisError> {
     let subscribe = async {
-        // Where the commands go: another server would not hear of the hand-offs there.
-        let connected = link.connection().await?;
-        let client = link.dialer().ready(&connected.client).await?;
+        let client = link.dialer().ready(client).await?;
         let (mut sink, messages) = client.get_async_pubsub().await?.split();
         sink.subscribe(&channel.name).await?;
-        Ok(Subscription { sink, messages, beside: connected.number })
+        Ok((sink, messages))
     };
     timeout(link.response_timeout(), subscribe)
         .await

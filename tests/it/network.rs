@@ -74,6 +74,32 @@ async fn what_is_asked_while_a_call_is_out_does_not_wait_for_its_answer() {
     }
 }
 
+/// Each connection gets a first answer, to what redis-rs says before anything else. By then all is
+/// asked for: to listen, and to run what is tried out last.
+#[tokio::test]
+async fn connecting_takes_two_round_trips() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    proxy.answers(0);
+    let url = proxy.url();
+    let builder = Semaphores::builder().response_timeout(PATIENT);
+    let connecting = tokio::spawn(async move { builder.connect(&url).await });
+    let connections = async || proxy.accepted();
+    eventually("two connections at once", connections, |there| *there == 2).await;
+    proxy.answers(1);
+    let mut admin = server.connect();
+    let asked = async || {
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("CHANNELS").arg("sem:wake:*").query(&mut admin).unwrap();
+        let calls: redis::InfoDict =
+            redis::cmd("INFO").arg("commandstats").query(&mut admin).unwrap();
+        (channels.len(), calls.contains_key(&"cmdstat_evalsha"))
+    };
+    eventually("all is asked for", asked, |asked| *asked == (1, true)).await;
+    proxy.answers(usize::MAX);
+    in_time("the connection", connecting).await.unwrap().unwrap();
+}
+
 /// A release goes there; the message goes on to another process. Nothing else has to come through.
 #[tokio::test]
 async fn a_hand_off_takes_one_way_there_and_one_way_on() {

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use redis_semaphore::redis::{Client, TlsCertificates};
+use redis_semaphore::redis::{self, Client, TlsCertificates};
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
 use crate::support::errors::{kind_of, whole};
@@ -100,6 +100,21 @@ async fn a_certificate_for_another_host_is_refused() {
     let (kind, reason) =
         refusal(client(&server.url(), &server.authority, Some(&server.authority))).await;
     assert!(kind == Tls && reason.contains("is for another host"), "{kind:?}: {reason}");
+}
+
+/// Whatever becomes of the first words when it closes the connection on the long ones.
+#[tokio::test]
+async fn a_server_that_wants_a_password_says_so() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let set = ["SET", "requirepass", "geheim"];
+    redis::cmd("CONFIG").arg(&set).exec(&mut server.server.connect()).unwrap();
+    let url = format!("rediss://127.0.0.1:{}/", server.port);
+    let client = client(&url, &server.authority, Some(&server.authority));
+    for _ in 0..50 {
+        let (kind, reason) = refusal(client.clone()).await;
+        assert!(kind == ConnectErrorKind::Authentication, "{kind:?}: {reason}");
+        assert!(reason.contains("the server wants a password, and got none (NOAUTH)"), "{reason}");
+    }
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ struct Control {
     commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
     messages: watch::Sender<Flow>,
+    /// Each connection gets so many pieces of replies.
+    answers: watch::Sender<usize>,
     refuses: AtomicBool,
     held_requests: AtomicUsize,
     swallowed_requests: AtomicUsize,
@@ -60,6 +62,7 @@ impl Proxy {
             commands: watch::Sender::new(Flow::Pass),
             replies: watch::Sender::new(Flow::Pass),
             messages: watch::Sender::new(Flow::Pass),
+            answers: watch::Sender::new(usize::MAX),
             refuses: AtomicBool::new(false),
             held_requests: AtomicUsize::new(0),
             swallowed_requests: AtomicUsize::new(0),
@@ -98,6 +101,11 @@ impl Proxy {
     /// Of the wake-up connection.
     pub fn messages(&self, flow: Flow) {
         self.control.messages.send_replace(flow);
+    }
+
+    /// Of each connection, whatever it is for, the first so many pieces of replies go back.
+    pub fn answers(&self, pieces: usize) {
+        self.control.answers.send_replace(pieces);
     }
 
     /// How many pieces of requests are held now.
@@ -238,7 +246,10 @@ async fn forward_replies(
     control: Arc<Control>,
 ) {
     let mut buffer = vec![0; 1 << 16];
+    let (mut answers, mut pieces) = (control.answers.subscribe(), 0);
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        answers.wait_for(|most| pieces < *most).await.expect("the control outlives its tasks");
+        pieces += 1;
         let flow = match subscribes.load(Ordering::SeqCst) {
             true => settled(control.messages.subscribe()).await,
             false => settled(control.replies.subscribe()).await,
