@@ -211,7 +211,8 @@ impl Permit {
         let Some(duration) = lease.next_duration(gate.settings.lease) else {
             return self.lost_unless(!self.is_lost(), "refresh");
         };
-        let request = Refresh { claim: self.claim.clone(), duration };
+        let operation = "refresh";
+        let request = Refresh { claim: self.claim.clone(), duration, operation };
         let patience = gate.shared().settings.patience();
         let answer = gate.ask(request, Instant::now(), patience).await?;
         if !answer.reply {
