@@ -32,6 +32,7 @@ pub(crate) struct Acknowledgement {
 pub(crate) struct Acknowledge {
     claim: Arc<Claim>,
     duration: Duration,
+    operation: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,11 +49,12 @@ impl Gate {
         wanted: Acknowledgement,
         claim: &Arc<Claim>,
         grant: Grant,
+        operation: &'static str,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         let Acknowledgement { replicas, within } = wanted;
         let duration = self.settings.first_lease();
-        let request = Acknowledge { claim: claim.clone(), duration };
+        let request = Acknowledge { claim: claim.clone(), duration, operation };
         let patience = patience.saturating_add(within);
         let answer = self.ask(request, Instant::now(), patience).await?;
         match answer.reply {
@@ -83,7 +85,7 @@ impl Request for Acknowledge {
     }
 
     fn operation(&self) -> &'static str {
-        "acquire"
+        self.operation
     }
 
     fn claim(&self) -> &Claim {

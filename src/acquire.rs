@@ -161,7 +161,7 @@ impl Gate {
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    match self.confirm(claim, grant, patience).await? {
+                    match self.confirm(claim, grant, "try_acquire", patience).await? {
                         Some(grant) if self.is_in_time(grant) => {
                             return Ok(Some(pending.into_permit(grant)));
                         }
@@ -228,7 +228,7 @@ impl Gate {
                 }
                 Acquired::Refused => unreachable!("a request that queues is not refused"),
             };
-            match self.confirm(claim, grant, patience).await? {
+            match self.confirm(claim, grant, "acquire", patience).await? {
                 Some(grant) if self.is_in_time(grant) => return pending.into_waited_permit(grant),
                 _ => self.count_late(&mut late_grants)?,
             }
@@ -300,17 +300,18 @@ impl Gate {
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         grant: Grant,
+        operation: &'static str,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         if let Some(wanted) = self.settings.acknowledgement {
-            return Box::pin(self.acknowledge(wanted, claim, grant, patience)).await;
+            return Box::pin(self.acknowledge(wanted, claim, grant, operation, patience)).await;
         }
         let duration = self.settings.first_lease();
         let now = Instant::now();
         if (now - grant.since) * 2 < duration {
             return Ok(Some(grant));
         }
-        let request = Refresh { claim: claim.clone(), duration };
+        let request = Refresh { claim: claim.clone(), duration, operation };
         let answer = Box::pin(self.ask(request, now, patience)).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }

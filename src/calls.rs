@@ -219,6 +219,7 @@ impl Gate {
 
     pub(crate) async fn inspect_page(
         self: &Arc<Self>,
+        operation: &'static str,
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<InspectReply, Error> {
@@ -226,7 +227,7 @@ impl Gate {
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
-        Ok(self.call("inspect", "inspect", patience, write).await?.reply)
+        Ok(self.call("inspect", operation, patience, write).await?.reply)
     }
 }
 

@@ -164,6 +164,10 @@ impl Client {
         current_runtime() == Some(self.home())
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     pub(crate) fn home(&self) -> Id {
         self.runtime.id()
     }
@@ -193,7 +197,7 @@ impl Client {
         let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => timer.poll(self, cx).map(|()| None),
+            Poll::Pending => timer.poll(self.runtime(), cx).map(|_| None),
         })
         .await
     }

@@ -44,9 +44,11 @@ impl Credentials {
 
     pub(crate) fn apply_to(self, settings: RedisConnectionInfo) -> RedisConnectionInfo {
         let settings = settings.set_password(self.password);
-        match self.username {
-            Some(username) => settings.set_username(username),
-            None => settings,
+        match (self.username, settings.username()) {
+            (Some(username), _) => settings.set_username(username),
+            // That of the URL is somebody else.
+            (None, Some(_)) => settings.set_username("default"),
+            (None, None) => settings,
         }
     }
 }

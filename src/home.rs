@@ -34,7 +34,9 @@ impl Watch {
     /// Ready when it is over. Whoever has no runtime must rely on home.
     pub(crate) fn poll(&mut self, client: &Client, cx: &mut Context<'_>) -> Poll<()> {
         match (&mut self.timer, current_runtime()) {
-            (Some(timer), Some(current)) if current != client.home() => timer.poll(client, cx),
+            (Some(timer), Some(current)) if current != client.home() => {
+                timer.poll(client.runtime(), cx).map(drop)
+            }
             _ => Poll::Pending,
         }
     }
@@ -57,7 +59,8 @@ impl Timer {
         Self { deadline, set: None }
     }
 
-    pub(crate) fn poll(&mut self, client: &Client, cx: &mut Context<'_>) -> Poll<()> {
+    /// Answers whether it is then: `false` when home has ended, and nobody is there to measure time.
+    pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
         let current = current_runtime();
         let is_set = match &self.set {
             Some(Set::In(id, _)) => current == Some(*id),
@@ -65,25 +68,27 @@ impl Timer {
             None => false,
         };
         if !is_set {
-            self.set = Some(Set::new(client, current, self.deadline));
+            self.set = Some(Set::new(home, current, self.deadline));
         }
         match self.set.as_mut().expect("it was just made") {
-            Set::In(_, sleep) => sleep.as_mut().poll(cx),
-            // Where home has ended, whoever waits hears of that.
-            Set::AtHome(over) => over.poll_unpin(cx).map(drop),
+            Set::In(_, sleep) => sleep.as_mut().poll(cx).map(|()| true),
+            Set::AtHome(over) => over.poll_unpin(cx).map(|over| over.is_ok()),
         }
     }
 }
 
 impl Set {
-    fn new(client: &Client, current: Option<Id>, deadline: Instant) -> Self {
+    fn new(home: &Handle, current: Option<Id>, deadline: Instant) -> Self {
         if let Some(id) = current {
             return Self::In(id, Box::pin(sleep_until(deadline.into())));
         }
-        let (sender, over) = oneshot::channel();
-        client.spawn(async move {
-            sleep_until(deadline.into()).await;
-            // Whoever waited may have gone.
+        let (mut sender, over) = oneshot::channel();
+        home.spawn(async move {
+            tokio::select! {
+                () = sleep_until(deadline.into()) => {}
+                // Whoever waited has gone.
+                () = sender.closed() => {}
+            }
             let _ = sender.send(());
         });
         Self::AtHome(over)

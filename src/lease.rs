@@ -3,12 +3,17 @@
 //! It counts from before the request was sent, so it ends here before it ends on the server, and
 //! the server's clock is never compared with ours.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::claim::Grant;
+use crate::home::Timer;
 
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -101,18 +106,22 @@ impl Lease {
         if lost { Duration::ZERO } else { ends.saturating_duration_since(Instant::now()) }
     }
 
-    /// Waits until it is lost or given back.
-    pub(crate) async fn ended(&self) {
+    /// Waits until it is lost or given back, whatever runtime the caller is in. Where nobody is left
+    /// to measure time it is lost at once: nobody can renew it either.
+    pub(crate) async fn ended(&self, home: &Handle) {
         loop {
             // From here on no change goes unnoticed.
             let changed = self.changed.notified();
             if self.is_over_at(Instant::now()) {
                 return;
             }
-            let ends = self.state().ends;
-            tokio::select! {
-                () = tokio::time::sleep_until(ends.into()) => {}
-                () = changed => {}
+            let (mut changed, mut timer) = (pin!(changed), Timer::new(self.state().ends));
+            let is_measured = poll_fn(|cx| match changed.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending => timer.poll(home, cx),
+            });
+            if !is_measured.await {
+                self.lose();
             }
         }
     }

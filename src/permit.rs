@@ -211,7 +211,8 @@ impl Permit {
         let Some(duration) = lease.next_duration(gate.settings.lease) else {
             return self.lost_unless(!self.is_lost(), "refresh");
         };
-        let request = Refresh { claim: self.claim.clone(), duration };
+        let operation = "refresh";
+        let request = Refresh { claim: self.claim.clone(), duration, operation };
         let patience = gate.shared().settings.patience();
         let answer = gate.ask(request, Instant::now(), patience).await?;
         if !answer.reply {
@@ -221,7 +222,8 @@ impl Permit {
     }
 
     /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
-    /// monotonic clock. Needs a tokio runtime with time.
+    /// monotonic clock. Where no runtime is left to measure time (see
+    /// [`Semaphores`](crate::Semaphores#runtimes)), it is lost at once.
     ///
     /// # Cancel safety
     ///
@@ -231,7 +233,7 @@ impl Permit {
     ///
     /// See [`Permit`].
     pub async fn lost(&self) {
-        self.lease().ended().await;
+        self.lease().ended(self.claim.gate.client.runtime()).await;
     }
 
     /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It can
@@ -241,7 +243,7 @@ impl Permit {
     ///
     /// See [`PermitWatch`].
     pub fn watch(&self) -> PermitWatch {
-        PermitWatch::new(self.lease().clone())
+        PermitWatch::new(self.lease().clone(), self.claim.gate.client.runtime().clone())
     }
 
     /// Whether the permit is lost. Once it is, it stays so.

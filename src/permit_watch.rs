@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::runtime::Handle;
+
 use crate::lease::Lease;
 
 /// Tells whether a permit is still held, to whoever has no permit in hand: subtasks, say. From
@@ -41,15 +43,18 @@ use crate::lease::Lease;
 #[derive(Clone)]
 pub struct PermitWatch {
     lease: Arc<Lease>,
+    /// In which was connected.
+    home: Handle,
 }
 
 impl PermitWatch {
-    pub(crate) fn new(lease: Arc<Lease>) -> Self {
-        Self { lease }
+    pub(crate) fn new(lease: Arc<Lease>, home: Handle) -> Self {
+        Self { lease, home }
     }
 
     /// Waits until the permit is held no longer: at the latest when its lease has ended on this
-    /// machine's monotonic clock. Needs a tokio runtime with time.
+    /// machine's monotonic clock. Where no runtime is left to measure time (see
+    /// [`Semaphores`](crate::Semaphores#runtimes)), the permit is lost at once.
     ///
     /// # Cancel safety
     ///
@@ -59,7 +64,7 @@ impl PermitWatch {
     ///
     /// See [`PermitWatch`].
     pub async fn ended(&self) {
-        self.lease.ended().await;
+        self.lease.ended(&self.home).await;
     }
 
     /// Whether the permit is held: neither lost nor given back. Once it is not, it stays so.

@@ -216,6 +216,8 @@ impl Request for Release {
 pub(crate) struct Refresh {
     pub(crate) claim: Arc<Claim>,
     pub(crate) duration: Duration,
+    /// It may be part of an acquire.
+    pub(crate) operation: &'static str,
 }
 
 impl Request for Refresh {
@@ -227,6 +229,10 @@ impl Request for Refresh {
 
     fn lane(gate: &Gate) -> &Lane<Self> {
         &gate.refreshes
+    }
+
+    fn operation(&self) -> &'static str {
+        self.operation
     }
 
     fn claim(&self) -> &Claim {

@@ -27,7 +27,8 @@ use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 ///   permits ([`Error::Shutdown`]). What remains to be called then is called in the runtime of the
 ///   caller.
 /// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
-///   documented are then measured by the first one, as long as it runs.
+///   documented are then measured by the first one, as long as it runs. When it has ended, calls end
+///   with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
 ///
 /// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in time
 /// where no time passes. Connecting is an [`Error::Invalid`] then, calls end with

@@ -251,7 +251,7 @@ impl Semaphore {
     ///
     /// See [`add_permits`](Self::add_permits).
     pub async fn available_permits(&self) -> Result<u32, Error> {
-        let now = self.inspect_page((0, 0), (0, 0)).await?;
+        let now = self.inspect_page("available_permits", (0, 0), (0, 0)).await?;
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
     }
 
@@ -299,15 +299,16 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn inspect_from(&self, holders: u64, waiters: u64) -> Result<Inspection, Error> {
-        self.inspect_page((holders, PAGE), (waiters, PAGE)).await
+        self.inspect_page("inspect", (holders, PAGE), (waiters, PAGE)).await
     }
 
     async fn inspect_page(
         &self,
+        operation: &'static str,
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
-        let reply = self.gate.inspect_page(holders, waiters).await?;
+        let reply = self.gate.inspect_page(operation, holders, waiters).await?;
         Ok(Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
             .map_err(redis::RedisError::from)?)
     }

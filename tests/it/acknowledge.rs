@@ -209,6 +209,20 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
 }
 
 #[tokio::test]
+async fn who_must_not_wait_is_told_so_by_what_was_called() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = build(&semaphores, 2, 1, LONG);
+    for (called, refused) in [
+        ("acquire", semaphore.acquire().await.map(drop).unwrap_err()),
+        ("try_acquire", semaphore.try_acquire().await.map(drop).unwrap_err()),
+    ] {
+        let Error::Refused { operation, source, .. } = &refused else { panic!("{refused:?}") };
+        assert_eq!((*operation, source.code()), (called, Some("NOPERM")), "{refused}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_work_is_refused() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(2);

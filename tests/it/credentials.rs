@@ -70,6 +70,11 @@ fn builder(vault: &Arc<Vault>) -> SemaphoresBuilder {
     builder.credentials_provider(move || vault.ask())
 }
 
+/// Whose user and password count for nothing, so that every connection must ask.
+fn url(server: &Server) -> String {
+    format!("redis://nobody:wrong@127.0.0.1:{}/", server.port)
+}
+
 /// All connections end, and only the new password opens new ones.
 fn change_password(server: &Server, vault: &Vault) {
     let mut admin: Connection = server.connect();
@@ -105,7 +110,7 @@ async fn a_password_changes_at_a_server() {
     let server = Server::start();
     server.grant("+wait");
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
-    let semaphores = builder(&vault).connect(&server.admin_url()).await.unwrap();
+    let semaphores = builder(&vault).connect(&url(&server)).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let wanted = semaphores.semaphore(unique_name()).limit(1);
     let wanted = wanted.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
@@ -123,6 +128,22 @@ async fn a_password_changes_at_a_server() {
     hands_off(&semaphore, &observer).await;
     let refused = in_time("an answer", wanted.acquire()).await.unwrap_err();
     assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
+    let diagnosis = in_time("a diagnosis", semaphores.doctor()).await.unwrap().to_string();
+    assert!(diagnosis.contains(&format!("ACL SETUSER {} +info", acl::USER)), "{diagnosis}");
+}
+
+#[tokio::test]
+async fn a_provider_that_names_no_user_means_the_default_one() {
+    let server = Server::start();
+    let set = ["SET", "requirepass", NEW];
+    redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
+    for url in [url(&server), server.admin_url()] {
+        let builder = Semaphores::builder();
+        let builder = builder.credentials_provider(async || Ok::<_, String>(Credentials::new(NEW)));
+        let semaphores = in_time("a connection", builder.connect(&url)).await.unwrap();
+        let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+        in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -130,7 +151,7 @@ async fn a_password_changes_in_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let admin_urls: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
-    let semaphores = builder(&vault).connect_cluster(admin_urls.clone()).await.unwrap();
+    let semaphores = builder(&vault).connect_cluster(cluster.nodes.iter().map(url)).await.unwrap();
     let observers = Semaphores::builder().connect_cluster(admin_urls).await.unwrap();
     let mut all = Vec::new();
     for node in 0..2 {
@@ -182,7 +203,7 @@ async fn calls_go_on_when_the_provider_works_again() {
     let server = Server::start();
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let builder = builder(&vault).response_timeout(Duration::from_millis(500));
-    let semaphores = builder.connect(&server.admin_url()).await.unwrap();
+    let semaphores = builder.connect(&url(&server)).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();

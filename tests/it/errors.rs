@@ -308,7 +308,10 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
         ("set_limit", semaphore(&server).await.set_limit(1).await.unwrap_err()),
         ("add_permits", semaphore(&server).await.add_permits(1).await.unwrap_err()),
         ("clear_limit", semaphore(&server).await.clear_limit().await.unwrap_err()),
+        ("limit", semaphore(&server).await.limit().await.unwrap_err()),
+        ("available_permits", semaphore(&server).await.available_permits().await.unwrap_err()),
         ("inspect", semaphore(&server).await.inspect().await.unwrap_err()),
+        ("wake", semaphore(&server).await.wake().await.unwrap_err()),
     ];
     for (called, error) in refused {
         let Error::Refused { operation, source, .. } = &error else { panic!("{error:?}") };

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphores};
 
-use crate::support::observer::in_time;
-use crate::support::server::{shared_url, unique_name};
+use crate::support::observer::{Observer, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
 
 /// What the acquire answers, and how long the permit is held, seen in the poll that returns it.
 async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result<Duration, Error> {
@@ -70,5 +71,35 @@ async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
         let error = outcome.unwrap_err();
         assert!(matches!(error, Error::LeaseTooShort { .. }), "{error:?}");
         assert!(error.to_string().contains("lease of 10 ms"), "{error}");
+    }
+}
+
+/// What comes late is refreshed before it is handed out. Nobody has called that.
+#[tokio::test]
+async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
+    let server = Server::start();
+    let patience = Duration::from_secs(1);
+    let builder = Semaphores::builder().response_timeout(patience).outage_tolerance(patience);
+    for called in ["acquire", "try_acquire"] {
+        let proxy = Proxy::start(server.port).await;
+        let observer = Observer::new(&server.url(), called, 1).await;
+        let semaphores = builder.clone().connect(&proxy.url()).await.unwrap();
+        let semaphore = semaphores.semaphore(called).limit(1).lease(Duration::from_millis(100));
+        let semaphore = semaphore.build().unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        proxy.replies(Flow::Hold);
+        let asking = tokio::spawn(async move {
+            match called {
+                "acquire" => semaphore.acquire().await.map(drop),
+                _ => semaphore.try_acquire().await.map(drop),
+            }
+        });
+        observer.sees(1, 0).await;
+        observer.sees(0, 0).await;
+        proxy.commands(Flow::Hold);
+        proxy.replies(Flow::Pass);
+        let failed = in_time("an answer", asking).await.unwrap().unwrap_err();
+        let Error::Unavailable { operation, .. } = failed else { panic!("{failed:?}") };
+        assert_eq!(operation, called);
     }
 }

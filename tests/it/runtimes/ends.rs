@@ -3,14 +3,15 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::{DEADLINE, OK, Scene, ended, ends, guest, one_thread, one_worker};
-use crate::support::observer::{Observer, eventually};
+use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, unique_name};
+use crate::support::server::{Server, shared_url, unique_name};
 
 /// What a future has of one runtime must not be used after its end.
 #[test]
@@ -29,6 +30,26 @@ fn a_wait_with_a_timeout_goes_on_in_another_runtime() {
     drop(first);
     let failed = second.block_on(wait).map(drop);
     assert_eq!(ended(&failed), "Timeout", "{failed:?}");
+}
+
+#[test]
+fn who_waits_for_a_loss_goes_on_in_another_runtime() {
+    let home = one_worker();
+    let lease = Duration::from_millis(300);
+    let permit = home.block_on(async {
+        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease);
+        semaphore.auto_renew(false).build().unwrap().acquire().await.unwrap()
+    });
+    let (first, second) = (one_thread(), one_thread());
+    let mut lost = Box::pin(permit.lost());
+    // On a machine that stood still it may be.
+    let is_lost = first.block_on(async { (&mut lost).now_or_never().is_some() });
+    drop((first, home));
+    if !is_lost {
+        second.block_on(in_time("the loss", lost));
+    }
+    assert!(permit.is_lost());
 }
 
 /// Home has ended, so calls are made in the runtimes of those who call, for others, too.

@@ -1,15 +1,18 @@
 //! Outside any runtime.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphores};
 
-use super::{CALLS, END, Ending, Home, OK, Scene, doctor, ends, shutdown};
-use crate::support::server::shared_url;
+use super::{CALLS, DEADLINE, END, Ending, Home, OK, Scene, doctor, ends, one_worker, shutdown};
+use crate::support::server::{shared_url, unique_name};
 
 /// Polls in a thread without a runtime.
 fn alone<T: Send + 'static>(
@@ -66,6 +69,66 @@ fn calls_outside_any_runtime_end_when_that_of_the_connection_has_ended() {
     }
     ends("doctor", &alone(scene.clone(), doctor), END);
     ends("shutdown", &alone(scene, shutdown), OK);
+}
+
+async fn permit_of(lease: Duration) -> Permit {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    semaphore.build().unwrap().acquire().await.unwrap()
+}
+
+type Watches = fn(Permit) -> BoxFuture<'static, Result<(), Error>>;
+
+/// Both ways to wait for the end of a permit.
+const WATCHES: [(&str, Watches); 2] =
+    [("lost", |permit| lost(permit).boxed()), ("a watch", |permit| watched(permit).boxed())];
+
+async fn lost(permit: Permit) -> Result<(), Error> {
+    permit.lost().await;
+    assert!(permit.is_lost() && permit.expires_in().is_zero());
+    Ok(())
+}
+
+async fn watched(permit: Permit) -> Result<(), Error> {
+    let watch = permit.watch();
+    watch.ended().await;
+    assert!(watch.is_lost() && !watch.is_held());
+    Ok(())
+}
+
+#[test]
+fn a_loss_is_told_outside_any_runtime() {
+    let home = one_worker();
+    for (what, watches) in WATCHES {
+        let permit = home.block_on(permit_of(Duration::from_millis(300)));
+        ends(what, &alone(permit, watches), OK);
+    }
+}
+
+/// Nobody measures time any more.
+#[test]
+fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() {
+    for (what, watches) in WATCHES {
+        let permit = one_worker().block_on(permit_of(DEADLINE * 10));
+        ends(what, &alone(permit, watches), OK);
+        // And where it ends while somebody waits.
+        let home = one_worker();
+        let permit = home.block_on(permit_of(DEADLINE * 10));
+        let (waits, is_waiting) = mpsc::channel();
+        let told = alone(permit, move |permit| {
+            let mut watching = watches(permit);
+            poll_fn(move |cx| {
+                let told = watching.as_mut().poll(cx);
+                // Only the first time is waited for.
+                let _ = waits.send(());
+                told
+            })
+            .boxed()
+        });
+        is_waiting.recv_timeout(DEADLINE).unwrap();
+        drop(home);
+        ends(what, &told, OK);
+    }
 }
 
 #[test]
