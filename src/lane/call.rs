@@ -22,9 +22,9 @@ pub(super) struct Ended<R: Request> {
 
 pub(super) async fn call<R: Request>(gate: Arc<Gate>, mut batch: Batch<R>) -> Ended<R> {
     let sent = Instant::now();
-    let longest = batch.requests.iter().map(|waiting| waiting.left(sent)).max().unwrap_or_default();
-    let limit = longest.min(gate.shared().settings.response_timeout);
-    let mut hasty = Hasty::take_out_of(&mut batch.requests, sent, limit);
+    let limit = batch.requests.iter().map(|waiting| waiting.left(sent)).max().unwrap_or_default();
+    let most = limit.min(gate.shared().settings.response_timeout);
+    let mut hasty = Hasty::take_out_of(&mut batch.requests, sent, most);
     let requests = &batch.requests;
     let write = |cmd: &mut Cmd| {
         gate.write_keys(cmd);
@@ -64,11 +64,11 @@ struct Hasty<R: Request> {
 }
 
 impl<R: Request> Hasty<R> {
-    fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, limit: Duration) -> Vec<Self> {
+    fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, most: Duration) -> Vec<Self> {
         let mut hasty = Vec::new();
         for (index, waiting) in requests.iter_mut().enumerate() {
             let left = waiting.left(sent);
-            if left < limit {
+            if left < most {
                 let (nobodys, _) = oneshot::channel();
                 let reply = mem::replace(&mut waiting.reply, nobodys);
                 hasty.push(Self { index, deadline: sent + left, reply });
