@@ -2,15 +2,13 @@
 //! they end in time. Who calls from another runtime must not rely on that: the one at home may rest,
 //! be blocked, or have ended.
 
-use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::runtime::{Handle, Id, RuntimeFlavor};
+use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
-use tokio::task;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::client::Client;
@@ -95,18 +93,7 @@ impl Set {
     }
 }
 
-/// The runtime in which this is called. Asking tokio makes all cores count the same handle up and
-/// down, so threads that work for one runtime, and so for no other one ever, remember it.
+/// The runtime in which this is called.
 pub(crate) fn current_runtime() -> Option<Id> {
-    thread_local!(static WORKS_FOR: Cell<Option<Id>> = const { Cell::new(None) });
-    // Only in a task: whatever thread blocks on a future may block on another runtime's next.
-    let is_task = task::try_id().is_some();
-    if let Some(id) = WORKS_FOR.get().filter(|_| is_task) {
-        return Some(id);
-    }
-    let current = Handle::try_current().ok()?;
-    if is_task && current.runtime_flavor() == RuntimeFlavor::MultiThread {
-        WORKS_FOR.set(Some(current.id()));
-    }
-    Some(current.id())
+    Some(Handle::try_current().ok()?.id())
 }

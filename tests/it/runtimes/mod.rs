@@ -2,6 +2,7 @@
 //! rests, is blocked or has ended, and from none at all. All times that are documented hold there.
 
 mod ends;
+mod inside;
 mod none;
 
 use std::sync::mpsc;

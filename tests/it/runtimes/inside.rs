@@ -1,0 +1,47 @@
+//! A runtime inside a task of another one, for a while.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use redis_semaphore::Semaphores;
+use tokio::runtime::Runtime;
+use tokio::task::block_in_place;
+
+use super::one_thread;
+use crate::support::observer::in_time;
+use crate::support::server::{shared_url, unique_name};
+
+/// What was polled in there goes on outside, whether that other runtime rests or has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_polled_there_goes_on_at_home() {
+    let on_home = tokio::spawn(async {
+        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let lease = Duration::from_secs(1);
+        let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+        let semaphore = builder.build().unwrap();
+        for ends in [false, true] {
+            let permit = semaphore.acquire().await.unwrap();
+            let mut lost = pin!(permit.lost());
+            let mut wait = pin!(semaphore.acquire_timeout(lease / 4));
+            let inside = one_thread();
+            block_in_place(|| {
+                inside.block_on(async {
+                    assert!(lost.as_mut().now_or_never().is_none());
+                    assert!(wait.as_mut().now_or_never().is_none());
+                });
+            });
+            let resting = match ends {
+                true => {
+                    inside.shutdown_background();
+                    None
+                }
+                false => Some(inside),
+            };
+            assert!(in_time("the timeout", wait).await.is_err());
+            in_time("the end of the lease", lost).await;
+            drop(resting.map(Runtime::shutdown_background));
+        }
+    });
+    on_home.await.unwrap();
+}
