@@ -2,11 +2,11 @@
 //! what arguments and replies mean.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError};
 
-use crate::claim::{self, Claim, Place, Scripts};
+use crate::claim::{self, Claim, Grant, Place, Scripts};
 use crate::gate::{Gate, Limit};
 use crate::lane::{Lane, Request};
 use crate::worker::Task;
@@ -83,9 +83,10 @@ impl Request for Acquire {
 
     fn answered<'a>(
         gate: &Arc<Gate>,
+        sent: Instant,
         answers: impl Iterator<Item = (&'a Self, &'a AcquireReply)> + Clone,
     ) {
-        let granted = answers.filter_map(|(request, reply)| {
+        let granted = answers.clone().filter_map(|(request, reply)| {
             matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.claim)
         });
         let mut waits = gate.shared().waits();
@@ -94,6 +95,11 @@ impl Request for Acquire {
         }
         drop(waits);
         gate.keep_renewing(granted);
+        for (request, reply) in answers {
+            if matches!(request.otherwise, Otherwise::Stay) {
+                heed(&request.claim, sent, reply);
+            }
+        }
     }
 
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd) {
@@ -142,6 +148,23 @@ impl Request for Acquire {
 
     fn in_doubt(&self) {
         self.claim.set_in_doubt();
+    }
+}
+
+/// The answer for a claim that waits, and was asked for again: it counts though it came so late that
+/// whoever asked has given up.
+fn heed(claim: &Arc<Claim>, sent: Instant, reply: &AcquireReply) {
+    let is_lost = claim.lease().is_some_and(|lease| lease.is_lost());
+    match reply.acquired {
+        Acquired::Refused => {}
+        // It was lost while we asked: the server may have it anew.
+        _ if is_lost => {
+            claim.gate.give_back(claim, How::Return);
+        }
+        // The message of a hand-off that followed has overtaken this.
+        Acquired::Queued(_) if claim.is_settled() => {}
+        Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: sent })),
+        Acquired::Queued(place) => claim.queued(sent, reply.server_time, place),
     }
 }
 
@@ -199,7 +222,11 @@ impl Request for Release {
     }
 
     /// What may still reach the server has done so, or never will, when they are released again.
-    fn answered<'a>(gate: &Arc<Gate>, answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone) {
+    fn answered<'a>(
+        gate: &Arc<Gate>,
+        _sent: Instant,
+        answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
+    ) {
         for (request, _) in answers.filter(|(request, _)| request.claim.take_doubt()) {
             gate.client.send(Task::ReleaseAgain(request.claim.clone()));
         }

@@ -81,9 +81,10 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// Reads the reply to a batch of that many: one for each request.
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
 
-    /// These have their replies now.
+    /// These have their replies now, to a call that was sent then. Whoever asked may have given up.
     fn answered<'a>(
         _gate: &Arc<Gate>,
+        _sent: Instant,
         _answers: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
     ) {
     }

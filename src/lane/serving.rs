@@ -126,7 +126,7 @@ impl<R: Request> Serving<R> {
     fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
         let replies = R::read(&self.gate, reply, requests.len());
         let asked = requests.iter().map(|waiting| &waiting.request);
-        R::answered(&self.gate, asked.zip(&replies));
+        R::answered(&self.gate, sent, asked.zip(&replies));
         self.gate.set_rush(requests.len() > 1);
         for (waiting, reply) in requests.into_iter().zip(replies) {
             let answer = Answer { sent, reply, is_repeated: waiting.is_repeated };

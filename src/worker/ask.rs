@@ -10,11 +10,11 @@ use futures_util::stream::{self, StreamExt};
 
 use super::Done;
 use crate::Error;
-use crate::claim::{Claim, Grant};
+use crate::claim::Claim;
 use crate::client::Shared;
 use crate::gate::Gate;
-use crate::requests::{Acquire, AcquireReply, Acquired, How, Otherwise};
-use crate::servers::{Answer, says};
+use crate::requests::{Acquire, Otherwise};
+use crate::servers::says;
 
 const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
 /// Calls under way at the same time.
@@ -58,7 +58,7 @@ fn queued_claims(shared: &Shared) -> Vec<(Arc<Gate>, Vec<Arc<Claim>>)> {
 async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
     let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Stay };
     match gate.ask_along(request, gate.shared().settings.response_timeout).await {
-        Ok(answer) => heed(gate, claim, &answer),
+        Ok(_) => {}
         Err(error) if is_outage(&error) => {
             tracing::debug!(semaphore = gate.name, %error, "asking again failed");
             give_up_after_outage(gate, claim, error);
@@ -69,22 +69,6 @@ async fn ask_one(gate: &Arc<Gate>, claim: &Arc<Claim>) -> bool {
         Err(error) => claim.settle(Err(error)),
     }
     true
-}
-
-fn heed(gate: &Arc<Gate>, claim: &Arc<Claim>, answer: &Answer<AcquireReply>) {
-    let AcquireReply { acquired, server_time, .. } = answer.reply;
-    let is_lost = claim.lease().is_some_and(|lease| lease.is_lost());
-    match acquired {
-        Acquired::Refused => {}
-        // It was lost while we asked: the server may have it anew.
-        _ if is_lost => {
-            gate.give_back(claim, How::Return);
-        }
-        // The message of a hand-off that followed has overtaken this.
-        Acquired::Queued(_) if claim.is_settled() => {}
-        Acquired::Granted { token } => claim.settle(Ok(Grant { token, since: answer.sent })),
-        Acquired::Queued(place) => claim.queued(answer.sent, server_time, place),
-    }
 }
 
 /// Whether a wait may outlast it. A server whose memory is full refuses even what it knows already.
