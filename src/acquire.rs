@@ -88,7 +88,24 @@ impl Gate {
         if self.closing.is_closed() {
             return Err(self.closed());
         }
-        self.declare(operation, patience).await
+        if self.declared.initialized() {
+            return Ok(());
+        }
+        self.unless_ended(Box::pin(self.declare(operation, patience))).await
+    }
+
+    /// What takes long, and that nobody needs any more after a close or a shutdown.
+    async fn unless_ended<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.closing.closed() => Err(self.closed()),
+            // The worker may also end with its runtime, without a word.
+            () = self.client.closed() => Err(Error::Shutdown),
+        }
     }
 
     /// Fails when nobody listens to the wake-ups of this semaphore for so long.
@@ -143,7 +160,7 @@ impl Gate {
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
         self.check("try_acquire", weight, patience).await?;
         let result = self.try_for(&claim, patience).await;
-        self.leave_nothing(&claim, &result).await;
+        self.leave_nothing(&claim, &result, claim.created).await;
         result
     }
 
@@ -191,10 +208,10 @@ impl Gate {
             let patience = self.shared().settings.outage_tolerance;
             self.check("acquire", weight, patience).await?;
             if !self.channel.is_heard() {
-                Box::pin(self.listen_first(patience)).await?;
+                self.unless_ended(Box::pin(self.listen_first(patience))).await?;
             }
             let result = self.wait_in_queue(&claim).await;
-            self.leave_nothing(&claim, &result).await;
+            self.leave_nothing(&claim, &result, Instant::now()).await;
             result
         });
         // A timeout so long that it cannot be added to the clock is none.
@@ -257,15 +274,9 @@ impl Gate {
     async fn outcome(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Grant, Error> {
         let settings = &self.shared().settings;
         let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());
-        let mut outcome = pin!(async {
-            tokio::select! {
-                biased;
-                outcome = claim.await_outcome() => outcome.map_err(|_| Error::Shutdown)?,
-                () = self.closing.closed() => Err(self.closed()),
-                // The worker may also end with its runtime, without a word.
-                () = self.client.closed() => Err(Error::Shutdown),
-            }
-        });
+        let outcome = claim.await_outcome();
+        let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
+        let mut outcome = pin!(self.unless_ended(outcome));
         loop {
             let asked = claim.asked();
             if let Some(outcome) = self.client.within(asked, patience, &mut outcome).await {
@@ -279,16 +290,22 @@ impl Gate {
 
     /// After a shutdown nobody does in the background what a request that failed may need: it may
     /// have arrived after the worker took the claim away.
-    async fn leave_nothing<T>(self: &Arc<Self>, claim: &Arc<Claim>, result: &Result<T, Error>) {
+    async fn leave_nothing<T>(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        result: &Result<T, Error>,
+        since: Instant,
+    ) {
         if result.is_err() && self.client.is_closed() {
-            Box::pin(self.take_back(claim)).await;
+            Box::pin(self.take_back(claim, since)).await;
         }
     }
 
-    async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>) {
+    /// With the patience of a call that was made then.
+    async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>, since: Instant) {
         let request = Release { claim: claim.clone(), how: How::Return };
         let patience = self.shared().settings.patience();
-        if let Err(error) = self.ask(request, Instant::now(), patience).await {
+        if let Err(error) = self.ask(request, since, patience).await {
             tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
     }
@@ -304,7 +321,8 @@ impl Gate {
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         if let Some(wanted) = self.settings.acknowledgement {
-            return Box::pin(self.acknowledge(wanted, claim, grant, operation, patience)).await;
+            let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
+            return self.unless_ended(Box::pin(acknowledged)).await;
         }
         let duration = self.settings.first_lease();
         let now = Instant::now();
@@ -312,7 +330,8 @@ impl Gate {
             return Ok(Some(grant));
         }
         let request = Refresh { claim: claim.clone(), duration, operation };
-        let answer = Box::pin(self.ask(request, now, patience)).await?;
+        let asked = self.ask(request, now, patience);
+        let answer = Box::pin(self.unless_ended(asked)).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }
 }

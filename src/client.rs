@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claim::Claim;
 use crate::home::{Timer, Watch, current_runtime};
@@ -134,6 +134,8 @@ impl Shared {
 pub(crate) struct Client {
     pub(crate) shared: Arc<Shared>,
     tasks: mpsc::UnboundedSender<Task>,
+    /// Ends with the worker.
+    worker_runs: watch::Receiver<()>,
     /// The one in which it was connected: that of a caller may end while calls are under way.
     runtime: Handle,
 }
@@ -146,8 +148,12 @@ pub(crate) enum Undone {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, tasks: mpsc::UnboundedSender<Task>) -> Self {
-        Self { shared, tasks, runtime: Handle::current() }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        tasks: mpsc::UnboundedSender<Task>,
+        worker_runs: watch::Receiver<()>,
+    ) -> Self {
+        Self { shared, tasks, worker_runs, runtime: Handle::current() }
     }
 
     /// Spawns in the runtime in which it was connected, or in that of the caller once the worker has
@@ -226,7 +232,13 @@ impl Client {
         self.tasks.send(task).is_ok()
     }
 
-    /// Waits until there is no worker any more.
+    /// Waits until the worker has done all that it had to do.
+    pub(crate) async fn worker_has_ended(&self) {
+        // Nothing is ever sent: an error says so.
+        let _ = self.worker_runs.clone().changed().await;
+    }
+
+    /// Waits until the worker takes no more tasks.
     pub(crate) async fn closed(&self) {
         self.tasks.closed().await;
     }

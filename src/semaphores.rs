@@ -1,8 +1,6 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
 use crate::client::Client;
 use crate::home::current_runtime;
 use crate::worker::Task;
@@ -146,12 +144,10 @@ impl Semaphores {
     ///
     /// See [`Semaphores`].
     pub async fn shutdown(&self) {
-        let (answer, done) = oneshot::channel();
-        if self.client.send(Task::Shutdown(answer)) {
-            // An error says that the worker has ended, which is what we wait for.
-            let patience = self.client.shared.settings.patience();
-            let _ = self.client.within(Instant::now(), patience, done).await;
-        }
+        // Another one may be under way.
+        self.client.send(Task::Shutdown);
+        let patience = self.client.shared.settings.patience();
+        self.client.within(Instant::now(), patience, self.client.worker_has_ended()).await;
     }
 }
 

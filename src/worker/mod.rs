@@ -11,7 +11,7 @@ mod timers;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::claim::Claim;
@@ -36,8 +36,8 @@ pub(crate) enum Task {
     WakeAt(Arc<Gate>, Instant),
     /// The semaphore of that number is gone.
     Gone(u64),
-    /// Give back what is pending, end all waits, answer, and end.
-    Shutdown(oneshot::Sender<()>),
+    /// Give back what is pending, end all waits, and end.
+    Shutdown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,6 +66,8 @@ struct Worker {
     releasing: usize,
     ask: Ask,
     listener: tokio::task::JoinHandle<()>,
+    /// Until it is dropped.
+    _is_running: watch::Sender<()>,
 }
 
 /// Asking goes on one call at a time.
@@ -79,6 +81,7 @@ struct Ask {
 /// Starts the worker and the listener in the current runtime.
 pub(crate) fn start(shared: Arc<Shared>, listener: Listener) -> Client {
     let (sender, tasks) = mpsc::unbounded_channel();
+    let (is_running, worker_runs) = watch::channel(());
     let listener = wakeups::listen(shared.clone(), listener, sender.downgrade());
     let worker = Worker {
         shared: shared.clone(),
@@ -88,14 +91,15 @@ pub(crate) fn start(shared: Arc<Shared>, listener: Listener) -> Client {
         releasing: 0,
         ask: Ask::default(),
         listener: tokio::spawn(listener),
+        _is_running: is_running,
     };
     tokio::spawn(worker.run());
-    Client::new(shared, sender)
+    Client::new(shared, sender, worker_runs)
 }
 
 impl Worker {
     async fn run(mut self) {
-        let answer = self.serve().await;
+        self.serve().await;
         self.listener.abort();
         let deadline = tokio::time::sleep(self.shared.settings.patience());
         tokio::pin!(deadline);
@@ -108,23 +112,16 @@ impl Worker {
                 }
             }
         }
-        if let Some(answer) = answer {
-            // Whoever asked may be gone.
-            let _ = answer.send(());
-        }
     }
 
-    /// Works until nobody needs it, or it is told to end. Answers who wants to know of the end.
-    async fn serve(&mut self) -> Option<oneshot::Sender<()>> {
+    /// Works until nobody needs it, or it is told to end.
+    async fn serve(&mut self) {
         let mut tasks = Vec::new();
         loop {
             tokio::select! {
                 count = self.tasks.recv_many(&mut tasks, 10_000) => {
-                    if count == 0 {
-                        return None;
-                    }
-                    if let Some(answer) = self.take(&mut tasks) {
-                        return Some(answer);
+                    if count == 0 || self.take(&mut tasks) {
+                        return;
                     }
                 }
                 due = self.timers.next() => {
@@ -136,9 +133,10 @@ impl Worker {
         }
     }
 
-    fn take(&mut self, tasks: &mut Vec<Task>) -> Option<oneshot::Sender<()>> {
+    /// Answers whether it is to end.
+    fn take(&mut self, tasks: &mut Vec<Task>) -> bool {
         let mut releases = Releases::default();
-        let mut shutdown = None;
+        let mut ends = false;
         for task in tasks.drain(..) {
             match task {
                 Task::Renew(gate) => {
@@ -153,14 +151,14 @@ impl Worker {
                 Task::Ask(AskWhen::InTime) => self.plan_ask(self.shared.settings.ask_interval()),
                 Task::WakeAt(gate, at) => self.timers.wake_at(at, &gate),
                 Task::Gone(number) => self.timers.forget(number),
-                Task::Shutdown(answer) => shutdown = Some(answer),
+                Task::Shutdown => ends = true,
             }
         }
-        if shutdown.is_some() {
+        if ends {
             self.close(&mut releases);
         }
         self.release(releases);
-        shutdown
+        ends
     }
 
     fn release(&mut self, releases: Releases) {

@@ -1,8 +1,10 @@
 //! One semaphore is closed: nobody acquires by it any more, and nothing else changes.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, Semaphores};
+use futures_util::FutureExt;
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
 use crate::support::observer::{Observer, eventually, in_time};
@@ -118,4 +120,69 @@ async fn at_any_moment() {
         }
         observer.sees(0, 0).await;
     }
+}
+
+/// So do those for which something else must come before they are asked for at all, or after.
+#[tokio::test]
+async fn whatever_a_request_waits_for() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let hour = Duration::from_secs(3600);
+    for is_shutdown in [false, true] {
+        let builder = Semaphores::builder().outage_tolerance(hour);
+        let semaphores = builder.connect(&proxy.url()).await.unwrap();
+        let undeclared = semaphores.semaphore("undeclared").limit(3).build().unwrap();
+        // A replica that is not there.
+        server.grant("+wait");
+        let careful = semaphores.semaphore("careful").limit(3).lease(hour);
+        let careful = careful.acknowledged_by(1, hour / 2).build().unwrap();
+        let acknowledged = tokio::spawn(careful.request().acquire());
+        let observer = Observer::new(&server.url(), "careful", 3).await;
+        observer.sees(1, 0).await;
+        proxy.replies(Flow::Swallow);
+        let swallowed = proxy.passed_requests();
+        let declaring = tokio::spawn(undeclared.request().acquire());
+        let passed = async || proxy.passed_requests();
+        eventually("it declares its limit", passed, |passed| *passed > swallowed).await;
+        match is_shutdown {
+            true => in_time("the shutdown", semaphores.shutdown()).await,
+            false => [&undeclared, &careful].into_iter().for_each(Semaphore::close),
+        }
+        for request in [declaring, acknowledged] {
+            let ended = in_time("its end", request).await.unwrap();
+            match is_shutdown {
+                true => assert!(matches!(ended, Err(Error::Shutdown)), "{ended:?}"),
+                false => assert_closed(ended),
+            }
+        }
+        proxy.replies(Flow::Pass);
+    }
+}
+
+/// Each returns when Redis has taken back what there was.
+#[tokio::test]
+async fn shutdowns_end_together() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "twice", 1).await;
+    let patient = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let semaphores = patient.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("twice").limit(1).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    proxy.requests(Flow::Hold);
+    drop(permit);
+    let mut first = pin!(semaphores.shutdown());
+    assert!(first.as_mut().now_or_never().is_none());
+    let closed =
+        async || matches!(semaphore.try_acquire().now_or_never(), Some(Err(Error::Shutdown)));
+    eventually("it takes no more", closed, |closed| *closed).await;
+    let mut second = pin!(semaphores.shutdown());
+    tokio::select! {
+        biased;
+        () = &mut second => panic!("nothing is given back yet"),
+        now = observer.look() => assert_eq!(now.held, 1),
+    }
+    proxy.requests(Flow::Pass);
+    in_time("the end", async { tokio::join!(first, second) }).await;
+    assert_eq!(observer.look().await.held, 0);
 }
