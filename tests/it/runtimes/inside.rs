@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use redis_semaphore::Semaphores;
-use tokio::runtime::Runtime;
 use tokio::task::block_in_place;
 
 use super::one_thread;
@@ -40,7 +39,9 @@ async fn what_was_polled_there_goes_on_at_home() {
             };
             assert!(in_time("the timeout", wait).await.is_err());
             in_time("the end of the lease", lost).await;
-            drop(resting.map(Runtime::shutdown_background));
+            if let Some(resting) = resting {
+                resting.shutdown_background();
+            }
         }
     });
     on_home.await.unwrap();
