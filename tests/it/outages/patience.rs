@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use nix::sys::signal::Signal;
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, Semaphore, Semaphores};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::support::observer::{eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::Server;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,4 +43,46 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
     });
     join_all(calls).await;
     server.signal(Signal::SIGCONT);
+}
+
+/// A wait is asked for again with less patience than others have, and the answer may come in between:
+/// it counts all the same. Many at once, since the moment is a matter of chance.
+#[tokio::test]
+async fn a_wait_hears_of_its_grant_however_late_the_answer() {
+    const SEMAPHORES: usize = 100;
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let hour = Duration::from_secs(3600);
+    let builder = Semaphores::builder().response_timeout(RESPONSE_TIMEOUT).outage_tolerance(hour);
+    let builder = builder.liveness(Duration::from_millis(900));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let holding = Semaphores::connect(&server.url()).await.unwrap();
+    let (mut holders, mut ours, mut turns) = (Vec::new(), Vec::new(), JoinSet::new());
+    for number in 0..SEMAPHORES {
+        let build = |semaphores: &Semaphores| {
+            semaphores.semaphore(format!("late-{number}")).limit(1).lease(hour).build().unwrap()
+        };
+        let (theirs, semaphore) = (build(&holding), build(&semaphores));
+        holders.push(theirs.acquire().await.unwrap());
+        turns.spawn(turn(semaphore.clone()));
+        let queued = async || theirs.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
+        ours.push(semaphore);
+    }
+    // What the server tells of the hand-off is lost.
+    proxy.messages(Flow::Swallow);
+    proxy.replies(Flow::Hold);
+    for holder in holders {
+        holder.release().await.unwrap();
+    }
+    ours.into_iter().for_each(|semaphore| _ = turns.spawn(turn(semaphore)));
+    // Until calls have failed, and go out again at moments of their own.
+    sleep(RESPONSE_TIMEOUT * 4).await;
+    proxy.messages(Flow::Pass);
+    proxy.replies(Flow::Pass);
+    in_time("all turns", turns.join_all()).await;
+}
+
+async fn turn(semaphore: Semaphore) {
+    semaphore.acquire().await.unwrap().release().await.unwrap();
 }
