@@ -129,7 +129,8 @@ impl SemaphoresBuilder {
     /// # Errors
     ///
     /// As for [`connect`](Self::connect), of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service. Sentinels
+    /// are asked one after the other, a second each where they are silent, and ten in all.
     ///
     /// # Cancel safety
     ///
@@ -169,7 +170,7 @@ impl SemaphoresBuilder {
     ///
     /// As for [`connect`](Self::connect), of the kind [`Cluster`](crate::ConnectErrorKind::Cluster)
     /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no sharded
-    /// channels.
+    /// channels. Nodes are asked three at a time: while all three are silent, for the response timeout.
     ///
     /// # Cancel safety
     ///
