@@ -243,7 +243,11 @@ impl Gate {
                     self.client.send(Task::Ask(AskWhen::InTime));
                     Box::pin(self.outcome(claim)).await?
                 }
-                Acquired::Refused => unreachable!("a request that queues is not refused"),
+                Acquired::Refused => {
+                    let strange = "it refuses what it must queue: are these scripts ours?";
+                    let strange = (ErrorKind::UnexpectedReturnType, strange).into();
+                    return Err(self.error("acquire", Failure::Refused(strange)));
+                }
             };
             match self.confirm(claim, grant, "acquire", patience).await? {
                 Some(grant) if self.is_in_time(grant) => return pending.into_waited_permit(grant),
