@@ -3,11 +3,11 @@
 //! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
 //! back whatever the server has or will have for its id.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::{FutureExt, TryFutureExt};
+use futures_util::TryFutureExt;
 use redis::ErrorKind;
 use tracing::Instrument;
 
@@ -85,24 +85,21 @@ impl Gate {
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        if self.closing.is_closed() {
-            return Err(self.closed());
-        }
         if self.declared.initialized() {
             return Ok(());
         }
-        self.unless_ended(Box::pin(self.declare(operation, patience))).await
+        self.unless_shut_down(Box::pin(self.declare(operation, patience))).await
     }
 
-    /// What takes long, and that nobody needs any more after a close or a shutdown.
-    async fn unless_ended<T>(
+    /// What takes long, and that nobody needs any more after a shutdown. What the server may have
+    /// by then is taken back by whoever called this.
+    async fn unless_shut_down<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.closing.closed() => Err(self.closed()),
             // The worker may also end with its runtime, without a word.
             () = self.client.closed() => Err(Error::Shutdown),
         }
@@ -131,8 +128,8 @@ impl Gate {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        let tried = self.try_now(weight).map(|tried| self.unless_closed(tried));
-        tried.inspect_err(log).instrument(span)
+        let acquire = async move { self.unless_closed(pin!(self.try_now(weight))).await };
+        acquire.inspect_err(log).instrument(span)
     }
 
     pub(crate) fn acquire_within(
@@ -141,18 +138,19 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        let acquired =
-            self.wait_at_most(weight, timeout).map(|acquired| self.unless_closed(acquired));
-        acquired.inspect_err(log).instrument(span)
+        let acquire = async move {
+            let wait = pin!(self.wait_at_most(weight, timeout));
+            self.unless_closed(wait).await
+        };
+        acquire.inspect_err(log).instrument(span)
     }
 
-    /// Once it is closed nothing is acquired any more: the permit of an answer is given back.
-    fn unless_closed<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
-        if self.closing.is_closed() { Err(self.closed()) } else { answer }
-    }
-
-    fn closed(&self) -> Error {
-        Error::Closed { semaphore: self.name.clone() }
+    async fn unless_closed<T>(
+        &self,
+        acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        let answer = self.closing.unless_closed(acquire).await;
+        answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }))
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
@@ -208,7 +206,7 @@ impl Gate {
             let patience = self.shared().settings.outage_tolerance;
             self.check("acquire", weight, patience).await?;
             if !self.channel.is_heard() {
-                self.unless_ended(Box::pin(self.listen_first(patience))).await?;
+                self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
             }
             let result = self.wait_in_queue(&claim).await;
             self.leave_nothing(&claim, &result, Instant::now()).await;
@@ -280,7 +278,7 @@ impl Gate {
         let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());
         let outcome = claim.await_outcome();
         let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
-        let mut outcome = pin!(self.unless_ended(outcome));
+        let mut outcome = pin!(self.unless_shut_down(outcome));
         loop {
             let asked = claim.asked();
             if let Some(outcome) = self.client.within(asked, patience, &mut outcome).await {
@@ -326,7 +324,7 @@ impl Gate {
     ) -> Result<Option<Grant>, Error> {
         if let Some(wanted) = self.settings.acknowledgement {
             let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
-            return self.unless_ended(Box::pin(acknowledged)).await;
+            return self.unless_shut_down(Box::pin(acknowledged)).await;
         }
         let duration = self.settings.first_lease();
         let now = Instant::now();
@@ -335,7 +333,7 @@ impl Gate {
         }
         let request = Refresh { claim: claim.clone(), duration, operation };
         let asked = self.ask(request, now, patience);
-        let answer = Box::pin(self.unless_ended(asked)).await?;
+        let answer = Box::pin(self.unless_shut_down(asked)).await?;
         Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
     }
 }

@@ -67,8 +67,7 @@ impl Request for Acquire {
 
     fn is_over(&self, gate: &Gate) -> bool {
         let is_settled = matches!(self.otherwise, Otherwise::Stay) && self.claim.is_settled();
-        let is_closed = gate.closing.is_closed() || gate.client.is_closed();
-        self.claim.is_over() || is_settled || is_closed
+        self.claim.is_over() || is_settled || gate.client.is_closed()
     }
 
     /// Listen first, then queue: the message may overtake the reply.

@@ -324,7 +324,7 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
-    /// How much patience.
+    /// How much of its patience is left.
     fn left(&self, now: Instant) -> Duration {
         self.patience.saturating_sub(now.saturating_duration_since(self.since))
     }

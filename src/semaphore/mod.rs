@@ -196,9 +196,8 @@ impl Semaphore {
     }
 
     /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under
-    /// way, and all that come later fail with [`Error::Closed`]. Who waits hears so at once. A call
-    /// that is under way ends with its answer, or after the response timeout. What waited leaves the
-    /// queue, and what may have been granted is given back, in the background.
+    /// way, and all that come later fail with [`Error::Closed`] at once. What waited leaves the queue,
+    /// and what may have been granted is given back, in the background.
     ///
     /// Permits that are held stay so, are renewed, and can be released. Others are not touched: other
     /// processes go on, and so does a semaphore of the same name that was built by itself. To keep

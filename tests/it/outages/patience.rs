@@ -12,11 +12,11 @@ use crate::support::observer::{eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::Server;
 
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// As documented of a try and of a release.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Less than a response timeout: nobody waits for the end of a call that goes on for others.
-const LATEST: Duration = Duration::from_millis(2_500);
+const LATEST: Duration = Duration::from_millis(7_500);
 
 /// They come while others are tried again, and go out with those.
 #[tokio::test]
@@ -50,10 +50,11 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
 #[tokio::test]
 async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     const SEMAPHORES: usize = 100;
+    let timeout = Duration::from_secs(1);
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let hour = Duration::from_secs(3600);
-    let builder = Semaphores::builder().response_timeout(RESPONSE_TIMEOUT).outage_tolerance(hour);
+    let builder = Semaphores::builder().response_timeout(timeout).outage_tolerance(hour);
     let builder = builder.liveness(Duration::from_millis(900));
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
     let holding = Semaphores::connect(&server.url()).await.unwrap();
@@ -77,7 +78,7 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     }
     ours.into_iter().for_each(|semaphore| _ = turns.spawn(turn(semaphore)));
     // Until calls have failed, and go out again at moments of their own.
-    sleep(RESPONSE_TIMEOUT * 4).await;
+    sleep(timeout * 4).await;
     proxy.messages(Flow::Pass);
     proxy.replies(Flow::Pass);
     in_time("all turns", turns.join_all()).await;
