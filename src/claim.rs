@@ -27,7 +27,7 @@ pub(crate) struct Claim {
     pub(crate) weight: u32,
     pub(crate) gate: Arc<Gate>,
     /// From when it became a permit.
-    lease: OnceLock<Arc<Lease>>,
+    lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,
     /// Calls that it is in have not come back.
@@ -89,10 +89,10 @@ impl Claim {
     pub(crate) fn begin_lease(&self, grant: Grant) {
         let settings = &self.gate.settings;
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
-        self.lease.set(Arc::new(lease)).expect("a claim becomes a permit once");
+        assert!(self.lease.set(lease).is_ok(), "a claim becomes a permit once");
     }
 
-    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         self.lease.get()
     }
 

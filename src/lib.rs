@@ -72,6 +72,7 @@ mod semaphores;
 mod semaphores_builder;
 mod semaphores_connect;
 mod servers;
+mod term;
 mod tls;
 mod url;
 mod wakeups;

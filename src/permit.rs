@@ -78,7 +78,7 @@ impl Permit {
         Self { claim, on_drop: Some(How::Return) }
     }
 
-    fn lease(&self) -> &Arc<Lease> {
+    fn lease(&self) -> &Lease {
         self.claim.lease().expect("it began with the permit")
     }
 
@@ -233,7 +233,7 @@ impl Permit {
     ///
     /// See [`Permit`].
     pub async fn lost(&self) {
-        self.lease().ended(self.claim.gate.client.runtime()).await;
+        self.watch().ended().await;
     }
 
     /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It can
@@ -243,7 +243,7 @@ impl Permit {
     ///
     /// See [`PermitWatch`].
     pub fn watch(&self) -> PermitWatch {
-        PermitWatch::new(self.lease().clone(), self.claim.gate.client.runtime().clone())
+        PermitWatch::new(self.lease(), self.claim.gate.client.runtime())
     }
 
     /// Whether the permit is lost. Once it is, it stays so.

@@ -1,10 +1,15 @@
 use std::fmt;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Instant;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
+use crate::home::Timer;
 use crate::lease::Lease;
+use crate::term::Term;
 
 /// Tells whether a permit is still held, to whoever has no permit in hand: subtasks, say. From
 /// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and may go anywhere.
@@ -42,14 +47,16 @@ use crate::lease::Lease;
 /// ```
 #[derive(Clone)]
 pub struct PermitWatch {
-    lease: Arc<Lease>,
+    token: u64,
+    /// Not the lease itself, with which the permit would keep its connections.
+    term: watch::Sender<Term>,
     /// In which was connected.
     home: Handle,
 }
 
 impl PermitWatch {
-    pub(crate) fn new(lease: Arc<Lease>, home: Handle) -> Self {
-        Self { lease, home }
+    pub(crate) fn new(lease: &Lease, home: &Handle) -> Self {
+        Self { token: lease.token, term: lease.watch(), home: home.clone() }
     }
 
     /// Waits until the permit is held no longer: at the latest when its lease has ended on this
@@ -64,7 +71,23 @@ impl PermitWatch {
     ///
     /// See [`PermitWatch`].
     pub async fn ended(&self) {
-        self.lease.ended(&self.home).await;
+        let mut term = self.term.subscribe();
+        loop {
+            // From here on no change goes unnoticed.
+            let seen = *term.borrow_and_update();
+            if seen.is_over_at(Instant::now()) {
+                return;
+            }
+            let (mut changed, mut timer) = (pin!(term.changed()), Timer::new(seen.ends()));
+            let is_measured = poll_fn(|cx| match changed.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(true),
+                Poll::Pending => timer.poll(&self.home, cx),
+            });
+            if !is_measured.await {
+                // Nobody is left who can renew it either.
+                self.term.send_modify(Term::lose);
+            }
+        }
     }
 
     /// Whether the permit is held: neither lost nor given back. Once it is not, it stays so.
@@ -87,7 +110,7 @@ impl PermitWatch {
     /// # }
     /// ```
     pub fn is_held(&self) -> bool {
-        !self.lease.is_over_at(Instant::now())
+        !self.term.borrow().is_over_at(Instant::now())
     }
 
     /// Whether the permit was lost, and not given back before.
@@ -96,14 +119,12 @@ impl PermitWatch {
     ///
     /// See [`is_held`](Self::is_held).
     pub fn is_lost(&self) -> bool {
-        self.lease.is_lost()
+        self.term.borrow().is_lost_at(Instant::now())
     }
 }
 
 impl fmt::Debug for PermitWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitWatch")
-            .field("fencing_token", &self.lease.token)
-            .finish_non_exhaustive()
+        f.debug_struct("PermitWatch").field("fencing_token", &self.token).finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
         if lease.is_lost() {
             stop(permit, lease);
         } else if let Some(duration) = lease.next_duration(gate.settings.lease) {
-            renewable.push((&**permit, &**lease, duration));
+            renewable.push((&**permit, lease, duration));
         }
     }
     let mut next = started + gate.renewal_interval();

@@ -1,0 +1,53 @@
+//! Until when a permit is held, on this machine's monotonic clock, and how it ended.
+
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term {
+    ends: Instant,
+    /// Once lost, lost for good: the holder may have been told.
+    lost: bool,
+    /// By its holder: what comes after that is no loss.
+    given_back: bool,
+}
+
+impl Term {
+    pub(crate) fn until(ends: Instant) -> Self {
+        Self { ends, lost: false, given_back: false }
+    }
+
+    pub(crate) fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    pub(crate) fn is_lost_at(&self, now: Instant) -> bool {
+        self.lost || (!self.given_back && now >= self.ends)
+    }
+
+    /// Whether it is lost, or was given back.
+    pub(crate) fn is_over_at(&self, now: Instant) -> bool {
+        self.lost || self.given_back || now >= self.ends
+    }
+
+    pub(crate) fn left_at(&self, now: Instant) -> Duration {
+        if self.lost { Duration::ZERO } else { self.ends.saturating_duration_since(now) }
+    }
+
+    pub(crate) fn lose(&mut self) {
+        self.lost = true;
+    }
+
+    pub(crate) fn give_back(&mut self, now: Instant) {
+        self.lost = self.is_lost_at(now);
+        self.given_back = true;
+    }
+
+    /// Unless it is over.
+    pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
+        self.lost |= now >= self.ends;
+        if !self.lost {
+            // Answers may come in another order than they were asked for.
+            self.ends = self.ends.max(ends);
+        }
+    }
+}
