@@ -158,7 +158,7 @@ impl Gate {
         let claim = Arc::new(Claim::new(self, weight, Instant::now()));
         self.check("try_acquire", weight, patience).await?;
         let result = self.try_for(&claim, patience).await;
-        self.leave_nothing(&claim, &result, claim.created).await;
+        self.leave_nothing(&claim, &result, || claim.created).await;
         result
     }
 
@@ -177,10 +177,8 @@ impl Gate {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
                     match self.confirm(claim, grant, "try_acquire", patience).await? {
-                        Some(grant) if self.is_in_time(grant) => {
-                            return Ok(Some(pending.into_permit(grant)));
-                        }
-                        _ => self.count_late(&mut late_grants)?,
+                        Some(grant) => return Ok(Some(pending.into_permit(grant))),
+                        None => self.count_late(&mut late_grants)?,
                     }
                 }
                 // Refused, but ended leases are still being purged.
@@ -209,7 +207,7 @@ impl Gate {
                 self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
             }
             let result = self.wait_in_queue(&claim).await;
-            self.leave_nothing(&claim, &result, Instant::now()).await;
+            self.leave_nothing(&claim, &result, Instant::now).await;
             result
         });
         // A timeout so long that it cannot be added to the clock is none.
@@ -230,7 +228,6 @@ impl Gate {
         let (pending, mut since) = (Pending::new(claim), claim.created);
         let mut late_grants = 0;
         loop {
-            claim.open();
             let patience = self.shared().settings.outage_tolerance;
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
             let answer = self.ask(request, since, patience).await?;
@@ -248,16 +245,12 @@ impl Gate {
                 }
             };
             match self.confirm(claim, grant, "acquire", patience).await? {
-                Some(grant) if self.is_in_time(grant) => return pending.into_waited_permit(grant),
-                _ => self.count_late(&mut late_grants)?,
+                Some(grant) => return pending.into_waited_permit(grant),
+                None => self.count_late(&mut late_grants)?,
             }
             since = Instant::now();
+            claim.open();
         }
-    }
-
-    /// Whether the lease still runs. Asked last, in the poll that returns the permit.
-    fn is_in_time(&self, grant: Grant) -> bool {
-        grant.since.elapsed() < self.settings.first_lease()
     }
 
     /// Of a permit that had been lost before its caller could have it. The request goes out again,
@@ -296,10 +289,10 @@ impl Gate {
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         result: &Result<T, Error>,
-        since: Instant,
+        since: impl FnOnce() -> Instant,
     ) {
         if result.is_err() && self.client.is_closed() {
-            Box::pin(self.take_back(claim, since)).await;
+            Box::pin(self.take_back(claim, since())).await;
         }
     }
 
@@ -322,18 +315,21 @@ impl Gate {
         operation: &'static str,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
-        if let Some(wanted) = self.settings.acknowledgement {
-            let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
-            return self.unless_shut_down(Box::pin(acknowledged)).await;
-        }
         let duration = self.settings.first_lease();
-        let now = Instant::now();
-        if (now - grant.since) * 2 < duration {
-            return Ok(Some(grant));
-        }
-        let request = Refresh { claim: claim.clone(), duration, operation };
-        let asked = self.ask(request, now, patience);
-        let answer = Box::pin(self.unless_shut_down(asked)).await?;
-        Ok(answer.reply.then_some(Grant { since: answer.sent, ..grant }))
+        let confirmed = if let Some(wanted) = self.settings.acknowledgement {
+            let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
+            self.unless_shut_down(Box::pin(acknowledged)).await?
+        } else {
+            let now = Instant::now();
+            if (now - grant.since) * 2 < duration {
+                return Ok(Some(grant));
+            }
+            let request = Refresh { claim: claim.clone(), duration, operation };
+            let asked = self.ask(request, now, patience);
+            let answer = Box::pin(self.unless_shut_down(asked)).await?;
+            answer.reply.then_some(Grant { since: answer.sent, ..grant })
+        };
+        // Last, in the poll that returns the permit.
+        Ok(confirmed.filter(|grant| grant.since.elapsed() < duration))
     }
 }
