@@ -7,7 +7,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::TryFutureExt;
 use redis::ErrorKind;
 use tracing::Instrument;
 
@@ -68,10 +67,6 @@ impl Drop for Pending {
     }
 }
 
-fn log(error: &Error) {
-    tracing::debug!(%error);
-}
-
 impl Gate {
     async fn check(
         self: &Arc<Self>,
@@ -128,8 +123,7 @@ impl Gate {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        let acquire = async move { self.unless_closed(pin!(self.try_now(weight))).await };
-        acquire.inspect_err(log).instrument(span)
+        async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
     }
 
     pub(crate) fn acquire_within(
@@ -138,11 +132,8 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        let acquire = async move {
-            let wait = pin!(self.wait_at_most(weight, timeout));
-            self.unless_closed(wait).await
-        };
-        acquire.inspect_err(log).instrument(span)
+        async move { self.unless_closed(pin!(self.wait_at_most(weight, timeout))).await }
+            .instrument(span)
     }
 
     async fn unless_closed<T>(
@@ -150,7 +141,8 @@ impl Gate {
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         let answer = self.closing.unless_closed(acquire).await;
-        answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }))
+        let answer = answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }));
+        answer.inspect_err(|error| tracing::debug!(%error))
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
