@@ -1,6 +1,5 @@
 //! What all semaphores of a process share: the servers, the table of waits, and the worker's inbox.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -14,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claim::Claim;
 use crate::home::{Timer, Watch, current_runtime};
+use crate::numbered::Numbered;
 use crate::servers::{Servers, user_timeout};
 use crate::wakeups::Wakeups;
 use crate::worker::Task;
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     drivers: AtomicUsize,
     /// How many messages came that no script has sent.
     pub(crate) strange_messages: AtomicU64,
-    waits: Mutex<HashMap<u128, Arc<Claim>>>,
+    waits: Mutex<Numbered<Arc<Claim>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// The claims that wait in a queue, by number.
-    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Claim>>> {
+    pub(crate) fn waits(&self) -> MutexGuard<'_, Numbered<Arc<Claim>>> {
         self.waits.lock().expect("nothing panics while it is locked")
     }
 

@@ -1,6 +1,5 @@
 //! One semaphore as this process uses it: its keys, its settings, and the permits to renew.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use crate::client::{Client, Shared};
 use crate::closing::Closing;
 use crate::keys::Keys;
 use crate::lane::Lane;
+use crate::numbered::Numbered;
 use crate::requests::{Acquire, Acquired, How, Refresh, Release};
 use crate::servers::slot_of;
 use crate::wakeups::Channel;
@@ -38,7 +38,7 @@ pub(crate) struct Gate {
     pub(crate) acknowledges: Lane<Acknowledge>,
     pub(crate) replicated: Replicated,
     /// The permits to renew, by number.
-    renewed: Mutex<HashMap<u128, Weak<Claim>>>,
+    renewed: Mutex<Numbered<Weak<Claim>>>,
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
     rush: AtomicBool,
@@ -111,7 +111,7 @@ impl Gate {
         &self.client.shared
     }
 
-    fn renewed(&self) -> MutexGuard<'_, HashMap<u128, Weak<Claim>>> {
+    fn renewed(&self) -> MutexGuard<'_, Numbered<Weak<Claim>>> {
         self.renewed.lock().expect("nothing panics while it is locked")
     }
 

@@ -60,6 +60,7 @@ mod keys;
 mod lane;
 mod lease;
 mod message;
+mod numbered;
 mod permission;
 mod permit;
 mod permit_watch;

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use super::Done;
 use crate::claim::Claim;
 use crate::gate::Gate;
+use crate::numbered::Numbered;
 use crate::requests::{How, Release};
 
 /// Claims to give back, by semaphore.
@@ -20,7 +21,7 @@ pub(super) struct Releases {
 struct Batch {
     gate: Arc<Gate>,
     /// One may come twice: from its wait, and from an answer that found it still there.
-    claims: HashMap<u128, Arc<Claim>>,
+    claims: Numbered<Arc<Claim>>,
 }
 
 impl Releases {
@@ -28,7 +29,7 @@ impl Releases {
         let gate = &claim.gate;
         self.batches
             .entry((Arc::as_ptr(gate), how))
-            .or_insert_with(|| Batch { gate: gate.clone(), claims: HashMap::new() })
+            .or_insert_with(|| Batch { gate: gate.clone(), claims: Numbered::default() })
             .claims
             .insert(claim.number, claim);
     }
