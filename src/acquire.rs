@@ -147,7 +147,7 @@ impl Gate {
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
-        let claim = Arc::new(Claim::new(self, weight, Instant::now()));
+        let claim = Claim::new(self, weight, Instant::now());
         self.check("try_acquire", weight, patience).await?;
         let result = self.try_for(&claim, patience).await;
         self.leave_nothing(&claim, &result, || claim.created).await;
@@ -191,7 +191,7 @@ impl Gate {
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         let started = Instant::now();
-        let claim = Arc::new(Claim::new(self, weight, started));
+        let claim = Claim::new(self, weight, started);
         let mut wait = pin!(async {
             let patience = self.shared().settings.outage_tolerance;
             self.check("acquire", weight, patience).await?;

@@ -77,12 +77,21 @@ pub(crate) struct Place {
 }
 
 impl Claim {
-    pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Self {
+    pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Arc<Self> {
         let number = gate.shared().next_number(created);
         let id = id_of(&gate.shared().owner, number);
-        let gate = gate.clone();
-        let (lease, over, out_to, in_doubt, wait) = Default::default();
-        Self { number, id, weight, gate, lease, created, over, out_to, in_doubt, wait }
+        Arc::new(Self {
+            number,
+            id,
+            weight,
+            gate: gate.clone(),
+            lease: OnceLock::new(),
+            created,
+            over: AtomicBool::new(false),
+            out_to: AtomicU8::new(0),
+            in_doubt: AtomicBool::new(false),
+            wait: Mutex::default(),
+        })
     }
 
     /// Begins the lease of the permit.

@@ -22,9 +22,15 @@ pub(super) struct Ended<R: Request> {
 
 pub(super) async fn call<R: Request>(gate: Arc<Gate>, mut batch: Batch<R>) -> Ended<R> {
     let sent = Instant::now();
-    let limit = batch.requests.iter().map(|waiting| waiting.left(sent)).max().unwrap_or_default();
+    let left = batch.requests.iter().map(|waiting| waiting.left(sent));
+    let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
+        (least.min(left), limit.max(left))
+    });
     let most = limit.min(gate.shared().settings.response_timeout);
-    let mut hasty = Hasty::take_out_of(&mut batch.requests, sent, most);
+    let mut hasty = match least < most {
+        true => Hasty::take_out_of(&mut batch.requests, sent, most),
+        false => Vec::new(),
+    };
     let requests = &batch.requests;
     let write = |cmd: &mut Cmd| {
         gate.write_keys(cmd);
