@@ -37,10 +37,10 @@ impl Pending {
     }
 
     /// Fails when a shutdown has taken the wait away.
-    fn into_waited_permit(self, grant: Grant) -> Result<Permit, Error> {
+    fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
         let gate = &self.claim.gate;
         // A request that was granted at once is neither in the table nor forgotten by the worker.
-        if self.claim.place().is_some() {
+        if was_queued {
             gate.shared().waits().remove(&self.claim.number);
             gate.keep_renewing(std::iter::once(&self.claim));
         }
@@ -218,7 +218,7 @@ impl Gate {
 
     async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
         let (pending, mut since) = (Pending::new(claim), claim.created);
-        let mut late_grants = 0;
+        let (mut late_grants, mut was_queued) = (0, false);
         loop {
             let patience = self.shared().settings.outage_tolerance;
             let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
@@ -226,6 +226,7 @@ impl Gate {
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
+                    was_queued = true;
                     claim.queued(answer.sent, answer.reply.server_time, place);
                     self.client.send(Task::Ask(AskWhen::InTime));
                     Box::pin(self.outcome(claim)).await?
@@ -237,7 +238,7 @@ impl Gate {
                 }
             };
             match self.confirm(claim, grant, "acquire", patience).await? {
-                Some(grant) => return pending.into_waited_permit(grant),
+                Some(grant) => return pending.into_waited_permit(grant, was_queued),
                 None => self.count_late(&mut late_grants)?,
             }
             since = Instant::now();

@@ -18,25 +18,30 @@ const SLACK: Duration = Duration::from_millis(100);
 
 /// Ends the waiting of those who are not at home.
 pub(crate) struct Watch {
-    /// None where it is too long for the clock.
+    since: Instant,
+    patience: Duration,
+    /// Made when it is needed: most callers are at home.
     timer: Option<Timer>,
 }
 
 impl Watch {
     /// For `patience` from `since` on.
     pub(crate) fn new(since: Instant, patience: Duration) -> Self {
-        let deadline = since.checked_add(patience).and_then(|at| at.checked_add(SLACK));
-        Self { timer: deadline.map(Timer::new) }
+        Self { since, patience, timer: None }
     }
 
     /// Ready when it is over. Whoever has no runtime must rely on home.
     pub(crate) fn poll(&mut self, client: &Client, cx: &mut Context<'_>) -> Poll<()> {
-        match (&mut self.timer, current_runtime()) {
-            (Some(timer), Some(current)) if current != client.home() => {
-                timer.poll(client.runtime(), cx).map(drop)
-            }
-            _ => Poll::Pending,
+        if current_runtime().is_none_or(|current| current == client.home()) {
+            return Poll::Pending;
         }
+        let deadline = self.since.checked_add(self.patience).and_then(|at| at.checked_add(SLACK));
+        // None where it is too long for the clock.
+        let Some(deadline) = deadline else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Timer::new(deadline));
+        timer.poll(client.runtime(), cx).map(drop)
     }
 }
 

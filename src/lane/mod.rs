@@ -267,7 +267,7 @@ impl<R: Request> Lane<R> {
 impl<R: Request> State<R> {
     /// What goes out in one call, in the order of arrival.
     fn take(&mut self, gate: &Gate) -> Vec<Waiting<R>> {
-        let mut batch: Vec<Waiting<R>> = Vec::new();
+        let mut batch: Vec<Waiting<R>> = Vec::with_capacity(self.waiting.len().min(MAX_BATCH));
         let mut kept = Vec::new();
         while batch.len() < MAX_BATCH {
             let joins = |next: &Waiting<R>| {
