@@ -1,9 +1,9 @@
 //! Channels: the addresses at which wake-ups arrive.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 /// One channel. Nobody need listen to it any more when the last handle is gone.
@@ -12,7 +12,9 @@ pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) slot: u16,
     /// How many connections listen to it: two for a moment when its slot moves.
-    listeners: watch::Sender<usize>,
+    listeners: AtomicUsize,
+    /// Somebody listens now.
+    heard: Notify,
     /// Somebody waits, or has waited. Who only tries needs no channel.
     is_wanted: AtomicBool,
     /// Told of a change of that, and when this is dropped.
@@ -27,18 +29,20 @@ impl Channel {
     }
 
     pub(crate) fn named(name: String) -> Self {
-        let (listeners, changes) = (watch::Sender::new(1), watch::Sender::new(()));
-        Self { name, slot: 0, listeners, is_wanted: AtomicBool::new(true), changes }
+        let (listeners, is_wanted) = (AtomicUsize::new(1), AtomicBool::new(true));
+        let (heard, changes) = (Notify::new(), watch::Sender::new(()));
+        Self { name, slot: 0, listeners, heard, is_wanted, changes }
     }
 
     /// From now on somebody listens.
     pub(super) fn hear(self: &Arc<Self>) -> Heard {
-        self.listeners.send_modify(|listeners| *listeners += 1);
+        self.listeners.fetch_add(1, Ordering::SeqCst);
+        self.heard.notify_waiters();
         Heard(Arc::downgrade(self))
     }
 
     pub(crate) fn is_heard(&self) -> bool {
-        *self.listeners.borrow() > 0
+        self.listeners.load(Ordering::SeqCst) > 0
     }
 
     /// Waits until somebody listens. A request that is queued before that would be taken for one of a
@@ -47,9 +51,14 @@ impl Channel {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.changes.send_replace(());
         }
-        let mut listeners = self.listeners.subscribe();
-        // It does not end as long as this is there.
-        let _ = listeners.wait_for(|listeners| *listeners > 0).await;
+        loop {
+            // From here on nothing goes unnoticed.
+            let heard = self.heard.notified();
+            if self.is_heard() {
+                return;
+            }
+            heard.await;
+        }
     }
 }
 
@@ -60,7 +69,7 @@ pub(super) struct Heard(Weak<Channel>);
 impl Drop for Heard {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
-            channel.listeners.send_modify(|listeners| *listeners -= 1);
+            channel.listeners.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -83,7 +92,8 @@ impl Channels {
         let channel = Arc::new(Channel {
             name: sharded_name(prefix, name),
             slot,
-            listeners: watch::Sender::new(0),
+            listeners: AtomicUsize::new(0),
+            heard: Notify::new(),
             is_wanted: AtomicBool::new(false),
             changes: self.changes.clone(),
         });
