@@ -126,6 +126,7 @@ impl Gate {
         async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
     }
 
+    /// Best pinned where it is made: it is large, and awaiting it as it is moves it first.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,

@@ -2,6 +2,7 @@ mod limit;
 mod request;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,7 +97,7 @@ impl Semaphore {
     ///
     /// See [`Semaphore`].
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        self.gate.acquire_within(1, self.gate.settings.acquire_timeout).await
+        pin!(self.gate.acquire_within(1, self.gate.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for a permit of this weight, from 1 to the limit.
@@ -113,7 +114,7 @@ impl Semaphore {
     ///
     /// See [`Inspection`].
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        self.gate.acquire_within(n, self.gate.settings.acquire_timeout).await
+        pin!(self.gate.acquire_within(n, self.gate.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout the
@@ -145,7 +146,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        self.gate.acquire_within(1, Some(timeout)).await
+        pin!(self.gate.acquire_within(1, Some(timeout))).await
     }
 
     /// Takes one permit if there is one now and nobody waits. Never queues.
@@ -175,7 +176,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        self.gate.try_acquire(1).await
+        pin!(self.gate.try_acquire(1)).await
     }
 
     /// Takes a permit of this weight, from 1 to the limit, if it fits now and nobody waits.
@@ -192,7 +193,7 @@ impl Semaphore {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        self.gate.try_acquire(n).await
+        pin!(self.gate.try_acquire(n)).await
     }
 
     /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under

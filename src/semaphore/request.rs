@@ -1,4 +1,5 @@
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,7 +105,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
-        self.gate.acquire_within(self.weight, self.timeout).await
+        pin!(self.gate.acquire_within(self.weight, self.timeout)).await
     }
 
     /// Takes the permit if it fits now and nobody waits. Never queues.
@@ -122,7 +123,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
-        self.gate.try_acquire(self.weight).await
+        pin!(self.gate.try_acquire(self.weight)).await
     }
 }
 
