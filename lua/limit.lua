@@ -3,20 +3,19 @@
 -- The limit in force is the one set at run time, else the declared one. A lower limit takes no
 -- permit away: it drains. A limit of 0 pauses the semaphore.
 --
--- KEYS[1] permits   sorted set: permit id -> end of lease, ms on the server's clock
--- KEYS[2] queue     sorted set: request id -> ticket
--- KEYS[3] waiting   hash: request id -> weight, lease, heard until, wake, client
--- KEYS[4] state     hash: version, limits, last sequence number, weights above 1
+-- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
+-- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
---   "initial" n     sets n at run time, unless a limit is already set at run time
---   "set" n         sets n at run time, for everyone, until "clear"
---   "add" n id      sets what is in force plus n at run time; repeated with the same id within a
---                   minute it counts once
---   "clear"         the declared limit is in force again
+--   "initial" n     sets n at run time, unless a limit is known
+--   "set" n mark    sets n at run time, for everyone, until "clear"
+--   "add" n mark    sets what is in force plus n at run time
+--   "clear" mark    the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] id        1 to 256 bytes, no blank or control character, no "+" in front; only with
---                   "add"
+-- ARGV[3] mark      a word of weight 0 (README.md): a change that comes again with the same word
+--                   within its lease counts once; ARGV[2] with "clear"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before
@@ -25,78 +24,57 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
---   6               the same limit declared again
+--   5               the same limit declared again
 -- Flags             none
--- include: lib/arguments.lua
 -- include: lib/queue.lua
 
-local ARGUMENTS = {declare = 2, initial = 2, set = 2, add = 3, clear = 1}
-local REMEMBER = 60000 -- ms that the id of an "add" is kept
-
-local function check()
-  local count = ARGUMENTS[ARGV[1]]
-  local refusal = check_keys()
-    or (not count and wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"'))
-    or check_count(count)
-  if not refusal and count > 1 then
-    refusal = check_integer(2, 'n', 0, MAX_COUNT)
-  end
-  if not refusal and count > 2 then
-    refusal = check_id(3, {})
-  end
+local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
+local action, number, mark = ARGV[1], 0, nil
+local count = ARGUMENTS[action]
+if not count then
+  wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
+else
+  check_count(count)
+end
+if not refusal and action ~= 'clear' then
+  number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
+    or wrong(2, 'n', 'an integer from 0 to 4294967295')
+end
+if not refusal and (action == 'clear' or count == 3) then
+  mark = read_word(count, 0, 0)
+end
+local sem, ends
+if not refusal then
+  sem, ends = open({mark and ARGV[count]})
+end
+local is_new = not (sem and ends[1] and mark and ends[1] + 0 > sem.now)
+if not refusal and action == 'add' and is_new and sem.limit + number > MAX_COUNT then
+  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed 4294967295',
+    MAX_COUNT - sem.limit))
+end
+if refusal then
   return refusal
 end
 
--- An "add" leaves a mark among the permits that weighs nothing, so that a repeated one is known.
--- Marks end like leases; they are purged here, since they alone never make room short. The new one
--- goes first, so that the purge never empties the key.
-local function add(sem, number, mark, has_ended)
-  redis.call('ZADD', PERMITS, sem.now + REMEMBER, mark)
-  if has_ended then
-    uncount(sem, {mark})
+local before, declared_before = sem.runtime or sem.declared or -1, sem.declared or -1
+if mark and is_new then
+  if ends[1] then
+    remove(sem, {ARGV[count]})
   end
-  sem.new_permits = sem.members == 0
-  sem.members = sem.members + 1
-  set(sem, 'marks', sem.marks + 1)
-  purge_chunk(sem)
-  set(sem, 'longest', math.max(sem.longest, REMEMBER))
-  need_until(sem, sem.now + REMEMBER)
-  set_runtime(sem, sem.limit + number)
+  grant(sem, ARGV[count], 0, mark[4])
 end
-
-local function limit()
-  local sem, refusal = open(check())
-  if refusal then
-    return refusal
-  end
-  local action, number = ARGV[1], tonumber(ARGV[2])
-  local mark, ends = nil, nil
-  if action == 'add' then
-    mark = '+' .. ARGV[3]
-    ends = ends_of(sem, {mark})[1]
-  end
-  local is_repeated = ends and ends > sem.now
-  if action == 'add' and not is_repeated and sem.limit + number > MAX_COUNT then
-    return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
-      MAX_COUNT - sem.limit, MAX_COUNT))
-  end
-  repair(sem)
-  local before, declared_before = sem.runtime or sem.declared or -1, sem.declared or -1
-  if action == 'declare' then
-    set_declared(sem, number)
-  elseif action == 'set' or (action == 'initial' and not sem.runtime) then
-    set_runtime(sem, number)
-  elseif action == 'add' and not is_repeated then
-    add(sem, number, mark, ends)
-  elseif action == 'clear' then
-    clear_runtime(sem)
-  end
-  hand_off(sem)
-  finish(sem)
-  return {
-    sem.now, wake_in(sem, false),
-    sem.runtime or sem.declared or -1, before, sem.declared or -1, declared_before,
-  }
+if action == 'declare' and number ~= sem.declared then
+  set_limit(sem, number)
+elseif action == 'set' and is_new or action == 'initial' and not sem.runtime then
+  set_limit(sem, number, true)
+elseif action == 'add' and is_new then
+  set_limit(sem, sem.limit + number, true)
+elseif action == 'clear' and is_new and sem.runtime then
+  set_limit(sem, nil, true)
 end
-
-return limit()
+purge(sem)
+serve(sem)
+return {
+  sem.now, finish(sem), sem.runtime or sem.declared or -1, before, sem.declared or -1,
+  declared_before,
+}

@@ -5,22 +5,26 @@
 --
 -- KEYS[1] permits   as for every script, but of a name that is used for this only
 -- KEYS[2] queue
--- KEYS[3] waiting
+-- KEYS[3] clients
 -- KEYS[4] state
--- ARGV[1] client    1 to 256 bytes, no blank or control character: the channel of the client's
---                   wake-ups
--- ARGV[2] wake      "publish", "spublish" or "poll"
+-- ARGV[1] how       "P", "S" or "N", as in a word
+-- ARGV[2] client    1 to 100 bytes, as in a word
 -- Reply             for each command that failed two strings: its name, the server's error
 -- Errors            SEM_KEYS, SEM_ARG
 -- Cost              O(1)
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-local function check()
-  return check_keys()
-    or check_count(2)
-    or check_word(1, 'client')
-    or check_wake(2)
+local how, client = ARGV[1], ARGV[2] or ''
+check_count(2)
+if how ~= 'P' and how ~= 'S' and how ~= 'N' then
+  wrong(1, 'how', '"P", "S" or "N"')
+end
+if #client > 100 or not string.find(client, '^[%w._-]+$') then
+  wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
+end
+if refusal then
+  return refusal
 end
 
 -- Runs calls; answers name and error of each that failed.
@@ -36,42 +40,34 @@ local function try(calls)
   return failed
 end
 
-local function probe()
-  local refusal = check()
-  if refusal then
-    return refusal
-  end
-  -- What cleans up comes first: where it is refused nothing must be written.
-  local failed = try({
-    {'PEXPIREAT', STATE, 1},
-    {'UNLINK', QUEUE},
-    {'TIME'},
-    {'HMGET', STATE, 'version'},
-    {'HLEN', WAITING},
-    {'ZCARD', PERMITS},
-    {'ZMSCORE', QUEUE, 'nobody'},
-    {'ZRANGE', PERMITS, 0, 0, 'WITHSCORES'},
-    {'ZRANGEBYSCORE', PERMITS, '-inf', 0, 'LIMIT', 0, 1},
-    {'ZCOUNT', PERMITS, '-inf', 0},
-    {'ZRANK', QUEUE, 'nobody'},
-    {'ZREM', PERMITS, 'nobody'},
-    {'HDEL', WAITING, 'nobody'},
-    {'PERSIST', STATE},
-  })
-  if #failed > 0 then
-    return failed
-  end
-  local calls = {
-    {'ZADD', PERMITS, 1, 'nobody'},
-    {'HSET', STATE, 'version', '0'},
-    {'UNLINK', PERMITS, STATE},
-  }
-  if ARGV[2] ~= 'poll' then
-    calls[#calls + 1] = {'PUBSUB', ARGV[2] == 'spublish' and 'SHARDNUMSUB' or 'NUMSUB', ARGV[1]}
-    -- The empty message: nobody was granted anything.
-    calls[#calls + 1] = {ARGV[2] == 'spublish' and 'SPUBLISH' or 'PUBLISH', ARGV[1], ''}
-  end
-  return try(calls)
+-- What cleans up comes first: where it is refused nothing must be written.
+local failed = try({
+  {'PEXPIREAT', STATE, 1},
+  {'TIME'},
+  {'HMGET', STATE, 'version'},
+  {'ZCARD', PERMITS},
+  {'ZSCORE', CLIENTS, '*'},
+  {'ZMSCORE', PERMITS, '*'},
+  {'ZRANGE', QUEUE, 0, 0},
+  {'ZRANGEBYSCORE', PERMITS, 0, 0},
+  {'ZCOUNT', PERMITS, 0, 0},
+  {'ZRANK', QUEUE, '*'},
+  {'ZREM', PERMITS, '*'},
+  {'HDEL', STATE, 'runtime'},
+  {'PERSIST', STATE},
+})
+if failed[1] then
+  return failed
 end
-
-return probe()
+local calls = {
+  {'ZADD', PERMITS, 1, '*'},
+  {'HSET', STATE, 'version', '0'},
+  {'PEXPIREAT', PERMITS, 1},
+  {'PEXPIREAT', STATE, 1},
+}
+if how ~= 'N' then
+  local channel = string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  calls[5] = {'PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
+  calls[6] = {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
+end
+return try(calls)

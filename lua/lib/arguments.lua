@@ -1,86 +1,73 @@
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. A check answers nil when all is well, else the error reply for the caller.
--- include: lib/constants.lua
+-- changed nothing. `refusal` is the error reply for the first thing that is wrong.
 
-local function wrong(index, name, wanted)
-  local got = ARGV[index]
-  if got == nil then
-    got = 'nothing'
-  else
-    got = '"' .. string.gsub(string.sub(got, 1, 40), '[^\32-\126]', '?') .. '"'
-  end
-  return redis.error_reply(
-    'SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted .. ', got ' .. got
-  )
+local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
+local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+
+local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local refusal
+
+-- What all four keys begin with: the prefix, and the semaphore's name in braces.
+local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
+if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
+  or STATE ~= stem .. ':state' then
+  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
-local function check_keys()
-  if #KEYS ~= 4 then
-    return redis.error_reply(
-      'SEM_KEYS 4 keys are needed (permits, queue, waiting, state), got ' .. #KEYS
-    )
-  end
-  -- The types of the keys tell too little: what does not exist has none.
-  if not ARE_FOUR_KEYS then
-    return redis.error_reply(
-      'SEM_KEYS the 4 keys (permits, queue, waiting, state) must differ from each other'
-    )
-  end
+local function wrong(index, name, wanted)
+  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
+  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
+    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+-- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
+local function is_integer(text, min, max)
+  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
+    and (string.byte(text) ~= 48 or text == '0')
 end
 
 local function check_count(count)
   if #ARGV ~= count then
-    return redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
+    refusal = refusal
+      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
   end
 end
 
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
+-- How many requests of `size` arguments follow the first `fixed` ones.
+local function count_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count < 1 or count > MAX_REQUESTS or count % 1 ~= 0 then
-    return redis.error_reply(
-      'SEM_ARG 1 to ' .. MAX_REQUESTS .. ' requests of ' .. size
-      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all'
-    )
+  if count >= 1 and count <= 1000 and count % 1 == 0 then
+    return count
   end
+  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
+  return 0
 end
 
-local function check_integer(index, name, min, max)
-  local text = ARGV[index]
-  local number = text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text)
-  if not number or number < min or number > max then
-    return wrong(index, name, string.format('an integer from %.0f to %.0f', min, max))
-  end
-end
+local asked = {} -- the words of this call
+local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- Ids and client names travel in wake-up messages, which are split at white space.
-local function check_word(index, name)
-  local text = ARGV[index]
-  if not text or text == '' or #text > MAX_ID or string.find(text, '[%s%c]') then
-    return wrong(
-      index, name, '1 to ' .. MAX_ID .. ' bytes without white space or control characters'
-    )
+-- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
+local function read_word(index, min_weight, max_weight)
+  local word = ARGV[index]
+  if string.sub(word, 1, #start) ~= start then
+    local how, client, weight, lease, nonce =
+      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+      or not is_integer(lease, 1, MAX_TIME) then
+      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        .. min_weight .. ' to ' .. max_weight)
+    end
+    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
   end
-end
-
--- An id that stands twice in a call has no single answer.
-local function check_id(index, seen)
-  local id = ARGV[index]
-  if seen[id] then
-    return wrong(index, 'id', 'given once in a call')
+  local size = #word - #start
+  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
+    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  elseif asked[word] then
+    return wrong(index, 'word', 'given once in a call')
   end
-  seen[id] = true
-  -- '+' begins the names of the marks that `limit add` keeps among the permits.
-  if id and string.sub(id, 1, 1) == '+' then
-    return wrong(index, 'id', 'an id that does not begin with "+"')
-  end
-  return check_word(index, 'id')
-end
-
--- How the client hears of a hand-off.
-local function check_wake(index)
-  local wake = ARGV[index]
-  if wake ~= 'publish' and wake ~= 'spublish' and wake ~= 'poll' then
-    return wrong(index, 'wake', '"publish", "spublish" or "poll"')
-  end
+  asked[word] = true
+  return said
 end

@@ -1,145 +1,154 @@
--- Opens a semaphore at the head of a script and saves it at the end. In between, the table `sem`
--- carries what every part of the scripts needs:
+-- A semaphore: what its keys say, and what is written back. In between, the table `sem` has
 --
---   now        the server's clock, ms
---   version    as `state` has it, nil when the semaphore is new to it
---   limit      in force: `runtime` (set at run time, or nil), else `declared` (configured, or nil)
---   last       the last token or ticket given; the next one must exceed `sequence`
---   longest    the longest lease in use, ms
---   members    of `permits`, of which `marks` are marks of `limit add`
---   extra      sum of (weight - 1) over the permits
---   queued     members of `queue`; `waiting` fields of `waiting`, at least
---   keep       when the keys expire, ms; `need` how long they must live for this call
---   changed    fields of `state` to write
---   writes     ends and ids to write to `permits`, of which `unwritten` are new members
---   retired    the last members of `permits`, and `left` those of `queue`: they don't count any
---              more, and are removed when the script needs the key no more. While a slot of a
---              cluster moves, a key that is empty ends the script that comes back to it half way
---   tickets    tickets and ids to write to `queue`; `records` the same for `waiting`
---   asking     ids that hear of their grant from this call's reply
---   granted    id -> {token, end of lease}
---   listens    whether anybody listens at a client's address; `messages` what to tell there
---   more       the script stopped at a bound: somebody must call `wake`
--- include: lib/constants.lua
+--   now_us, now        the server's clock, in us and in ms
+--   declared, runtime  limits: of the configuration, and set at run time; nil where there is none
+--   limit              the one in force, 0 where none is known
+--   last               the last number given, as a token or as a ticket
+--   longest            no lease in use is longer, ms
+--   first              no lease ends before, ms
+--   keep               when the keys expire, ms; `need` is how long this call needs them
+--   permits, extra     how many permits there are, and the sum of (weight - 1) over them
+--   known_extra        that sum as it stands in `permits`, nil where there is none
+--   queued             how many wait
+--   changed            fields of `state` to write, and their values
+--   grants             ends and words to write to `permits`
+--   leaving            words that leave `queue`
+--   more               the script stopped at a bound: somebody must call `wake`
+--
+-- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
+-- is `extra` less NO_EXTRA, so the weight that is held can be counted whatever other key is lost. In
+-- `clients` it is the longest liveness in use.
+-- include: lib/arguments.lua
 
-local SLACK = 60000 -- ms that keys outlive their use; expiry is moved at most once in that time
--- `state` stays longer, so that tokens grow on when the clock steps back while nobody is there.
-local STATE_SLACK = 7200000
+local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
+local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
--- What the error of a read means to the caller.
-local function failed(answer, key, wanted)
-  if string.find(answer.err, '^%-?WRONGTYPE ') then
-    return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a ' .. wanted)
-  end
-  return answer
-end
-
--- Answers sem, or nil and an error reply: what a check of the arguments refused, or what is wrong
--- with the keys.
-local function open(refusal)
-  if refusal then
-    return nil, refusal
-  end
+-- Reads the keys. Answers `sem`, and when the leases of these words end.
+local function open(words)
   local clock = redis.call('TIME')
-  local state = redis.pcall('HMGET', STATE, 'version', 'declared', 'runtime', 'sequence', 'longest',
-    'marks', 'extra', 'keep')
-  if state.err then
-    return nil, failed(state, STATE, 'hash')
-  end
-  if state[1] and state[1] ~= VERSION and state[1] ~= LIGHT and state[1] ~= PLAIN then
-    return nil, redis.error_reply(
-      'SEM_VERSION the semaphore was written by protocol version ' .. state[1]
-      .. ', these scripts speak version ' .. VERSION
-    )
-  end
-  local members = redis.pcall('ZCARD', PERMITS)
-  if type(members) == 'table' then
-    return nil, failed(members, PERMITS, 'sorted set')
-  end
-  local queued = redis.pcall('ZCARD', QUEUE)
-  if type(queued) == 'table' then
-    return nil, failed(queued, QUEUE, 'sorted set')
-  end
-  local waiting = redis.pcall('HLEN', WAITING)
-  if type(waiting) == 'table' then
-    return nil, failed(waiting, WAITING, 'hash')
-  end
   local now_us = clock[1] * 1000000 + clock[2]
-  local sem = {
-    now = math.floor(now_us / 1000),
-    declared = tonumber(state[2]),
-    runtime = tonumber(state[3]),
-    last = tonumber(state[4] or 0),
-    sequence = math.max(tonumber(state[4] or 0), now_us - 1),
-    longest = tonumber(state[5] or 0),
-    marks = tonumber(state[6] or 0),
-    extra = tonumber(state[7] or 0),
-    keep = tonumber(state[8] or 0),
-    members = members,
-    queued = queued,
-    waiting = waiting,
-    version = state[1],
-    is_new = not state[1],
-    need = 0,
-    more = false,
-    changed = {},
-    granted = {},
-    writes = {},
-    unwritten = 0,
-    tickets = {},
-    records = {},
-    asking = {},
-    retired = {},
-    left = {},
-    listens = {},
-    messages = {},
-  }
-  sem.limit = sem.runtime or sem.declared or 0
-  if members == 0 and (sem.extra > 0 or sem.marks > 0) then
-    -- `permits` expired or was lost: the weights in `state` belong to nobody.
-    sem.extra, sem.marks, sem.has_strays = 0, 0, true
+  local state = redis.pcall('HMGET', STATE,
+    'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+  local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
+  local clients = queued ~= 0 and redis.pcall('ZCARD', CLIENTS)
+  local strange = state.err and STATE or type(permits) == 'table' and PERMITS
+    or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
+  if strange then
+    refusal = redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
+      .. (strange == STATE and 'hash' or 'sorted set'))
+    return
+  elseif state[1] and state[1] ~= '2' then
+    refusal = redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
+      .. state[1] .. ', these scripts speak version 2')
+    return
   end
-  return sem
+  local count = #words
+  words[count + 1] = '*'
+  local ends = redis.call('ZMSCORE', PERMITS, unpack(words))
+  words[count + 1] = nil
+  local extra = ends[count + 1] and ends[count + 1] + NO_EXTRA
+  local sem = {
+    now_us = now_us, now = math.floor(now_us / 1000),
+    declared = state[2] and state[2] + 0, runtime = state[3] and state[3] + 0,
+    limit = (state[3] or state[2] or 0) + 0,
+    last = (state[4] or 0) + 0, longest = (state[5] or 0) + 0, first = (state[6] or 0) + 0,
+    keep = (state[7] or 0) + 0, need = 0,
+    permits = extra and permits - 1 or 0, extra = extra or 0, known_extra = extra, queued = queued,
+    changed = {}, grants = {}, granted = {}, leaving = {}, messages = {}, more = false,
+  }
+  if not state[1] then
+    -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+    local is_used = permits + queued > 0
+    sem.longest, sem.first = is_used and MAX_TIME or 0, is_used and 0 or MAX_NUMBER
+    sem.need = is_used and sem.now + MAX_TIME or 0
+    sem.last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    sem.changed = {'version', '2', 'longest', sem.longest, 'first', sem.first}
+  end
+  return sem, ends
 end
 
--- Sets a field of `state` when the script saves.
 local function set(sem, field, value)
-  sem[field] = value
-  sem.changed[field] = value
+  local changed = sem.changed
+  changed[#changed + 1], changed[#changed + 2], sem[field] = field, value, value
 end
 
-local function set_declared(sem, limit)
-  set(sem, 'declared', limit)
-  set(sem, 'limit', sem.runtime or limit)
+-- The lease of a permit begins, or begins anew. Answers a token, and the end of the lease. Numbers
+-- follow the server's clock in us, so they stay ahead when the keys have expired, and count on when
+-- the clock steps back.
+local function renew(sem, word, lease)
+  local ends, grants = sem.now + lease, sem.grants
+  grants[#grants + 1], grants[#grants + 2] = ends, word
+  if lease > sem.longest or sem.permits == 1 and lease ~= sem.longest then
+    set(sem, 'longest', lease)
+  end
+  if ends < sem.first then
+    set(sem, 'first', ends)
+  end
+  sem.need = math.max(sem.need, ends)
+  sem.last = math.max(sem.last + 1, sem.now_us)
+  return sem.last, ends
 end
 
--- A limit set at run time must not be forgotten: while there is one, `state` does not expire.
-local function set_runtime(sem, limit)
-  sem.persist = sem.persist or not sem.runtime
-  set(sem, 'runtime', limit)
-  set(sem, 'limit', limit)
+-- A word becomes a permit, as above.
+local function grant(sem, word, weight, lease)
+  sem.permits, sem.extra = sem.permits + 1, sem.extra + weight - 1
+  return renew(sem, word, lease)
 end
 
-local function clear_runtime(sem)
-  if sem.runtime then
-    redis.call('HDEL', STATE, 'runtime')
-    sem.runtime, sem.changed.runtime = nil, nil
-    set(sem, 'limit', sem.declared or 0)
-    sem.expire = true
+-- A permit is no more.
+local function uncount(sem, weight)
+  sem.permits, sem.extra = sem.permits - 1, sem.extra - weight + 1
+end
+
+-- Takes words out of `permits` that are in it.
+local function remove(sem, words)
+  for _, word in ipairs(words) do
+    uncount(sem, string.match(word, '^%a:[^:]*:(%d+)') + 0)
+  end
+  redis.call('ZREM', PERMITS, unpack(words))
+end
+
+-- Removes ended leases, so that what is left can be counted.
+local function purge(sem)
+  -- After the server's clock was set back, the dead would stay longer by that. So nothing may reach
+  -- further ahead than it can since then.
+  local function cut(key, latest)
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    for _, member in ipairs(beyond) do
+      redis.call('ZADD', key, latest, member)
+    end
+    sem.more = sem.more or #beyond == BOUND
+  end
+  if sem.last > sem.now_us + 1000000 then
+    cut(PERMITS, sem.now + sem.longest)
+    cut(CLIENTS, sem.now + (redis.call('ZSCORE', CLIENTS, '*') or 0))
+    sem.first = 0
+  end
+  if sem.first <= sem.now then
+    local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, sem.now, 'LIMIT', 0, BOUND)
+    if ended[1] then
+      remove(sem, ended)
+    end
+    local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    set(sem, 'first', (next[2] or MAX_NUMBER) + 0)
+    sem.more = sem.more or #ended == BOUND
     sem.need = math.max(sem.need, sem.now)
   end
 end
 
--- The next number in the order of grants and tickets. It follows the server's clock in us, so it
--- stays ahead when the keys have expired, and counts on when the clock steps back.
-local function next_sequence(sem)
-  set(sem, 'sequence', sem.sequence + 1)
-  return sem.sequence
-end
-
--- The keys must live at least until then (ms).
-local function need_until(sem, time)
-  sem.need = math.max(sem.need, time)
+-- The limit of the configuration, or with `is_runtime` the one set at run time; nil clears that.
+local function set_limit(sem, number, is_runtime)
+  if is_runtime then
+    sem.has_new_limit = true
+  end
+  if number then
+    set(sem, is_runtime and 'runtime' or 'declared', number)
+  else
+    redis.call('HDEL', STATE, 'runtime')
+    sem.runtime = nil
+  end
+  sem.limit, sem.need = sem.runtime or sem.declared or 0, math.max(sem.need, sem.now)
 end
 
 local function call_in_chunks(command, key, values)
@@ -148,80 +157,31 @@ local function call_in_chunks(command, key, values)
   end
 end
 
--- Mends what the loss or expiry of single keys left behind. Where `state` was lost, the permits
--- and waiters that are still there may have any lease or liveness, so the longest is not known.
-local function repair(sem)
-  if sem.is_new and (sem.members > 0 or sem.queued > 0) then
-    set(sem, 'longest', MAX_LEASE)
-    need_until(sem, sem.now + MAX_LEASE)
-  elseif sem.has_strays then
-    redis.call('UNLINK', STATE)
-    sem.is_new, sem.version = true, nil
-    for _, field in ipairs({'declared', 'runtime', 'limit', 'longest', 'keep'}) do
-      sem.changed[field] = sem[field]
-    end
-    sem.changed.sequence = sem.last
-  end
-  if sem.queued == 0 and sem.waiting > 0 then
-    -- `queue` was lost: its waiters come back with their tickets.
-    redis.call('UNLINK', WAITING)
-  end
-end
-
--- Whether the next call may take a quick way.
-local function mark_version(sem)
-  local version = VERSION
-  if sem.extra == 0 and sem.marks == 0 and (sem.runtime or sem.declared) then
-    version = sem.queued == 0 and PLAIN or LIGHT
-  end
-  if version ~= sem.version then
-    set(sem, 'version', version)
-  end
-end
-
--- Writes what changed in `state`, and moves the expiry of the keys when it comes too near.
+-- Writes what this call changes, and moves the expiry of the keys when it comes too near.
 local function save(sem)
-  if sem.is_new and not next(sem.changed) and sem.need == 0 then
+  local changed, grants = sem.changed, sem.grants
+  if sem.extra ~= sem.known_extra and (grants[1] or sem.known_extra) then
+    grants[#grants + 1], grants[#grants + 2] = sem.extra - NO_EXTRA, '*'
+  elseif sem.need == 0 then
     return
   end
-  mark_version(sem)
-  if not next(sem.changed) and sem.need == 0 then
-    return
+  call_in_chunks('ZADD', PERMITS, grants)
+  changed[#changed + 1], changed[#changed + 2] = 'last', sem.last
+  local need = math.max(sem.need, sem.now, math.floor(sem.last / 1000)) -- numbers must not go back
+  local moves = need > sem.keep
+  if moves then
+    set(sem, 'keep', need + math.max(60000, need - sem.now))
   end
-  if sem.is_new then
-    set(sem, 'limit', sem.runtime or sem.declared or 0)
-    set(sem, 'longest', sem.longest)
-    sem.changed.sequence = sem.changed.sequence or sem.sequence
-  end
-  -- The sequence must not be forgotten while it is ahead of the clock.
-  need_until(sem, math.floor(sem.sequence / 1000))
-  local keys = {}
-  if sem.need > sem.keep then
-    set(sem, 'keep', sem.need + math.max(SLACK, sem.need - sem.now))
-    keys = {PERMITS, QUEUE, WAITING}
-  else
-    if sem.new_permits then
-      keys = {PERMITS}
-    end
-    if sem.new_queue then
-      keys[#keys + 1], keys[#keys + 2] = QUEUE, WAITING
+  redis.call('HSET', STATE, unpack(changed))
+  if moves or sem.has_new_key or not sem.known_extra then
+    for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
+      redis.pcall('PEXPIREAT', key, sem.keep) -- one that is empty may have moved to another node
     end
   end
-  local fields = {}
-  for field, value in pairs(sem.changed) do
-    fields[#fields + 1] = field
-    fields[#fields + 1] = value
-  end
-  if #fields > 0 then
-    call_in_chunks('HSET', STATE, fields)
-  end
-  for _, key in ipairs(keys) do
-    -- One that was emptied is gone, and an error where its slot moves to another node.
-    redis.pcall('PEXPIREAT', key, sem.keep)
-  end
-  if sem.persist then
-    redis.call('PERSIST', STATE)
-  elseif not sem.runtime and (sem.expire or sem.changed.keep) then
-    redis.call('PEXPIREAT', STATE, sem.keep + STATE_SLACK)
+  if sem.runtime and sem.has_new_limit then
+    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+  elseif not sem.runtime and (moves or sem.has_new_limit) then
+    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
+    redis.call('PEXPIREAT', STATE, sem.keep + 7200000)
   end
 end
