@@ -59,15 +59,18 @@ for i, word in ipairs(words) do
       uncount(sem, weight) -- it was a permit whose lease has ended
     end
   else
-    reply[i + 2], gone[#gone + 1] = 0, word
-    if ends[word] > 0 then
-      uncount(sem, weight)
+    reply[i + 2] = 0
+    for _, lost in ipairs({word, next}) do
+      gone[#gone + 1] = lost
+      if ends[lost] > 0 then
+        uncount(sem, weight)
+      end
     end
   end
 end
 redis.call('ZREM', PERMITS, unpack(gone)) -- as `release` begins
-if #all > #words and sem.queued > 0 then
-  -- A word that stands for a permit waits for none.
+if sem.queued > 0 then
+  -- A word that stands for a permit waits for none, and one that is lost neither.
   sem.queued = sem.queued - redis.call('ZREM', QUEUE, unpack(all))
 end
 if sem.queued > 0 then

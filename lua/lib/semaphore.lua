@@ -131,7 +131,11 @@ local function purge(sem)
       remove(sem, ended)
     end
     local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    set(sem, 'first', (next[2] or MAX_NUMBER) + 0)
+    local first = (next[2] or MAX_NUMBER) + 0
+    for i = 1, #sem.grants, 2 do
+      first = math.min(first, sem.grants[i]) -- not written yet
+    end
+    set(sem, 'first', first)
     sem.more = sem.more or #ended == BOUND
     sem.need = math.max(sem.need, sem.now)
   end
