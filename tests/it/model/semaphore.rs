@@ -386,7 +386,7 @@ impl Model {
         let is_heard = caller == Some(client)
             || self.clients.get(client).is_some_and(|until| *until >= self.now());
         let listens = part(word, 0) == "N" || self.listening.contains(client);
-        if !asks && !(is_heard && listens) {
+        if !(asks || is_heard && listens) {
             return true;
         }
         let mut told = (0, 0);
