@@ -19,6 +19,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
 pub(crate) use functions::{Library, UNUSABLE, is_missing};
+use include::Shared;
 pub use script::Script;
 
 use crate::Error;
@@ -80,6 +81,8 @@ pub(crate) enum CallBy {
 #[derive(Clone)]
 pub struct ScriptRegistry {
     scripts: BTreeMap<String, Script>,
+    /// What they include.
+    shared: String,
 }
 
 impl ScriptRegistry {
@@ -111,17 +114,17 @@ impl ScriptRegistry {
     ///
     /// See [`ScriptRegistry`].
     pub fn from_dir(dir: &Dir<'_>) -> Result<Self, Error> {
-        let mut scripts = BTreeMap::new();
+        let (mut scripts, mut shared) = (BTreeMap::new(), Shared::default());
         for file in dir.files() {
             let path = file.path();
             let is_lua = path.extension().is_some_and(|extension| extension == "lua");
             // A library of functions is for another command.
             if is_lua && !file.contents().starts_with(b"#!lua name=") {
-                let script = Script::read(dir, path)?;
+                let script = Script::read(dir, path, &mut shared)?;
                 scripts.insert(script.name().to_owned(), script);
             }
         }
-        Ok(Self { scripts })
+        Ok(Self { scripts, shared: shared.text })
     }
 
     /// The script of that name: the file's name without `.lua`.
