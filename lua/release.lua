@@ -25,10 +25,8 @@ local how = ARGV[1]
 if how ~= 'return' and how ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(1, 1) do
-  words[i], parts[i] = ARGV[i + 1], read_word(i + 1, 0, MAX_COUNT)
-end
+check_requests(1, 1)
+local words, parts = read_words(2, 1, 0, MAX_COUNT)
 if refusal then
   return refusal
 end
