@@ -9,7 +9,7 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
---   "initial" n     sets n at run time, unless a limit is known
+--   "initial" n     sets n at run time, unless one is set at run time
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again

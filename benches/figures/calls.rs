@@ -16,6 +16,7 @@ const ROUNDS: usize = 9;
 const REQUESTS: u64 = 200;
 const CLIENT: &str = "bench-host.4711.k3f9zq";
 const NO_LIMIT: u32 = u32::MAX;
+const LEASE: u32 = 30_000; // ms
 
 pub async fn s1_to_s7() -> Result<Vec<Figure>> {
     let mut calls = Calls::to(&client()?).await?;
@@ -34,7 +35,7 @@ pub async fn s1_to_s7() -> Result<Vec<Figure>> {
     ] {
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
-            rounds.add(calls.floor(case).await?, calls.time(&unique_name("calls"), case).await?);
+            rounds.add(calls.floor(case).await?, calls.time(&unique_name("calls"), 0, case).await?);
         }
         let (medians, ratio) = rounds.medians();
         figures.push(Figure::new(id, what, "us", medians, ratio, Better::AtMost(target)));
@@ -84,14 +85,17 @@ impl Calls {
         Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
     }
 
-    /// What the server needs for a call, in µs, on a semaphore which others use or have used, but
-    /// where nobody holds more than this leaves behind, nor waits.
-    pub async fn time(&mut self, name: &str, case: Case) -> Result<f64> {
-        let others = self.words(10, 1);
+    /// What the server needs for a call, in µs, on a semaphore of which so much is held already, and
+    /// for which nobody waits. Leaves it as it was.
+    pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
+        let one_more = held as u32 + 1;
+        let others = self.words(10, 1, LEASE);
         let mine = match case {
-            Case::Grants { weight, in_a_call } => self.words(REQUESTS.max(4 * in_a_call), weight),
-            Case::Releases { in_a_call } => self.words(REQUESTS.max(4 * in_a_call), 1),
-            _ => self.words(REQUESTS, 1),
+            Case::Grants { weight, in_a_call } => {
+                self.words(REQUESTS.max(4 * in_a_call), weight, LEASE)
+            }
+            Case::Releases { in_a_call } => self.words(REQUESTS.max(4 * in_a_call), 1, LEASE),
+            _ => self.words(REQUESTS, 1, LEASE),
         };
         let everybody = [&others[..1], &mine].concat();
         // What comes before, what is measured, and how it is answered.
@@ -105,16 +109,16 @@ impl Calls {
                 (before, self.releases(name, &mine, in_a_call), (2, 1))
             }
             Case::HandOffs => {
-                let before = self.acquires(name, 1, &everybody, 1, "wait");
+                let before = self.acquires(name, one_more, &everybody, 1, "wait");
                 (before, self.releases(name, &everybody[..mine.len()], 1), (2, 1))
             }
             Case::Queued => {
-                let before = self.acquires(name, 1, &others[..2], 1, "wait");
-                (before, self.acquires(name, 1, &mine, 1, "wait"), (3, 2))
+                let before = self.acquires(name, one_more, &others[..2], 1, "wait");
+                (before, self.acquires(name, one_more, &mine, 1, "wait"), (3, 2))
             }
             Case::Refused => {
-                let before = self.acquires(name, 1, &others[..1], 1, "wait");
-                (before, self.acquires(name, 1, &mine, 1, "try"), (3, 0))
+                let before = self.acquires(name, one_more, &others[..1], 1, "wait");
+                (before, self.acquires(name, one_more, &mine, 1, "try"), (3, 0))
             }
         };
         self.send(&before).await?;
@@ -122,6 +126,26 @@ impl Calls {
         let after = self.releases(name, &[others, mine].concat(), 100);
         self.send(&after).await?;
         Ok(time)
+    }
+
+    /// So many more hold permits of this weight, for a lease of so many ms. Answers their words.
+    pub async fn hold(
+        &mut self,
+        name: &str,
+        count: u64,
+        weight: u32,
+        lease: u32,
+    ) -> Result<Vec<String>> {
+        let words = self.words(count, weight, lease);
+        let calls = self.acquires(name, NO_LIMIT, &words, count, "wait");
+        self.time_of(&calls, Some((3, 1))).await?;
+        Ok(words)
+    }
+
+    pub async fn give_back(&mut self, name: &str, words: &[String]) -> Result<()> {
+        let calls = self.releases(name, words, words.len() as u64);
+        self.time_of(&calls, Some((2, 1))).await?;
+        Ok(())
     }
 
     /// What it needs for calls that do nothing.
@@ -145,10 +169,10 @@ impl Calls {
         self.time_of(&calls, None).await
     }
 
-    fn words(&mut self, count: u64, weight: u32) -> Vec<String> {
+    fn words(&mut self, count: u64, weight: u32, lease: u32) -> Vec<String> {
         self.next += count;
         let numbers = self.next - count..self.next;
-        numbers.map(|number| format!("P:{CLIENT}:{weight}:30000:{number:022}")).collect()
+        numbers.map(|number| format!("P:{CLIENT}:{weight}:{lease}:{number:022}")).collect()
     }
 
     fn acquires(

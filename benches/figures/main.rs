@@ -1,4 +1,4 @@
-//! The figures P1 to P10, S1 to S7 of the scripts, and N1 to N8 over a network: each measured beside its floor in one run,
+//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network: each measured beside its floor in one run,
 //! about five minutes.
 //!
 //! ```text
@@ -16,6 +16,7 @@ mod cluster;
 mod contention;
 mod growth;
 mod hand_off;
+mod history;
 mod latency;
 mod memory;
 mod network;
@@ -65,6 +66,9 @@ async fn on_loopback(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("P10") {
         report.add_all(memory::p10().await?);
+    }
+    if arguments.wants("P11 P11a") {
+        report.add_all(history::p11().await?);
     }
     if arguments.wants("S1 S2 S3 S4 S5 S6 S7") {
         report.add_all(calls::s1_to_s7().await?);
