@@ -22,7 +22,7 @@ pub(crate) struct Library {
 impl ScriptRegistry {
     /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know. Each
     /// script becomes a function, named by `prefix` and its own name, that takes the same keys and
-    /// arguments and answers the same. What scripts include stands there once, before all of them.
+    /// arguments and answers the same.
     ///
     /// # Examples
     ///
@@ -34,17 +34,10 @@ impl ScriptRegistry {
     /// assert!(library.contains("function_name = 'sem_acquire'"));
     /// ```
     pub fn function_library(&self, name: &str, prefix: &str) -> String {
-        let mut library = format!(
-            "#!lua name={name}\n-- Made from scripts: change those, not this file.\n\n\
-             local function run(NAME, KEYS, ARGV)\n{}",
-            self.shared
-        );
-        for script in self.scripts() {
-            library += &format!("if NAME == '{}' then\n{}end\n", script.name(), script.own);
-        }
-        library += "end\n";
-        library.extend(self.scripts().map(|script| function(script, prefix)));
-        library
+        let functions = self.scripts().map(|script| function(script, prefix));
+        let head =
+            format!("#!lua name={name}\n-- Made from scripts: change those, not this file.\n");
+        std::iter::once(head).chain(functions).collect()
     }
 
     /// Calls a script as a function. A server that does not have the library (any more) gets it
@@ -119,13 +112,14 @@ fn says(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 
-/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`.
+/// The code of a script reads `KEYS` and `ARGV`, and ends with a `return`: as does a function's.
 fn function(script: &Script, prefix: &str) -> String {
     let flags: Vec<_> = script.flags().iter().map(|flag| format!("'{flag}'")).collect();
     format!(
-        "\nredis.register_function{{\n  function_name = '{prefix}{0}',\n  flags = {{{1}}},\n  \
-         callback = function(KEYS, ARGV) return run('{0}', KEYS, ARGV) end,\n}}\n",
+        "\nredis.register_function{{\n  function_name = '{prefix}{}',\n  flags = {{{}}},\n  \
+         callback = function(KEYS, ARGV)\n{}end,\n}}\n",
         script.name(),
         flags.join(", "),
+        script.source()
     )
 }

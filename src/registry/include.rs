@@ -15,34 +15,6 @@ pub(super) fn resolve(dir: &Dir<'_>, path: &Path) -> Result<String, Error> {
     Ok(resolver.output)
 }
 
-/// What scripts include, each file once. As a script's code comes after what it includes, this comes
-/// before the code of all of them.
-#[derive(Default)]
-pub(super) struct Shared {
-    done: Vec<PathBuf>,
-    pub(super) text: String,
-}
-
-impl Shared {
-    /// Adds what a script includes. Answers the script without it.
-    pub(super) fn split(&mut self, dir: &Dir<'_>, path: &Path) -> Result<String, Error> {
-        let done = std::mem::take(&mut self.done);
-        let mut resolver =
-            Resolver { dir, open: vec![path.to_owned()], done, output: String::new() };
-        let mut rest = String::new();
-        let source = dir.get_file(path).and_then(|file| file.contents_utf8()).unwrap_or_default();
-        for line in source.lines() {
-            match line.strip_prefix(DIRECTIVE) {
-                Some(included) => resolver.include(&dir.path().join(included.trim()))?,
-                None => rest.extend([line, "\n"]),
-            }
-        }
-        self.done = resolver.done;
-        self.text.push_str(&resolver.output);
-        Ok(rest)
-    }
-}
-
 struct Resolver<'a> {
     dir: &'a Dir<'a>,
     /// The files that are being read, outermost first: one of them again is a circle.

@@ -19,7 +19,6 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
 
 pub(crate) use functions::{Library, UNUSABLE, is_missing};
-use include::Shared;
 pub use script::Script;
 
 use crate::Error;
@@ -81,8 +80,6 @@ pub(crate) enum CallBy {
 #[derive(Clone)]
 pub struct ScriptRegistry {
     scripts: BTreeMap<String, Script>,
-    /// What they include.
-    shared: String,
 }
 
 impl ScriptRegistry {
@@ -114,17 +111,17 @@ impl ScriptRegistry {
     ///
     /// See [`ScriptRegistry`].
     pub fn from_dir(dir: &Dir<'_>) -> Result<Self, Error> {
-        let (mut scripts, mut shared) = (BTreeMap::new(), Shared::default());
+        let mut scripts = BTreeMap::new();
         for file in dir.files() {
             let path = file.path();
             let is_lua = path.extension().is_some_and(|extension| extension == "lua");
             // A library of functions is for another command.
             if is_lua && !file.contents().starts_with(b"#!lua name=") {
-                let script = Script::read(dir, path, &mut shared)?;
+                let script = Script::read(dir, path)?;
                 scripts.insert(script.name().to_owned(), script);
             }
         }
-        Ok(Self { scripts, shared: shared.text })
+        Ok(Self { scripts })
     }
 
     /// The script of that name: the file's name without `.lua`.

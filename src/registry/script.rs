@@ -4,10 +4,7 @@ use std::path::Path;
 use include_dir::Dir;
 use sha1_smol::Sha1;
 
-use super::{
-    head,
-    include::{self, Shared},
-};
+use super::{head, include};
 use crate::Error;
 
 /// One Lua script: its whole source with includes put in, its SHA-1, and what its head comment says
@@ -24,8 +21,6 @@ use crate::Error;
 pub struct Script {
     name: String,
     source: String,
-    /// Without what it includes.
-    pub(super) own: String,
     sha1: String,
     keys: Vec<String>,
     arguments: Vec<String>,
@@ -33,7 +28,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub(super) fn read(dir: &Dir<'_>, path: &Path, shared: &mut Shared) -> Result<Self, Error> {
+    pub(super) fn read(dir: &Dir<'_>, path: &Path) -> Result<Self, Error> {
         let source = include::resolve(dir, path)?;
         Ok(Self {
             name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -42,7 +37,6 @@ impl Script {
             arguments: head::names(path, &source, "ARGV")?,
             flags: head::flags(&source),
             source,
-            own: shared.split(dir, path)?,
         })
     }
 

@@ -49,9 +49,11 @@ pub struct Model {
     pub listening: BTreeSet<String>,
     /// client, word, token, end of lease
     pub messages: Vec<(String, String, i64, i64)>,
+    /// Words whose lease begins in this call, and their leases.
+    pub granted: Vec<(String, i64)>,
+    /// Those of whom a client hears by a message.
+    pub told: Vec<String>,
 }
-
-type Granted = BTreeMap<String, (i64, i64)>;
 
 impl Model {
     pub fn now(&self) -> i64 {
@@ -92,6 +94,8 @@ impl Model {
 
     /// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
     fn open(&mut self) {
+        self.granted.clear();
+        self.told.clear();
         if !self.has_state {
             self.has_state = !self.permits.is_empty() || !self.queue.is_empty();
             self.longest = if self.has_state { MAX_TIME } else { 0 };
@@ -131,22 +135,26 @@ impl Model {
         }
         self.purge();
         let asked: BTreeSet<&str> = requests.iter().map(|r| r.word.as_str()).collect();
-        let client = part(&requests[0].word, 1).to_owned();
-        let mut granted = Granted::new();
         let needed: i64 = new().map(|new| weight(&new.word)).sum();
         if !self.queue.is_empty() || self.held() + needed > self.limit() {
             for request in new() {
                 self.take_place(request);
             }
-            granted = self.serve(&asked, Some(&client));
+            if requests.iter().any(|request| request.place != Place::Try) {
+                self.hear_of(part(&requests[0].word, 1).to_owned(), liveness);
+            }
+            self.serve(&asked);
         }
+        let answers: Vec<_> =
+            requests.iter().zip(&held).map(|(r, held)| self.decide(r, *held)).collect();
+        let tokens = self.write();
         let mut reply = vec![self.now(), -1, declared_before];
-        for (request, held) in requests.iter().zip(&held) {
-            reply.extend(self.decide(request, *held, &granted));
-        }
-        if reply[3..].chunks(3).any(|answer| answer[0] == 2) {
-            self.hear_of(client, liveness);
-            reply[1] = self.next_end();
+        for (request, answer) in requests.iter().zip(answers) {
+            let ends = self.now() + lease(&request.word);
+            reply.extend(answer.unwrap_or_else(|| [1, tokens[&request.word], ends]));
+            if answer.is_some_and(|answer| answer[0] == 2) {
+                reply[1] = self.next_end();
+            }
         }
         Some(reply)
     }
@@ -170,28 +178,25 @@ impl Model {
         self.queue.insert((ticket, request.word.clone()));
     }
 
-    fn decide(&mut self, request: &Request, held: bool, granted: &Granted) -> [i64; 3] {
+    /// None where it is granted.
+    fn decide(&mut self, request: &Request, held: bool) -> Option<[i64; 3]> {
         let word = &request.word;
+        let fits = self.queue.is_empty() && self.held() + weight(word) <= self.limit();
+        if self.is_granted(word) {
+            return None;
+        }
         let ticket = self.queued(word).map(|(ticket, _)| ticket);
-        if held {
-            let (token, ends) = self.renew(word, lease(word));
-            return [1, token, ends];
-        } else if let Some((token, ends)) = granted.get(word) {
-            return [1, *token, *ends];
-        } else if ticket.is_none()
-            && self.queue.is_empty()
-            && self.held() + weight(word) <= self.limit()
-        {
-            let (token, ends) = self.grant(word);
-            return [1, token, ends];
+        if held || fits {
+            self.grant(word, lease(word));
+            return None;
         } else if ticket.is_none() && request.place == Place::Try {
-            return [0, 0, 0];
+            return Some([0, 0, 0]);
         }
         let ticket = ticket.unwrap_or_else(|| self.next_number());
         let entry = (ticket, word.clone());
         self.queue.insert(entry.clone());
         let rank = self.queue.iter().position(|other| *other == entry).unwrap() as i64 + 1;
-        [2, ticket, rank]
+        Some([2, ticket, rank])
     }
 
     /// Two that have died go with each that is new.
@@ -229,41 +234,38 @@ impl Model {
         if consumed > 0 && self.is_limit_known() {
             self.set_runtime(Some((self.limit() - consumed).max(0)));
         }
-        self.hand_off();
+        self.hand_off(vec![]);
         reply
     }
 
     pub fn refresh(&mut self, requests: &[(String, Next)]) -> Vec<i64> {
         self.open();
-        let mut reply = vec![self.now(), -1];
+        let (mut reply, mut kept) = (vec![self.now(), -1], vec![]);
         for (word, next) in requests {
             let (name, lease) = match next {
                 Next::Lease(ms) => (word, *ms),
                 Next::Word(next) => (next, lease(next)),
             };
-            if name != word && self.holds(name) {
-                reply.push(self.renew(name, lease).1); // it came before
-            } else if self.holds(word) {
-                reply.push(self.renew(name, lease).1);
-                if name != word {
-                    self.permits.remove(word);
-                }
-            } else {
+            // An exchange may have come before.
+            let is_held = self.holds(name) || self.holds(word);
+            if !self.holds(name) {
                 self.permits.remove(word);
                 self.permits.remove(name);
-                reply.push(0);
             }
+            if is_held {
+                kept.push((name.clone(), lease));
+            }
+            reply.push(if is_held { self.now() + lease } else { 0 });
             // Who holds does not wait, and who is lost does not, either.
             self.queue.retain(|(_, queued)| queued != word && queued != name);
         }
-        self.hand_off();
+        self.hand_off(kept);
         reply
     }
 
     pub fn wake(&mut self) -> Vec<i64> {
         self.open();
-        self.purge();
-        self.serve(&BTreeSet::new(), None);
+        self.hand_off(vec![]);
         let wake_in = if self.queue.is_empty() { -1 } else { self.next_end() };
         vec![self.now(), wake_in, self.queue.len() as i64]
     }
@@ -272,9 +274,10 @@ impl Model {
         self.open();
         let before = (self.runtime.or(self.declared), self.declared);
         let is_new = !self.holds(mark);
+        let mut kept = vec![];
         if is_new && matches!(action, "set" | "add" | "clear") {
             self.permits.remove(mark);
-            self.grant(mark);
+            kept.push((mark.to_owned(), lease(mark)));
         }
         match action {
             "declare" => self.set_declared(number),
@@ -284,8 +287,7 @@ impl Model {
             "clear" if is_new => self.set_runtime(None),
             _ => {}
         }
-        self.purge();
-        self.serve(&BTreeSet::new(), None);
+        self.hand_off(kept);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let limit = self.runtime.or(self.declared);
         vec![self.now(), -1, none(limit), none(before.0), none(self.declared), none(before.1)]
@@ -333,72 +335,76 @@ impl Model {
         self.permits.retain(|_, ends| *ends > now);
     }
 
-    fn grant(&mut self, word: &str) -> (i64, i64) {
-        self.permits.insert(word.to_owned(), 0);
-        self.renew(word, lease(word))
+    fn grant(&mut self, word: &str, lease: i64) {
+        self.permits.insert(word.to_owned(), self.now() + lease);
+        self.granted.push((word.to_owned(), lease));
     }
 
-    fn renew(&mut self, word: &str, lease: i64) -> (i64, i64) {
-        if self.permits.len() == 1 {
-            self.longest = lease;
-        }
-        self.longest = self.longest.max(lease);
-        self.has_state = true;
-        let ends = self.now() + lease;
-        self.permits.insert(word.to_owned(), ends);
-        (self.next_number(), ends)
+    fn is_granted(&self, word: &str) -> bool {
+        self.granted.iter().any(|(granted, _)| granted == word)
     }
 
-    fn hand_off(&mut self) {
-        if !self.queue.is_empty() {
-            self.purge();
-            self.serve(&BTreeSet::new(), None);
+    fn hand_off(&mut self, kept: Vec<(String, i64)>) {
+        self.purge();
+        for (word, lease) in kept {
+            self.grant(&word, lease);
         }
+        self.serve(&BTreeSet::new());
+        self.write();
+    }
+
+    /// A script ends: tokens come after tickets. Answers those.
+    fn write(&mut self) -> BTreeMap<String, i64> {
+        if self.granted.len() == self.permits.len() {
+            self.longest = self.granted.first().map_or(self.longest, |(_, lease)| *lease);
+        }
+        let mut tokens = BTreeMap::new();
+        for (word, lease) in std::mem::take(&mut self.granted) {
+            self.longest = self.longest.max(lease);
+            self.has_state = true;
+            tokens.insert(word, self.next_number());
+        }
+        for word in std::mem::take(&mut self.told) {
+            let granted = tokens.get(&word).map(|token| (*token, self.permits[&word]));
+            let (token, ends) = granted.unwrap_or_default();
+            self.messages.push((part(&word, 1).to_owned(), word, token, ends));
+        }
+        tokens
     }
 
     /// In steps of what is free, or of as many as have left: it decides how many of those behind the
     /// last grant are seen to have died.
-    fn serve(&mut self, asked: &BTreeSet<&str>, caller: Option<&str>) -> Granted {
-        let (mut granted, mut left) = (Granted::new(), 0);
+    fn serve(&mut self, asked: &BTreeSet<&str>) {
+        let mut left = 0;
         while !self.queue.is_empty() && self.held() < self.limit() {
             let step = (self.limit() - self.held()).max(left).min(100);
             let entries: Vec<_> = self.queue.iter().take(step as usize).cloned().collect();
             for entry in entries {
-                if !self.serve_one(&entry.1, asked, caller, &mut granted) {
-                    return granted;
+                if !self.serve_one(&entry.1, asked.contains(entry.1.as_str())) {
+                    return;
                 }
                 self.queue.remove(&entry);
                 left += 1;
             }
         }
-        granted
     }
 
     /// Whether it leaves the queue.
-    fn serve_one(
-        &mut self,
-        word: &str,
-        asked: &BTreeSet<&str>,
-        caller: Option<&str>,
-        granted: &mut Granted,
-    ) -> bool {
-        let (asks, client) = (asked.contains(word), part(word, 1));
-        let is_heard = caller == Some(client)
-            || self.clients.get(client).is_some_and(|until| *until >= self.now());
-        let listens = part(word, 0) == "N" || self.listening.contains(client);
-        if !(asks || is_heard && listens) {
+    fn serve_one(&mut self, word: &str, asks: bool) -> bool {
+        let client = part(word, 1);
+        let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
+        let is_told = part(word, 0) != "N";
+        if !(asks || is_heard && (!is_told || self.listening.contains(client))) {
             return true;
         }
-        let mut told = (0, 0);
         if self.runtime.is_some() || weight(word) <= self.limit() {
             if self.held() + weight(word) > self.limit() {
                 return false;
             }
-            told = self.grant(word);
-            granted.insert(word.to_owned(), told);
+            self.grant(word, lease(word));
         }
-        if !asks && part(word, 0) != "N" {
-            self.messages.push((client.to_owned(), word.to_owned(), told.0, told.1));
+        if !asks && is_told {
+            self.told.push(word.to_owned());
         }
         true
     }
