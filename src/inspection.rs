@@ -147,10 +147,11 @@ impl Inspection {
     }
 }
 
-/// Marks, which weigh nothing, are left out.
+/// Marks, which weigh nothing, are left out. So is what no script has written.
 pub(crate) fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
     let holders = values.chunks_exact(2).map(|two| {
-        let (id, ms): (String, u64) = from_redis_value(Value::Array(two.to_vec()))?;
+        let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
         let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
         Ok(Holder { id, num_permits, expires_in })
     });
@@ -159,8 +160,9 @@ pub(crate) fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::Parsi
 
 fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
     let waiters = values.chunks_exact(3).zip(before + 1..).map(|(three, position)| {
-        let (id, waited, present): (String, u64, i64) =
+        let (id, waited, present): (Vec<u8>, u64, i64) =
             from_redis_value(Value::Array(three.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
         let (num_permits, waited) = (weight_of(&id), Duration::from_millis(waited));
         let present_for = u64::try_from(present).ok().map(Duration::from_millis);
         Ok(Waiter { id, num_permits, position, waited, present_for })
