@@ -187,10 +187,9 @@ impl Gate {
 
     /// A word without weight, which the server keeps for as long as a call may still reach it.
     fn mark(&self, patience: Duration) -> String {
-        const SHORTEST: Duration = Duration::from_secs(60);
         let shared = self.shared();
         let latest = patience.saturating_add(shared.settings.longest_trip());
-        let lease = millis(latest.clamp(SHORTEST, LONGEST_LEASE));
+        let lease = millis(latest.min(LONGEST_LEASE));
         let start = word::start(&format!("N:{}:", shared.name), 0, lease);
         word::new(&start, shared.next_number(Instant::now()))
     }
