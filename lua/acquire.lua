@@ -38,16 +38,15 @@ elseif not is_integer(number, 0, MAX_COUNT) then
 elseif not is_integer(liveness, 1, 604800000) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(3, 2) do
-  local index, part = 2 * i + 2, read_word(2 * i + 2, 1, MAX_COUNT)
-  local place = ARGV[index + 1]
-  words[i], parts[i] = ARGV[index], part
-  if part ~= parts[1] and part and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    wrong(index, 'word', 'of the same HOW and CLIENT as the first')
+check_requests(3, 2)
+local words, parts = read_words(4, 2, 1, MAX_COUNT)
+for i = 1, #words do
+  local place, part = ARGV[2 * i + 3], parts[i]
+  if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
   elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
     and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(index + 1, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
 if refusal then
@@ -58,10 +57,10 @@ end
 local declared_before = declared or -1
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not (declared or runtime) then
   declared = set('declared', number + 0)
-  need = now
+  need = math.max(need, now)
 elseif kind == 'initial' and not (declared or runtime) then
   runtime, has_new_limit = set('runtime', number + 0), true
-  need = now
+  need = math.max(need, now)
 end
 limit = runtime or declared
 local needed, ended = 0, nil -- of those that hold no permit: the weight; and whose lease has ended

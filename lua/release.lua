@@ -25,10 +25,8 @@ local how = ARGV[1]
 if how ~= 'return' and how ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(1, 1) do
-  words[i], parts[i] = ARGV[i + 1], read_word(i + 1, 0, MAX_COUNT)
-end
+check_requests(1, 1)
+local words, parts = read_words(2, 1, 0, MAX_COUNT)
 if refusal then
   return refusal
 end
@@ -56,7 +54,7 @@ if left[1] then
 end
 if how == 'consume' and weight > 0 and (runtime or declared) then
   runtime = set('runtime', math.max(0, limit - weight))
-  limit, need, has_new_limit = runtime, now, true
+  limit, need, has_new_limit = runtime, math.max(need, now), true
 end
 -- include: lib/purge.lua
 -- include: lib/serve.lua

@@ -32,8 +32,8 @@ pub async fn p10() -> Result<Vec<Figure>> {
         Figure::of_value(id, what, "B", (member, value), at_most)
     };
     Ok(vec![
-        figure("P10", "memory on the server: a permit", permit, 160.0),
-        figure("P10w", "memory on the server: a waiter", waiter, 350.0),
+        figure("P10", "memory on the server: a permit", permit, 165.0),
+        figure("P10w", "memory on the server: a waiter", waiter, 200.0),
     ])
 }
 

@@ -10,8 +10,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)

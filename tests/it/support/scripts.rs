@@ -20,6 +20,19 @@ pub fn word(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> Str
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
 }
 
+/// A part of a word: 0 is HOW, 1 the client, 2 the weight, 3 the lease.
+pub fn part(word: &str, index: usize) -> &str {
+    word.split(':').nth(index).unwrap()
+}
+
+pub fn weight(word: &str) -> i64 {
+    part(word, 2).parse().unwrap()
+}
+
+pub fn lease(word: &str) -> i64 {
+    part(word, 3).parse().unwrap()
+}
+
 /// `publish` to this channel, heard of within ten seconds, limit declared.
 pub fn acquire_head(limit: u32, client: &str) -> Vec<String> {
     ["declared", &limit.to_string(), client, "publish", "10000"].map(str::to_owned).to_vec()
