@@ -131,7 +131,8 @@ impl Gate {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Releases permits that nobody here wants, or the end of their leases does.
+    /// Releases permits that nobody here wants. It goes on until they are released, or their leases have
+    /// ended anyway.
     pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
         let patience = self.settings.lease.max(self.shared().settings.patience());
         let write = |cmd: &mut Cmd| {
