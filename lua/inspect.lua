@@ -37,7 +37,7 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
     wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
-local words = {}
+local lookup = {}
 if refusal then
   return refusal
 end

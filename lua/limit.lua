@@ -46,6 +46,7 @@ end
 if refusal then
   return refusal
 end
+local lookup = words
 -- include: lib/read.lua
 
 local before, declared_before = runtime or declared or -1, declared or -1

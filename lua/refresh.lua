@@ -41,6 +41,7 @@ end
 for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
+local lookup = words
 -- include: lib/read.lua
 
 local end_of = {}
