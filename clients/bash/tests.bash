@@ -8,7 +8,7 @@ failed=0
 # Runs a script that is read from standard input, and compares what it prints.
 expect() { # WHAT OUTPUT [OPTION...]
     local output
-    output=$(timeout 30 bash "${@:3}" -s "test-$SRANDOM" 2>/dev/null) || output+=" status $?"
+    output=$(timeout 120 bash "${@:3}" -s "test-$SRANDOM" 2>/dev/null) || output+=" status $?"
     [ "$output" = "$2" ] || {
         echo "FAILED: $1: $output" >&2
         failed=1
