@@ -1,5 +1,6 @@
 #include "redis_semaphore.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -26,8 +27,8 @@ struct rsem {
     struct connection connection;
     char name[MAX_NAME + 1];
     char keys[4][MAX_NAME + 32];
-    char limit[24], lease[24];
-    int64_t lease_ms;
+    char limit[24];
+    int64_t limit_number, lease_ms;
     int64_t declared_before;
     bool declared;
 };
@@ -47,7 +48,7 @@ struct answer {
 
 struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t lease_ms)
 {
-    static const char *const keys[] = {"permits", "queue", "waiting", "state"};
+    static const char *const keys[] = {"permits", "queue", "clients", "state"};
     struct rsem *sem = calloc(1, sizeof *sem);
     if (sem == NULL)
         return NULL;
@@ -60,7 +61,7 @@ struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t
     for (int i = 0; i < 4; i++)
         snprintf(sem->keys[i], sizeof sem->keys[i], "sem:{%s}:%s", sem->name, keys[i]);
     snprintf(sem->limit, sizeof sem->limit, "%" PRIu32, limit);
-    snprintf(sem->lease, sizeof sem->lease, "%" PRId64, lease_ms);
+    sem->limit_number = limit;
     sem->lease_ms = lease_ms;
     sem->declared_before = -1;
     return sem;
@@ -157,63 +158,71 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
     return RSEM_OK;
 }
 
-static enum rsem_status declare_limit(struct rsem *sem, const struct bounds *bounds)
-{
-    struct answer answer;
-    if (sem->declared)
-        return RSEM_OK;
-    const char *arguments[] = {"declare", sem->limit, NULL};
-    enum rsem_status status = call(sem, bounds, &answer, 6, "limit", arguments);
-    if (status == RSEM_OK) {
-        sem->declared = true;
-        if (answer.reply[5] != answer.reply[4])
-            sem->declared_before = answer.reply[5];
-    }
-    return status;
-}
-
-static enum rsem_status random_word(struct rsem *sem, char word[33])
+/* Writes hexadecimal digits for so many random bytes. */
+static bool write_random(char *text, size_t count)
 {
     unsigned char bytes[16];
-    if (getentropy(bytes, sizeof bytes) != 0)
-        return fail(sem, "the system has no random number");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(word + 2 * i, 3, "%02x", bytes[i]);
+    if (getentropy(bytes, count) != 0)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+/* A word with a client of its own, and so a channel: what comes there is about nothing else that is
+ * held. */
+static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
+{
+    char host[65] = "", client[17], nonce[33];
+    *permit = (struct rsem_permit){0};
+    if (gethostname(host, sizeof host - 1) != 0 || !write_random(client, 8) ||
+        !write_random(nonce, 16))
+        return fail(sem, "the system tells no host name, or has no random number");
+    for (char *c = host; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
+            *c = '-';
+    snprintf(permit->word, sizeof permit->word, "P:%s.%ld.%s:1:%" PRId64 ":%s", host,
+             (long)getpid(), client, sem->lease_ms, nonce);
+    sem->connection.error[0] = '\0';
     return RSEM_OK;
 }
 
-static enum rsem_status start(struct rsem *sem, const struct bounds *bounds,
-                              struct rsem_permit *permit)
+/* While there is more to do than the server does in one call. */
+static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, struct answer answer)
 {
-    char host[65] = "", word[33];
-    *permit = (struct rsem_permit){0};
-    if (gethostname(host, sizeof host - 1) != 0)
-        return fail(sem, "the system tells no host name");
-    if (random_word(sem, word) != RSEM_OK)
-        return RSEM_ERROR;
-    snprintf(permit->id, sizeof permit->id, "%s:%ld:%s", host, (long)getpid(), word);
-    return declare_limit(sem, bounds);
+    const char *none[] = {NULL};
+    enum rsem_status status = RSEM_OK;
+    while (status == RSEM_OK && answer.reply[1] == 0)
+        status = call(sem, bounds, &answer, 3, "wake", none);
+    return status;
 }
 
 /* RSEM_OK: granted; RSEM_REFUSED: refused, or queued. */
-static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *address,
-                            const char *wake, const char *place, struct rsem_permit *permit,
-                            struct answer *answer)
+static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *place,
+                            struct rsem_permit *permit, struct answer *answer)
 {
-    const char *arguments[] = {"declared", sem->limit, address,    wake,  LIVENESS,
-                               permit->id, "1",        sem->lease, place, NULL};
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK) {
-        status = call(sem, bounds, answer, 5, "acquire", arguments);
+        const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, LIVENESS,
+                                   permit->word, place, NULL};
+        status = call(sem, bounds, answer, 6, "acquire", arguments);
         if (status != RSEM_OK)
             break;
-        if (answer->reply[2] != 1)
-            return RSEM_REFUSED;
-        permit->token = answer->reply[3];
+        if (!sem->declared && answer->reply[2] != sem->limit_number)
+            sem->declared_before = answer->reply[2];
+        sem->declared = true;
+        int64_t code = answer->reply[3];
+        if (code != 2)
+            status = serve(sem, bounds, *answer);
+        if (code == 0 && answer->reply[1] == 0)
+            continue; /* There may be room now. */
+        if (code != 1)
+            return status == RSEM_OK ? RSEM_REFUSED : status;
+        permit->token = answer->reply[4];
         permit->end = answer->sent + sem->lease_ms;
-        if (rsem_left(permit) > 0)
-            return RSEM_OK;
+        if (status != RSEM_OK || rsem_left(permit) > 0)
+            break;
         /* Asking again begins the lease anew. */
         fail(sem, "answers come later than the lease, which has ended");
         status = pause_before_repeating(sem, bounds, give_up);
@@ -221,30 +230,27 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     return status;
 }
 
-static enum rsem_status give_back(struct rsem *sem, const char *id, int64_t left, int64_t patience)
+static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t left, int64_t patience)
 {
-    struct answer answer, served;
+    struct answer answer;
     struct bounds bounds = {.patience = patience, .until = -1, .cancel_fd = -1};
-    const char *arguments[] = {"return", id, NULL}, *none[] = {NULL};
+    const char *arguments[] = {"return", word, NULL};
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
-    served = answer;
     bounds.patience = PATIENCE_MS;
-    while (served.reply[1] == 0) /* There is more to do than the server does in one call. */
-        if (call(sem, &bounds, &served, 3, "wake", none) != RSEM_OK)
-            return RSEM_ERROR;
+    if (serve(sem, &bounds, answer) != RSEM_OK)
+        return RSEM_ERROR;
     /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
     return left > 0 && (answer.reply[2] != 0 || answer.repeated) ? RSEM_OK : RSEM_LOST;
 }
 
-/* Gives back what was asked for in vain, and keeps the status and the error. Where that fails it
- * ends by itself, as nobody asks for it any more. */
-static enum rsem_status give_up(struct rsem *sem, const struct rsem_permit *permit,
-                                enum rsem_status status)
+/* Gives back what nobody wants, and keeps the status and the error. Where that fails it ends by
+ * itself, as nobody asks for it any more. */
+static enum rsem_status give_up(struct rsem *sem, const char *word, enum rsem_status status)
 {
     char error[sizeof sem->connection.error];
     memcpy(error, sem->connection.error, sizeof error);
-    give_back(sem, permit->id, 0, GIVE_BACK_MS);
+    give_back(sem, word, 0, GIVE_BACK_MS);
     memcpy(sem->connection.error, error, sizeof error);
     return status;
 }
@@ -261,22 +267,41 @@ static int64_t earlier(int64_t time, int64_t other)
     return other >= 0 && other < time ? other : time;
 }
 
+/* What a message tells of the word: its line, or one without a word. Gives back what else its client
+ * got. */
+static struct message_line read_message(struct rsem *sem, const char *word, const redisReply *text)
+{
+    struct message_line line, found = {0};
+    const char *end = text->str + text->len;
+    size_t size = strlen(word), own = strcspn(word + 2, ":") + 3;
+    for (const char *at = message_lines(text->str, text->len, sem->name); at != end;) {
+        char other[256] = "";
+        at = message_next(at, end, &line);
+        if (line.size == size && memcmp(line.word, word, size) == 0) {
+            found = line;
+        } else if (line.token > 0 && line.size > own && line.size < sizeof other &&
+                   memcmp(line.word, word, own) == 0) {
+            memcpy(other, line.word, line.size);
+            give_up(sem, other, RSEM_OK);
+        }
+    }
+    return found;
+}
+
 /* RSEM_REFUSED: it is time to ask again. */
 static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *bounds,
                                          struct listener *listener, const struct answer *asked,
                                          struct rsem_permit *permit)
 {
     int64_t ask_at = asked->sent + ASK_EVERY_MS;
-    int64_t wake_at = wake_time(asked->reply[1], asked->reply[4]);
+    int64_t wake_at = wake_time(asked->reply[1], asked->reply[5]);
     for (;;) {
         redisReply *message = NULL;
-        int64_t token = 0, end = 0;
-        bool told = false;
+        struct message_line told = {0};
         switch (listener_next(listener, earlier(earlier(ask_at, wake_at), bounds->until),
                               bounds->cancel_fd, &message)) {
         case HEARD_MESSAGE:
-            told = message_read(message->element[2]->str, message->element[2]->len, sem->name,
-                                permit->id, &token, &end);
+            told = read_message(sem, permit->word, message->element[2]);
             freeReplyObject(message);
             break;
         case HEARD_CANCEL:
@@ -289,12 +314,12 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         }
         int64_t now = now_ms();
         /* Otherwise it was granted before the server said "queued", and lost since: long ago. */
-        if (told && (token == 0 || end - sem->lease_ms >= asked->reply[0])) {
+        if (told.word != NULL && (told.token == 0 || told.end - sem->lease_ms >= asked->reply[0])) {
             /* Asking tells why it left the queue without a permit. And when half of the lease may
              * be over, asking begins it anew. */
-            if (token == 0 || now - asked->sent >= sem->lease_ms / 2)
+            if (told.token == 0 || now - asked->sent >= sem->lease_ms / 2)
                 return RSEM_REFUSED;
-            permit->token = token;
+            permit->token = told.token;
             permit->end = asked->sent + sem->lease_ms;
             return RSEM_OK;
         }
@@ -308,18 +333,18 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
             enum rsem_status status = call(sem, bounds, &answer, 3, "wake", arguments);
             if (status != RSEM_OK)
                 return status;
-            wake_at = wake_time(answer.reply[1], asked->reply[4]);
+            wake_at = wake_time(answer.reply[1], asked->reply[5]);
         }
     }
 }
 
 static enum rsem_status listen_again(struct rsem *sem, const struct bounds *bounds,
-                                     struct listener *listener, const char *address)
+                                     struct listener *listener, const char *channel)
 {
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK &&
-           !listener_start(listener, &sem->connection, "SUBSCRIBE", address))
+           !listener_start(listener, &sem->connection, "SUBSCRIBE", channel))
         status = pause_before_repeating(sem, bounds, give_up);
     return status;
 }
@@ -327,25 +352,24 @@ static enum rsem_status listen_again(struct rsem *sem, const struct bounds *boun
 static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bounds,
                                       struct rsem_permit *permit)
 {
-    char address[64] = "sem:wake:", place[24] = "wait";
+    char channel[160], place[24] = "wait";
     struct listener listener = {0};
     enum rsem_status status = RSEM_REFUSED;
-    /* Hard to guess, as who knows it could send messages to it. */
-    if (random_word(sem, address + strlen(address)) != RSEM_OK)
-        return RSEM_ERROR;
+    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(permit->word + 2, ":"),
+             permit->word + 2);
     while (status == RSEM_REFUSED) {
         struct answer asked;
         /* Who is not heard listening when its turn comes is taken for gone. So listen first, ask
          * then. */
         if (listener.context == NULL) {
-            status = listen_again(sem, bounds, &listener, address);
+            status = listen_again(sem, bounds, &listener, channel);
             if (status != RSEM_OK)
                 break;
         }
-        status = ask(sem, bounds, address, "publish", place, permit, &asked);
+        status = ask(sem, bounds, place, permit, &asked);
         if (status != RSEM_REFUSED)
             break;
-        snprintf(place, sizeof place, "%" PRId64, asked.reply[3]);
+        snprintf(place, sizeof place, "%" PRId64, asked.reply[4]);
         if (listener_check(&listener))
             status = wait_for_message(sem, bounds, &listener, &asked, permit);
         else
@@ -361,11 +385,11 @@ enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
     struct answer answer;
     enum rsem_status status = check(sem, -1);
     if (status == RSEM_OK)
-        status = start(sem, &bounds, permit);
+        status = start(sem, permit);
     if (status != RSEM_OK)
         return status;
-    status = ask(sem, &bounds, "none", "poll", "try", permit, &answer);
-    return status == RSEM_ERROR ? give_up(sem, permit, status) : status;
+    status = ask(sem, &bounds, "try", permit, &answer);
+    return status == RSEM_ERROR ? give_up(sem, permit->word, status) : status;
 }
 
 enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_fd,
@@ -376,19 +400,19 @@ enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_f
     enum rsem_status status = check(sem, timeout_ms);
     if (status == RSEM_OK) {
         bounds.until = timeout_ms >= 0 ? now_ms() + timeout_ms : -1;
-        status = start(sem, &bounds, permit);
+        status = start(sem, permit);
     }
     if (status != RSEM_OK)
         return status;
     /* Most of the time nobody waits. Then there is no need to listen. */
-    status = ask(sem, &bounds, "none", "poll", "try", permit, &answer);
+    status = ask(sem, &bounds, "try", permit, &answer);
     if (status == RSEM_REFUSED)
         status = wait_in_queue(sem, &bounds, permit);
-    return status == RSEM_OK ? RSEM_OK : give_up(sem, permit, status);
+    return status == RSEM_OK ? RSEM_OK : give_up(sem, permit->word, status);
 }
 
 enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit)
 {
     int64_t left = rsem_left(permit);
-    return give_back(sem, permit->id, left, left < PATIENCE_MS ? left : PATIENCE_MS);
+    return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS);
 }

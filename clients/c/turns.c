@@ -29,8 +29,8 @@ static int64_t microseconds(void)
 
 static int fail(struct rsem *sem, const char *what, enum rsem_status status)
 {
-    static const char *const why[] = {"", "refused", "too late", "ended by a signal", "lost"};
-    fprintf(stderr, "turns: %s: %s\n", what, status == RSEM_ERROR ? rsem_error(sem) : why[status]);
+    static const char *const why[] = {"", "refused", "too late", "ended by a signal", "lost", ""};
+    fprintf(stderr, "turns: %s: %s %s\n", what, why[status], rsem_error(sem));
     rsem_free(sem);
     return 1;
 }
