@@ -20,34 +20,11 @@ declare -gA sem__ends=()     # word of each permit -> end of its lease, on the c
 
 # sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_WORD and SEM_TOKEN.
 # Answers 1 when it did not come in time.
-sem_acquire() {
-    local IFS=$' \t\n' sem__until='' status=0
-    sem__check "${1:-}" "${2:-}" "${3:-}" "${4:-}" || return $?
-    if [ -n "${4:-}" ]; then
-        sem__now
-        sem__until=$((sem__now + $4))
-    fi
-    # Most of the time nobody waits. Then there is no need to listen.
-    sem__start "$1" "$3"
-    sem__ask "$sem__word" "$2" "$3" try || status=$?
-    if [ "$status" = 1 ]; then
-        status=0
-        sem__wait "$sem__word" "$2" "$3" || status=$?
-        sem__unlisten
-    fi
-    sem__finish "$status"
-}
+sem_acquire() { sem__acquire sem__wait "$@"; }
 
 # sem_try NAME LIMIT LEASE_MS: the same without waiting. Answers 1 when there is no room, or
 # somebody else waits.
-sem_try() {
-    local IFS=$' \t\n' status=0
-    sem__check "${1:-}" "${2:-}" "${3:-}" '' || return $?
-    sem__start "$1" "$3"
-    sem__ask "$sem__word" "$2" "$3" try || status=$?
-    [ "$status" != 1 ] || unset "sem__names[$sem__word]" # Nothing is left of it.
-    sem__finish "$status"
-}
+sem_try() { sem__acquire '' "${@:1:3}"; }
 
 # sem_release WORD: gives a permit back. Answers 1 when it was lost before.
 sem_release() {
@@ -116,28 +93,44 @@ sem__check_number() { # WHAT NUMBER FROM TO
     fi
 }
 
-# Sets sem__word to a new one. Each has a client of its own, and so a channel: what comes there is
-# about nothing else that this shell holds or waits for.
-sem__start() { # NAME LEASE_MS
-    local LC_ALL=C
+# Asks, and waits with that function if there is one. Status 3 is that of an acquire that has no time left.
+sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
+    local IFS=$' \t\n' sem__until='' status=0 word
+    sem__check "${2:-}" "${3:-}" "${4:-}" "${5:-}" || return $?
+    if [ -n "${5:-}" ]; then
+        sem__now
+        sem__until=$((sem__now + $5))
+    fi
+    # Each word has a client of its own, and so a channel: what comes there is about nothing else.
     sem__random
-    sem__word=P:${HOSTNAME//[^A-Za-z0-9._-]/-}.$BASHPID.${sem__random:16}
+    sem__client "${sem__random:16}"
     sem__random
-    sem__word+=:1:$2:$sem__random
+    word=P:$sem__client:1:$4:$sem__random
     # From here on it is given back when the script ends.
-    sem__names[$sem__word]=$1
+    sem__names[$word]=$2
+    # Most of the time nobody waits. Then there is no need to listen.
+    sem__ask "$word" "$3" "$4" try || status=$?
+    if [ "$status" = 1 ] && [ -n "$1" ]; then
+        status=0
+        "$1" "$word" "$3" "$4" || status=$?
+        sem__unlisten
+    elif [ "$status" = 1 ]; then
+        unset "sem__names[$word]" # Nothing is left of it.
+        return 1
+    fi
+    if [ "$status" = 0 ]; then
+        # shellcheck disable=SC2034 # for the caller
+        SEM_WORD=$word
+    else
+        sem__give_up "$word"
+        ((status != 3)) || status=1
+    fi
+    return "$status"
 }
 
-# The end of an acquire that went well (0), was in vain (1), failed (2), or has no time left (3).
-sem__finish() { # STATUS
-    if [ "$1" = 0 ]; then
-        # shellcheck disable=SC2034 # for the caller
-        SEM_WORD=$sem__word
-    elif [ -n "${sem__names[$sem__word]:-}" ]; then
-        sem__give_up "$sem__word"
-    fi
-    [ "$1" != 3 ] || return 1
-    return "$1"
+sem__client() { # RANDOM
+    local LC_ALL=C
+    sem__client=${HOSTNAME//[^A-Za-z0-9._-]/-}.$BASHPID.$1
 }
 
 # Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
@@ -189,11 +182,10 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
 # Waits in the queue. Answers 3 when there is no time left.
 sem__wait() { # WORD LIMIT LEASE_MS
     local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
-    local place=wait third=$((SEM_LIVENESS / 3)) queued ahead asked wake_at next status client
-    IFS=: read -r _ client _ <<<"$word"
+    local place=wait third=$((SEM_LIVENESS / 3)) queued ahead asked wake_at next status
     while :; do
         # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-        [ -n "$sem__listener" ] || sem__listen_again "sem:wake:$client" || return $?
+        [ -n "$sem__listener" ] || sem__listen_again "sem:wake:$sem__client" || return $?
         status=0
         sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
@@ -245,7 +237,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
 # says nothing about it, or is nothing that a script sends. Gives back what else this client got.
 sem__read_message() { # NAME WORD
     local found word token end status=1
-    found=$(jq -r --arg name "$1" --arg own "${2%%:1:*}:" '
+    found=$(jq -r --arg name "$1" --arg own "P:$sem__client:" '
         select(.[0] == "message") | .[2]
         # What is not UTF-8 has become U+FFFD, which only a name may have.
         | select(utf8bytelength <= 1048576) | split("\n") | select(.[0] == $name) | .[1:]

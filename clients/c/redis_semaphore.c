@@ -379,36 +379,34 @@ static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bou
     return status;
 }
 
-enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
+static enum rsem_status acquire(struct rsem *sem, bool waits, int64_t timeout_ms, int cancel_fd,
+                                struct rsem_permit *permit)
 {
-    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = -1};
+    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = cancel_fd};
     struct answer answer;
-    enum rsem_status status = check(sem, -1);
+    enum rsem_status status = check(sem, timeout_ms);
     if (status == RSEM_OK)
         status = start(sem, permit);
     if (status != RSEM_OK)
         return status;
+    if (timeout_ms >= 0)
+        bounds.until = now_ms() + timeout_ms;
+    /* Most of the time nobody waits. Then there is no need to listen. */
     status = ask(sem, &bounds, "try", permit, &answer);
-    return status == RSEM_ERROR ? give_up(sem, permit->word, status) : status;
+    if (status == RSEM_REFUSED && waits)
+        status = wait_in_queue(sem, &bounds, permit);
+    return status == RSEM_OK || status == RSEM_REFUSED ? status : give_up(sem, permit->word, status);
+}
+
+enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
+{
+    return acquire(sem, false, -1, -1, permit);
 }
 
 enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_fd,
                               struct rsem_permit *permit)
 {
-    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = cancel_fd};
-    struct answer answer;
-    enum rsem_status status = check(sem, timeout_ms);
-    if (status == RSEM_OK) {
-        bounds.until = timeout_ms >= 0 ? now_ms() + timeout_ms : -1;
-        status = start(sem, permit);
-    }
-    if (status != RSEM_OK)
-        return status;
-    /* Most of the time nobody waits. Then there is no need to listen. */
-    status = ask(sem, &bounds, "try", permit, &answer);
-    if (status == RSEM_REFUSED)
-        status = wait_in_queue(sem, &bounds, permit);
-    return status == RSEM_OK ? RSEM_OK : give_up(sem, permit->word, status);
+    return acquire(sem, true, timeout_ms, cancel_fd, permit);
 }
 
 enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit)

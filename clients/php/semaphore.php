@@ -209,30 +209,25 @@ final class Semaphore
     {
         $channel = 'sem:wake:' . explode(':', $word)[1];
         $place = 'wait';
-        $listener = null;
-        while (true) {
+        $listener = $permit = null;
+        while ($permit === null) {
             // Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
             $listener ??= $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
             $permit = $this->ask($word, $place, $until, $answer);
-            if ($permit !== null) {
-                return $permit;
-            }
             $place = (string) $answer->reply[4];
             try {
-                $listener->check();
-                $permit = $this->waitForMessage($listener, $word, $answer, $until);
+                $permit ??= $this->waitForMessage($listener, $word, $answer, $until);
             } catch (ConnectionError) {
                 $listener = null;
             }
-            if ($permit !== null) {
-                return $permit;
-            }
         }
+        return $permit;
     }
 
     /** Null when it is time to ask again. */
     private function waitForMessage(Listener $listener, string $word, Answer $asked, ?int $until): ?Permit
     {
+        $listener->check();
         $askAt = $asked->sent + self::ASK_EVERY;
         $wakeAt = $this->wakeAt($asked, $asked->reply[1]);
         while (true) {

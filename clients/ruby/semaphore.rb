@@ -145,18 +145,18 @@ class RedisSemaphore
     end
   end
 
-  def acquire_as(word, wait_until)
-    # Most of the time nobody waits. Then there is no need to listen.
-    asked = ask(word, "try", wait_until)
-    asked.is_a?(Permit) ? asked : wait(word, wait_until)
-  end
+  # Most of the time nobody waits. Then there is no need to listen.
+  def acquire_as(word, wait_until) = ask(word, "try", wait_until) || wait(word, wait_until)
 
   # The permit, nil if it was refused, or else the Answer that says "queued".
   def ask(word, place, wait_until)
     again(PATIENCE, wait_until) do
       answer = call("acquire", @declared ? "declared" : "declare", @limit, LIVENESS, word, place, wait_until: wait_until)
       _, wake_in, before, code, token = answer.reply
-      warn_of(before) unless @declared
+      unless @declared || [-1, @limit].include?(before)
+        warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"
+      end
+      @declared = true
       return answer if code == 2
 
       serve(answer)
@@ -169,11 +169,6 @@ class RedisSemaphore
       # Asking again begins the lease anew.
       raise Redis::TimeoutError, "answers come later than #{@lease} ms, when the lease has ended"
     end
-  end
-
-  def warn_of(before)
-    @declared = true
-    warn "the limit of #{@name} was declared as #{before}, now as #{@limit}" unless [-1, @limit].include?(before)
   end
 
   def wait(word, wait_until)
