@@ -58,10 +58,10 @@ end
 local declared_before = declared or -1
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not (declared or runtime) then
   declared = set('declared', number + 0)
-  need = now
+  need = math.max(need, now)
 elseif kind == 'initial' and not (declared or runtime) then
   runtime, has_new_limit = set('runtime', number + 0), true
-  need = now
+  need = math.max(need, now)
 end
 limit = runtime or declared
 local needed, ended = 0, nil -- of those that hold no permit: the weight; and whose lease has ended

@@ -61,7 +61,7 @@ if mark and is_new then
   granted[1], leases[1], permits = words[1], mark[4], permits + (ends[1] and 0 or 1)
 end
 if action == 'declare' and number ~= declared then
-  declared, need = set('declared', number), now
+  declared, need = set('declared', number), math.max(need, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
   runtime, has_new_limit = set('runtime', number), true
 elseif action == 'add' and is_new then

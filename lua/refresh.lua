@@ -69,9 +69,9 @@ for i = 1, count do
   end
 end
 redis.call('ZREM', PERMITS, unpack(gone)) -- as `release` begins
-if #words > count and queued > 0 then
-  -- A word that stands for a permit does not wait for another one.
-  queued = queued - redis.call('ZREM', QUEUE, unpack(words, count + 1))
+if queued > 0 then
+  -- What is lost, or stands for a permit, waits for none.
+  queued = queued - redis.call('ZREM', QUEUE, unpack(words))
 end
 -- include: lib/purge.lua
 -- include: lib/serve.lua

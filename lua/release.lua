@@ -56,7 +56,7 @@ if left[1] then
 end
 if how == 'consume' and weight > 0 and (runtime or declared) then
   runtime = set('runtime', math.max(0, limit - weight))
-  limit, need, has_new_limit = runtime, now, true
+  limit, need, has_new_limit = runtime, math.max(need, now), true
 end
 -- include: lib/purge.lua
 -- include: lib/serve.lua
