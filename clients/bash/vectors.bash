@@ -13,8 +13,9 @@ run_case() { # CASE
     local -A saved=()
     local variables operations words word found=() name plus i=0 next
     sem__random
-    variables=$(vectors_jq -n --arg name "vector-$sem__random" 'variables($name)') || return
-    operations=$(vectors_jq --argjson v "$variables" 'operations($v)' <<<"$1") || return
+    name=vector-$sem__random
+    variables=$(vectors_jq -n --arg name "$name" 'variables($name)') || return
+    operations=$(vectors_jq --argjson v "$variables" 'operations($v)' <<<"${1//'$name'/$name}") || return
     mapfile -d '' -t words < <(
         jq -j '.[] | .do, (.words | length), .words[] | "\(.)\u0000"' <<<"$operations"
     )
