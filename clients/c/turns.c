@@ -74,6 +74,8 @@ int main(int argc, char **argv)
         enum rsem_status status = rsem_acquire(sem, timeout_ms, ended[0], &permit);
         if (status != RSEM_OK)
             return fail(sem, "acquire", status);
+        if (rsem_declared_before(sem) >= 0)
+            fprintf(stderr, "turns: another limit was declared before\n");
         printf("held %" PRId64 " %" PRId64 "\n", permit.token, microseconds());
         int was_ended = poll(&signal_came, 1, hold_ms) != 0;
         printf("released %" PRId64 "\n", microseconds());
