@@ -14,6 +14,7 @@ SEM_GIVE_BACK=2000 # ms: how long giving back what did not become a permit is re
 SEM_WORD=  # of the newest permit
 SEM_TOKEN= # and its fencing token
 
+sem__host=$(LC_ALL=C && echo "${HOSTNAME//[^A-Za-z0-9._-]/-}")
 declare -gA sem__declared=() # semaphore -> the limit that this process declared
 declare -gA sem__names=()    # word of each permit and request -> its semaphore
 declare -gA sem__ends=()     # word of each permit -> end of its lease, on the clock of sem__now
@@ -103,7 +104,7 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
     fi
     # Each word has a client of its own, and so a channel: what comes there is about nothing else.
     sem__random
-    sem__client "${sem__random:16}"
+    sem__client=$sem__host.$BASHPID.${sem__random:16}
     sem__random
     word=P:$sem__client:1:$4:$sem__random
     # From here on it is given back when the script ends.
@@ -126,11 +127,6 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
         ((status != 3)) || status=1
     fi
     return "$status"
-}
-
-sem__client() { # RANDOM
-    local LC_ALL=C
-    sem__client=${HOSTNAME//[^A-Za-z0-9._-]/-}.$BASHPID.$1
 }
 
 # Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
@@ -182,27 +178,18 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
 # Waits in the queue. Answers 3 when there is no time left.
 sem__wait() { # WORD LIMIT LEASE_MS
     local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
-    local place=wait third=$((SEM_LIVENESS / 3)) queued ahead asked wake_at next status
+    local place=wait queued rank asked ask_at wake_at next status
     while :; do
         # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
         [ -n "$sem__listener" ] || sem__listen_again "sem:wake:$sem__client" || return $?
         status=0
         sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
-        queued=${sem__reply[0]} place=${sem__reply[4]} ahead=$((sem__reply[5] - 1)) asked=$sem__sent
+        queued=${sem__reply[0]} place=${sem__reply[4]} rank=${sem__reply[5]} asked=$sem__sent
+        ask_at=$((asked + SEM_LIVENESS / 3))
+        sem__plan_wake
         while :; do
-            # Of those who wait only the first few call wake, one after the other.
-            if [ -n "${sem__reply[*]}" ]; then
-                sem__now
-                wake_at=
-                if ((sem__reply[1] >= 0 && 20 * ahead < third)); then
-                    # 10 ms more, as this clock counts in steps of that.
-                    wake_at=$((sem__now + sem__reply[1] + 20 * ahead + 10))
-                fi
-                sem__reply=()
-            fi
-            next=$((asked + third))
-            ((${wake_at:-next} >= next)) || next=$wake_at
+            next=$wake_at
             ((${sem__until:-next} >= next)) || next=$sem__until
             status=0
             sem__hear "$next" || status=$?
@@ -224,13 +211,22 @@ sem__wait() { # WORD LIMIT LEASE_MS
             sem__now
             if ((sem__now >= ${sem__until:-sem__now + 1})); then
                 return 3
-            elif ((sem__now >= asked + third)); then
+            elif ((sem__now >= ask_at)); then
                 break
-            elif ((sem__now >= ${wake_at:-sem__now + 1})); then
+            elif ((sem__now >= wake_at)); then
                 sem__call "$SEM_PATIENCE" wake "$name" || return $?
+                sem__plan_wake
             fi
         done
     done
+}
+
+# Of those who wait only the first few call wake, one after the other.
+sem__plan_wake() {
+    sem__now
+    # 10 ms more, as this clock counts in steps of that.
+    wake_at=$((sem__now + sem__reply[1] + 20 * (rank - 1) + 10))
+    ((sem__reply[1] >= 0 && wake_at < ask_at)) || wake_at=$ask_at
 }
 
 # Sets sem__token and sem__end to what the line of sem__hear says about a request. Answers 1 if it
@@ -252,7 +248,6 @@ sem__read_message() { # NAME WORD
         elif ((token > 0)); then
             sem__names[$word]=$1
             sem__give_up "$word"
-            sem__reply=()
         fi
     done <<<"$found"
     return $status

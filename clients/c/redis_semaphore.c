@@ -158,31 +158,21 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
     return RSEM_OK;
 }
 
-/* Writes hexadecimal digits for so many random bytes. */
-static bool write_random(char *text, size_t count)
-{
-    unsigned char bytes[16];
-    if (getentropy(bytes, count) != 0)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return true;
-}
-
 /* A word with a client of its own, and so a channel: what comes there is about nothing else that is
  * held. */
 static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
-    char host[65] = "", client[17], nonce[33];
+    char host[65] = "";
+    uint64_t random[3];
     *permit = (struct rsem_permit){0};
-    if (gethostname(host, sizeof host - 1) != 0 || !write_random(client, 8) ||
-        !write_random(nonce, 16))
+    if (gethostname(host, sizeof host - 1) != 0 || getentropy(random, sizeof random) != 0)
         return fail(sem, "the system tells no host name, or has no random number");
     for (char *c = host; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
             *c = '-';
-    snprintf(permit->word, sizeof permit->word, "P:%s.%ld.%s:1:%" PRId64 ":%s", host,
-             (long)getpid(), client, sem->lease_ms, nonce);
+    snprintf(permit->word, sizeof permit->word,
+             "P:%s.%ld.%016" PRIx64 ":1:%" PRId64 ":%016" PRIx64 "%016" PRIx64, host, (long)getpid(),
+             random[0], sem->lease_ms, random[1], random[2]);
     sem->connection.error[0] = '\0';
     return RSEM_OK;
 }
@@ -255,16 +245,17 @@ static enum rsem_status give_up(struct rsem *sem, const char *word, enum rsem_st
     return status;
 }
 
-/* When to call wake, or -1. Of those who wait only the first few do, one after the other. */
-static int64_t wake_time(int64_t wake_in, int64_t position)
+static int64_t ask_time(const struct answer *asked)
 {
-    int64_t delay = 20 * (position - 1);
-    return wake_in >= 0 && delay < ASK_EVERY_MS ? now_ms() + wake_in + delay : -1;
+    return asked->sent + ASK_EVERY_MS;
 }
 
-static int64_t earlier(int64_t time, int64_t other)
+/* When to call wake, if not to ask again. Of those who wait only the first few do, one after the
+ * other. */
+static int64_t wake_time(const struct answer *asked, int64_t wake_in)
 {
-    return other >= 0 && other < time ? other : time;
+    int64_t time = now_ms() + wake_in + 20 * (asked->reply[5] - 1);
+    return wake_in >= 0 && time < ask_time(asked) ? time : ask_time(asked);
 }
 
 /* What a message tells of the word: its line, or one without a word. Gives back what else its client
@@ -293,13 +284,12 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
                                          struct listener *listener, const struct answer *asked,
                                          struct rsem_permit *permit)
 {
-    int64_t ask_at = asked->sent + ASK_EVERY_MS;
-    int64_t wake_at = wake_time(asked->reply[1], asked->reply[5]);
+    int64_t wake_at = wake_time(asked, asked->reply[1]);
     for (;;) {
         redisReply *message = NULL;
         struct message_line told = {0};
-        switch (listener_next(listener, earlier(earlier(ask_at, wake_at), bounds->until),
-                              bounds->cancel_fd, &message)) {
+        bool ends = bounds->until >= 0 && bounds->until < wake_at;
+        switch (listener_next(listener, ends ? bounds->until : wake_at, bounds->cancel_fd, &message)) {
         case HEARD_MESSAGE:
             told = read_message(sem, permit->word, message->element[2]);
             freeReplyObject(message);
@@ -325,25 +315,28 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         }
         if (bounds->until >= 0 && now >= bounds->until)
             return RSEM_TIMEOUT;
-        if (now >= ask_at)
+        if (now >= ask_time(asked))
             return RSEM_REFUSED;
-        if (wake_at >= 0 && now >= wake_at) {
+        if (now >= wake_at) {
             struct answer answer;
             const char *arguments[] = {NULL};
             enum rsem_status status = call(sem, bounds, &answer, 3, "wake", arguments);
             if (status != RSEM_OK)
                 return status;
-            wake_at = wake_time(answer.reply[1], asked->reply[5]);
+            wake_at = wake_time(asked, answer.reply[1]);
         }
     }
 }
 
-static enum rsem_status listen_again(struct rsem *sem, const struct bounds *bounds,
-                                     struct listener *listener, const char *channel)
+/* Who is not heard listening when its turn comes is taken for gone. So this comes before asking. */
+static enum rsem_status listen(struct rsem *sem, const struct bounds *bounds,
+                               struct listener *listener, const char *word)
 {
+    char channel[160];
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
-    while (status == RSEM_OK &&
+    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(word + 2, ":"), word + 2);
+    while (status == RSEM_OK && listener->context == NULL &&
            !listener_start(listener, &sem->connection, "SUBSCRIBE", channel))
         status = pause_before_repeating(sem, bounds, give_up);
     return status;
@@ -352,21 +345,14 @@ static enum rsem_status listen_again(struct rsem *sem, const struct bounds *boun
 static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bounds,
                                       struct rsem_permit *permit)
 {
-    char channel[160], place[24] = "wait";
+    char place[24] = "wait";
     struct listener listener = {0};
     enum rsem_status status = RSEM_REFUSED;
-    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(permit->word + 2, ":"),
-             permit->word + 2);
     while (status == RSEM_REFUSED) {
         struct answer asked;
-        /* Who is not heard listening when its turn comes is taken for gone. So listen first, ask
-         * then. */
-        if (listener.context == NULL) {
-            status = listen_again(sem, bounds, &listener, channel);
-            if (status != RSEM_OK)
-                break;
-        }
-        status = ask(sem, bounds, place, permit, &asked);
+        status = listen(sem, bounds, &listener, permit->word);
+        if (status == RSEM_OK)
+            status = ask(sem, bounds, place, permit, &asked);
         if (status != RSEM_REFUSED)
             break;
         snprintf(place, sizeof place, "%" PRId64, asked.reply[4]);

@@ -229,9 +229,9 @@ final class Semaphore
     {
         $listener->check();
         $askAt = $asked->sent + self::ASK_EVERY;
-        $wakeAt = $this->wakeAt($asked, $asked->reply[1]);
+        $wakeAt = self::wakeAt($asked, $asked);
         while (true) {
-            $message = $listener->next(min($askAt, $wakeAt ?? $askAt, $until ?? $askAt));
+            $message = $listener->next(min($wakeAt, $until ?? $wakeAt));
             [$token, $end] = $this->grant($message, $word);
             $now = now();
             // Otherwise it was granted before the server said "queued", and lost since: long ago.
@@ -248,17 +248,17 @@ final class Semaphore
             if ($now >= $askAt) {
                 return null;
             }
-            if ($wakeAt !== null && $now >= $wakeAt) {
-                $wakeAt = $this->wakeAt($asked, $this->call('wake', [], self::PATIENCE, $until)->reply[1]);
+            if ($now >= $wakeAt) {
+                $wakeAt = self::wakeAt($asked, $this->call('wake', [], self::PATIENCE, $until));
             }
         }
     }
 
-    /** When to call wake: of those who wait only the first few do, one after the other. */
-    private function wakeAt(Answer $asked, int $wakeIn): ?int
+    /** When to call wake, if not to ask again: of those who wait only the first few do, one after the other. */
+    private static function wakeAt(Answer $asked, Answer $newest): int
     {
-        $delay = 20 * ($asked->reply[5] - 1);
-        return $wakeIn >= 0 && $delay < self::ASK_EVERY ? now() + $wakeIn + $delay : null;
+        [$wakeIn, $askAt] = [$newest->reply[1], $asked->sent + self::ASK_EVERY];
+        return $wakeIn < 0 ? $askAt : min($askAt, now() + $wakeIn + 20 * ($asked->reply[5] - 1));
     }
 
     /**
@@ -268,11 +268,8 @@ final class Semaphore
     private function grant(?string $message, string $word): array
     {
         $nothing = [null, null];
-        if ($message === null || strlen($message) > 1_048_576 || preg_match('//u', $message) !== 1) {
-            return $nothing;
-        }
-        $lines = explode("\n", $message);
-        if (array_shift($lines) !== $this->name) {
+        $lines = explode("\n", $message ?? '');
+        if (array_shift($lines) !== $this->name || strlen($message) > 1_048_576 || preg_match('//u', $message) !== 1) {
             return $nothing;
         }
         $grants = [];

@@ -77,9 +77,7 @@ class RedisSemaphore
     result
   end
 
-  def close
-    @redis.close
-  end
+  def close = @redis.close
 
   private
 
@@ -194,7 +192,7 @@ class RedisSemaphore
     ask_at = asked.sent + ASK_EVERY
     wake_at = wake_at(asked)
     loop do
-      message = listener.next([ask_at, wake_at, wait_until].compact.min)
+      message = listener.next([wake_at, wait_until].compact.min)
       return nil if message == :ended
 
       token, ends = grant(message, word) if message
@@ -210,14 +208,14 @@ class RedisSemaphore
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
-      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if wake_at && now >= wake_at
+      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if now >= wake_at
     end
   end
 
-  # When to call wake: of those who wait only the first few do, one after the other.
+  # When to call wake, if not to ask again: of those who wait only the first few do, one after the other.
   def wake_at(asked, wake_in = asked.reply[1])
-    delay = 20 * (asked.reply[5] - 1)
-    RedisSemaphore.now + wake_in + delay if wake_in >= 0 && delay < ASK_EVERY
+    ask_at = asked.sent + ASK_EVERY
+    wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in + (20 * (asked.reply[5] - 1))].min
   end
 
   # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is
