@@ -303,15 +303,14 @@ static bool run_step(json_t *step)
     return fail("a step of an unknown kind");
 }
 
-/* The steps of a case, in which $name has become its name. */
+/* The steps of a case, in which each @ has become its name. */
 static json_t *steps_of(json_t *vector, const char *name)
 {
     char *text = json_dumps(json_object_get(vector, "steps"), JSON_COMPACT), *at = text, *whole;
     size_t size;
     FILE *out = open_memstream(&whole, &size);
-    for (char *next; (next = strstr(at, "$name")) != NULL; at = next + strlen("$name"))
-        fprintf(out, "%.*s%s", (int)(next - at), at, name);
-    fprintf(out, "%s", at);
+    for (; *at != '\0'; at++)
+        fprintf(out, *at == '@' ? "%s" : "%.1s", *at == '@' ? name : at);
     fclose(out);
     json_t *steps = json_loads(whole, 0, NULL);
     free(whole);
@@ -343,6 +342,9 @@ static bool run_case(const char *file, json_t *vector)
             break;
         }
     }
+    const char *delete[] = {"DEL", variable("permits"), variable("queue"), variable("clients"),
+                            variable("state")};
+    freeReplyObject(send_command(5, delete));
     listener_end(&listener);
     json_decref(steps);
     json_decref(variables);

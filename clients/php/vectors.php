@@ -170,7 +170,7 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
         }
         $name = 'vector-' . bin2hex(random_bytes(16));
         $running = new TestCase($scripts, $name);
-        $steps = json_decode(str_replace('$name', $name, json_encode($case->steps)));
+        $steps = json_decode(str_replace('@', $name, json_encode($case->steps)));
         try {
             foreach ($steps as $index => $step) {
                 $running->run($step);
@@ -181,6 +181,7 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
             fprintf(STDERR, "%s: %s: step %d %s: %s\n", basename($file), $case->name, $index + 1,
                 json_encode($step), $problem->getMessage());
         }
+        $scripts->command('DEL', ...array_map(fn ($key) => "sem:{{$name}}:$key", KEYS));
     }
 }
 // A client that changes the text on its way would send all of it with every call.

@@ -25,6 +25,7 @@ class Case
 
   def close
     @listener&.close
+    @redis.call("DEL", *KEYS.map { |key| @variables[key] })
   end
 
   private
@@ -130,7 +131,7 @@ passed = failed = 0
 
     name = "vector-#{SecureRandom.hex(16)}"
     running = Case.new(redis, name)
-    JSON.parse(JSON.generate(vector["steps"]).gsub("$name", name)).each.with_index(1) do |step, number|
+    JSON.parse(JSON.generate(vector["steps"]).gsub("@", name)).each.with_index(1) do |step, number|
       running.run(step)
     rescue Mismatch, Redis::BaseError => e
       raise Mismatch, "step #{number} #{step}: #{e.message}"
