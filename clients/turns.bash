@@ -21,7 +21,7 @@ test_name() { # WHAT [NAME]
     echo "$(basename -- "$0"): $1"
     sem__random
     name=${2:-self-test-$sem__random}
-    permits="sem:{$name}:permits" queue="sem:{$name}:queue" waiting="sem:{$name}:waiting" state="sem:{$name}:state"
+    keys=("sem:{$name}:permits" "sem:{$name}:queue" "sem:{$name}:clients" "sem:{$name}:state")
     rm -f "$work"/*
 }
 
@@ -39,16 +39,19 @@ start() { # FILE LIMIT COUNT HOLD_MS LEASE_MS [TIMEOUT_MS]
 }
 
 # Waits until a command succeeds, but not for more than so many seconds.
-eventually() { # SECONDS COMMAND...
+within() { # SECONDS COMMAND...
     local end=$((SECONDS + $1))
     until "${@:2}"; do
         ((SECONDS <= end)) || fail "not within $1 s: ${*:2}"
         sleep 0.05
     done
 }
+eventually() { within 120 "$@"; } # no machine is that busy
 
 ended() { [[ $'\n'$(jobs -pr)$'\n' != *$'\n'"$1"$'\n'* ]]; }
-has_line() { grep -q "^$2" "$work/$1"; }               # has_line FILE BEGINNING
-queued() { [ "$(sem_redis ZCARD "$queue")" = "$1" ]; } # queued NUMBER
-first_in_queue() { sem_redis ZRANGE "$queue" 0 0 | jq -r '.[0]'; }
-nothing_is_left() { [ "$(sem_redis EXISTS "$permits" "$queue" "$waiting")" = 0 ]; }
+has_line() { grep -q "^$2" "$work/$1"; }                   # has_line FILE BEGINNING
+script() { sem_eval "$1" 4 "${keys[@]}" "${@:2}"; }        # script SCRIPT ARGUMENT...: sets sem_answer
+number() { jq -c ".[$1]" <<<"$sem_answer"; }               # number INDEX: of the reply
+queued() { [ "$(sem_redis ZCARD "${keys[1]}")" = "$1" ]; } # queued NUMBER
+first_in_queue() { sem_redis ZRANGE "${keys[1]}" 0 0 | jq -r '.[0]'; }
+nothing_is_left() { script inspect 0 0 0 0 && [ "$(number 4:7)" = '[0,0,0]' ]; }

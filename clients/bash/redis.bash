@@ -34,7 +34,7 @@ sem__call() { # MS SCRIPT NAME ARGUMENT...
     while :; do
         sem__try_ms $((give_up - sem__now))
         if SEM_CALL_MS=$sem__try_ms sem_eval "$script" 4 "sem:{$name}:permits" "sem:{$name}:queue" \
-            "sem:{$name}:waiting" "sem:{$name}:state" "$@"; then
+            "sem:{$name}:clients" "sem:{$name}:state" "$@"; then
             break
         fi
         sem__retry "$give_up" "$script" || return $?
@@ -139,7 +139,7 @@ sem_listen() { # SUBSCRIBE|SSUBSCRIBE CHANNEL
     return 1
 }
 
-sem__listen_again() { # ADDRESS
+sem__listen_again() { # CHANNEL
     local give_up
     sem__deadline "$SEM_PATIENCE"
     give_up=$sem__deadline

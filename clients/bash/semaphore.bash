@@ -11,65 +11,43 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/redis.bash" || return $?
 SEM_LIVENESS=15000 # ms: the server passes over a waiter that was silent for so long
 SEM_GIVE_BACK=2000 # ms: how long giving back what did not become a permit is repeated
 
-SEM_ID=    # of the newest permit
+SEM_WORD=  # of the newest permit
 SEM_TOKEN= # and its fencing token
 
+sem__host=$(LC_ALL=C && echo "${HOSTNAME//[^A-Za-z0-9._-]/-}")
 declare -gA sem__declared=() # semaphore -> the limit that this process declared
-declare -gA sem__names=()    # id of each permit and request -> its semaphore
-declare -gA sem__ends=()     # id of each permit -> end of its lease, on the clock of sem__now
+declare -gA sem__names=()    # word of each permit and request -> its semaphore
+declare -gA sem__ends=()     # word of each permit -> end of its lease, on the clock of sem__now
 
-# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_ID and SEM_TOKEN.
+# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_WORD and SEM_TOKEN.
 # Answers 1 when it did not come in time.
-sem_acquire() {
-    local IFS=$' \t\n' sem__until='' status=0
-    sem__check "${1:-}" "${2:-}" "${3:-}" "${4:-}" || return $?
-    if [ -n "${4:-}" ]; then
-        sem__now
-        sem__until=$((sem__now + $4))
-    fi
-    # Most of the time nobody waits. Then there is no need to listen.
-    sem__start "$1" "$2" && sem__ask "$sem__id" "$2" "$3" none poll try || status=$?
-    if [ "$status" = 1 ]; then
-        status=0
-        sem__wait "$sem__id" "$2" "$3" || status=$?
-        sem__unlisten
-    fi
-    sem__finish "$status"
-}
+sem_acquire() { sem__acquire sem__wait "$@"; }
 
 # sem_try NAME LIMIT LEASE_MS: the same without waiting. Answers 1 when there is no room, or
 # somebody else waits.
-sem_try() {
-    local IFS=$' \t\n' status=0
-    sem__check "${1:-}" "${2:-}" "${3:-}" '' || return $?
-    sem__start "$1" "$2" && sem__ask "$sem__id" "$2" "$3" none poll try || status=$?
-    [ "$status" != 1 ] || unset "sem__names[$sem__id]" # Nothing is left of it.
-    sem__finish "$status"
-}
+sem_try() { sem__acquire '' "${@:1:3}"; }
 
-# sem_release ID: gives a permit back. Answers 1 when it was lost before.
+# sem_release WORD: gives a permit back. Answers 1 when it was lost before.
 sem_release() {
-    local IFS=$' \t\n' sem__until='' id=${1:-} name='' left patience=$SEM_GIVE_BACK held
-    [ -z "$id" ] || name=${sem__names[$id]:-}
+    local IFS=$' \t\n' sem__until='' word=${1:-} name='' left patience=$SEM_GIVE_BACK held
+    [ -z "$word" ] || name=${sem__names[$word]:-}
     if [ -z "$name" ]; then
-        echo "semaphore: '$id' is not held" >&2
+        echo "semaphore: '$word' is not held" >&2
         return 2
     fi
     sem__now
-    left=$((${sem__ends[$id]:-0} - sem__now))
+    left=$((${sem__ends[$word]:-0} - sem__now))
     # Again and again, but not when the lease has ended anyway.
-    [ -z "${sem__ends[$id]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
-    sem__call "$patience" release "$name" return "$id" || return $?
-    unset "sem__names[$id]" "sem__ends[$id]"
+    [ -z "${sem__ends[$word]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
+    sem__call "$patience" release "$name" return "$word" || return $?
+    unset "sem__names[$word]" "sem__ends[$word]"
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated)))
-    while ((sem__reply[1] == 0)); do # There is more to do than the server does in one call.
-        sem__call "$SEM_PATIENCE" wake "$name" || return $?
-    done
+    sem__serve "$name" || return $?
     [ "$held" != 0 ] || return 1
 }
 
-# sem_left ID: prints for how many ms the permit is held for sure. 0: it may be lost.
+# sem_left WORD: prints for how many ms the permit is held for sure. 0: it may be lost.
 sem_left() {
     local IFS=$' \t\n' left=0
     sem__now
@@ -79,18 +57,21 @@ sem_left() {
 
 # Gives back whatever is held or waited for, and keeps the exit status.
 sem_cleanup() {
-    local status=$? id IFS=$' \t\n'
+    local status=$? word IFS=$' \t\n'
     sem__unlisten
-    for id in "${!sem__names[@]}"; do
-        sem_release "$id" || true
+    for word in "${!sem__names[@]}"; do
+        sem_release "$word" || true
     done
     return "$status"
 }
 
-# A trap that the script sets later replaces this one: it must call sem_cleanup.
+# A trap that the script sets later replaces this one: it must call sem_cleanup. In a subshell Bash
+# shows the traps of the shell around it, until one is set there, even if it is for no signal.
+trap - SEM_NONE 2>/dev/null || true
 eval "sem__trap=($(trap -p EXIT))" # trap -- 'what was set' EXIT
+sem__trap=${sem__trap[2]:-}
 # shellcheck disable=SC2064 # expanded now: the trap that is set now
-trap "sem_cleanup; ${sem__trap[2]:-}" EXIT
+trap "sem_cleanup; ${sem__trap#-}" EXIT
 
 # All is checked before anything is sent. Also, where Bash has to calculate with what is no number,
 # it leaves all functions, and goes on with the next line of the script as if nothing were wrong.
@@ -113,51 +94,77 @@ sem__check_number() { # WHAT NUMBER FROM TO
     fi
 }
 
-# Sets sem__id to a new id, declares the limit if that is still to do.
-sem__start() { # NAME LIMIT
-    sem__id=
-    if [ "${sem__declared[$1]:-}" != "$2" ]; then
-        sem__call "$SEM_PATIENCE" limit "$1" declare "$2" || return $?
-        if ((sem__reply[5] >= 0 && sem__reply[5] != $2)); then
-            echo "semaphore: the limit of $1 was declared as ${sem__reply[5]}, now as $2" >&2
-        fi
-        sem__declared[$1]=$2
+# Asks, and waits with that function if there is one. Status 3 is that of an acquire that has no time left.
+sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
+    local IFS=$' \t\n' sem__until='' status=0 word
+    sem__check "${2:-}" "${3:-}" "${4:-}" "${5:-}" || return $?
+    if [ -n "${5:-}" ]; then
+        sem__now
+        sem__until=$((sem__now + $5))
     fi
+    # Each word has a client of its own, and so a channel: what comes there is about nothing else.
     sem__random
-    sem__id=$HOSTNAME:$BASHPID:$sem__random
+    sem__client=$sem__host.$BASHPID.${sem__random:16}
+    sem__random
+    word=P:$sem__client:1:$4:$sem__random
     # From here on it is given back when the script ends.
-    sem__names[$sem__id]=$1
+    sem__names[$word]=$2
+    # Most of the time nobody waits. Then there is no need to listen.
+    sem__ask "$word" "$3" "$4" try || status=$?
+    if [ "$status" = 1 ] && [ -n "$1" ]; then
+        status=0
+        "$1" "$word" "$3" "$4" || status=$?
+        sem__unlisten
+    elif [ "$status" = 1 ]; then
+        unset "sem__names[$word]" # Nothing is left of it.
+        return 1
+    fi
+    if [ "$status" = 0 ]; then
+        # shellcheck disable=SC2034 # for the caller
+        SEM_WORD=$word
+    else
+        sem__give_up "$word"
+        ((status != 3)) || status=1
+    fi
+    return "$status"
 }
 
-# The end of an acquire that went well (0), was in vain (1), failed (2), or has no time left (3).
-sem__finish() { # STATUS
-    if [ "$1" = 0 ]; then
-        # shellcheck disable=SC2034 # for the caller
-        SEM_ID=$sem__id
-    elif [ -n "${sem__id:+${sem__names[$sem__id]:-}}" ]; then
-        sem_release "$sem__id" || true # Its error, if any, was told. What counts is the one before.
-        # Nobody asks for it any more, so it ends by itself.
-        unset "sem__names[$sem__id]"
-    fi
-    [ "$1" != 3 ] || return 1
-    return "$1"
+# Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
+sem__give_up() { # WORD
+    sem_release "$1" || true
+    unset "sem__names[$1]"
+}
+
+# While there is more to do than the server does in one call.
+sem__serve() { # NAME
+    while ((sem__reply[1] == 0)); do
+        sem__call "$SEM_PATIENCE" wake "$1" || return $?
+    done
 }
 
 # Asks until the answer is in time. Answers 0 when the permit was granted, 1 when it was refused or
 # is queued.
-sem__ask() { # ID LIMIT LEASE_MS ADDRESS WAKE PLACE
-    local give_up end
+sem__ask() { # WORD LIMIT LEASE_MS PLACE
+    local name=${sem__names[$1]} kind=declare give_up end token
+    [ "${sem__declared[$name]:-}" != "$2" ] || kind=declared
     sem__now
     give_up=$((sem__now + SEM_PATIENCE))
     while :; do
-        sem__call "$SEM_PATIENCE" acquire "${sem__names[$1]}" \
-            declared "$2" "$4" "$5" "$SEM_LIVENESS" "$1" 1 "$3" "$6" || return $?
-        ((sem__reply[2] == 1)) || return 1
+        sem__call "$SEM_PATIENCE" acquire "$name" "$kind" "$2" "$SEM_LIVENESS" "$1" "$4" || return $?
+        if [ $kind = declare ] && ((sem__reply[2] >= 0 && sem__reply[2] != $2)); then
+            echo "semaphore: the limit of $name was declared as ${sem__reply[2]}, now as $2" >&2
+        fi
+        kind=declared sem__declared[$name]=$2
         # 10 ms less, as this clock counts in steps of that.
-        end=$((sem__sent + $3 - 10))
+        end=$((sem__sent + $3 - 10)) token=${sem__reply[4]}
+        if ((sem__reply[3] == 0 && sem__reply[1] == 0)); then
+            sem__serve "$name" || return $?
+            continue # There may be room now.
+        fi
+        ((sem__reply[3] == 1)) || return 1
         sem__now
         if ((sem__now < end)); then
-            sem__ends[$1]=$end SEM_TOKEN=${sem__reply[3]}
+            sem__ends[$1]=$end SEM_TOKEN=$token
             return 0
         elif ((sem__now >= ${sem__until:-sem__now + 1})); then
             return 3
@@ -169,32 +176,20 @@ sem__ask() { # ID LIMIT LEASE_MS ADDRESS WAKE PLACE
 }
 
 # Waits in the queue. Answers 3 when there is no time left.
-sem__wait() { # ID LIMIT LEASE_MS
-    local id=$1 limit=$2 lease=$3 name=${sem__names[$1]}
-    local address place=wait third=$((SEM_LIVENESS / 3)) queued ahead asked wake_at next status
-    # Hard to guess, as who knows it could send messages to it.
-    sem__random
-    address=sem:wake:$sem__random
+sem__wait() { # WORD LIMIT LEASE_MS
+    local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
+    local place=wait queued rank asked ask_at wake_at next status
     while :; do
         # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-        [ -n "$sem__listener" ] || sem__listen_again "$address" || return $?
+        [ -n "$sem__listener" ] || sem__listen_again "sem:wake:$sem__client" || return $?
         status=0
-        sem__ask "$id" "$limit" "$lease" "$address" publish "$place" || status=$?
+        sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
-        queued=${sem__reply[0]} place=${sem__reply[3]} ahead=$((sem__reply[4] - 1)) asked=$sem__sent
+        queued=${sem__reply[0]} place=${sem__reply[4]} rank=${sem__reply[5]} asked=$sem__sent
+        ask_at=$((asked + SEM_LIVENESS / 3))
+        sem__plan_wake
         while :; do
-            # Of those who wait only the first few call wake, one after the other.
-            if [ -n "${sem__reply[*]}" ]; then
-                sem__now
-                wake_at=
-                if ((sem__reply[1] >= 0 && 20 * ahead < third)); then
-                    # 10 ms more, as this clock counts in steps of that.
-                    wake_at=$((sem__now + sem__reply[1] + 20 * ahead + 10))
-                fi
-                sem__reply=()
-            fi
-            next=$((asked + third))
-            ((${wake_at:-next} >= next)) || next=$wake_at
+            next=$wake_at
             ((${sem__until:-next} >= next)) || next=$sem__until
             status=0
             sem__hear "$next" || status=$?
@@ -203,41 +198,57 @@ sem__wait() { # ID LIMIT LEASE_MS
                 break
             fi
             # Otherwise it was granted before the server said "queued", and lost since: long ago.
-            if [ "$status" = 0 ] && sem__read_message "$name" "$id" &&
+            if [ "$status" = 0 ] && sem__read_message "$name" "$word" &&
                 ((sem__token == 0 || sem__end - lease >= queued)); then
                 # Asking tells why it left the queue without a permit. And when half of the lease
                 # may be over, asking begins it anew.
                 sem__now
                 ((sem__token > 0 && sem__now - asked < lease / 2 - 10)) || break
                 # shellcheck disable=SC2034 # for the caller
-                sem__ends[$id]=$((asked + lease - 10)) SEM_TOKEN=$sem__token
+                sem__ends[$word]=$((asked + lease - 10)) SEM_TOKEN=$sem__token
                 return 0
             fi
             sem__now
             if ((sem__now >= ${sem__until:-sem__now + 1})); then
                 return 3
-            elif ((sem__now >= asked + third)); then
+            elif ((sem__now >= ask_at)); then
                 break
-            elif ((sem__now >= ${wake_at:-sem__now + 1})); then
+            elif ((sem__now >= wake_at)); then
                 sem__call "$SEM_PATIENCE" wake "$name" || return $?
+                sem__plan_wake
             fi
         done
     done
 }
 
+# Of those who wait only the first few call wake, one after the other.
+sem__plan_wake() {
+    sem__now
+    # 10 ms more, as this clock counts in steps of that.
+    wake_at=$((sem__now + sem__reply[1] + 20 * (rank - 1) + 10))
+    ((sem__reply[1] >= 0 && wake_at < ask_at)) || wake_at=$ask_at
+}
+
 # Sets sem__token and sem__end to what the line of sem__hear says about a request. Answers 1 if it
-# says nothing about it, or is nothing that a script sends.
-sem__read_message() { # NAME ID
-    local found
-    found=$(jq -r --arg name "$1" --arg id "$2" '
+# says nothing about it, or is nothing that a script sends. Gives back what else this client got.
+sem__read_message() { # NAME WORD
+    local found word token end status=1
+    found=$(jq -r --arg name "$1" --arg own "P:$sem__client:" '
         select(.[0] == "message") | .[2]
         # What is not UTF-8 has become U+FFFD, which only a name may have.
         | select(utf8bytelength <= 1048576) | split("\n") | select(.[0] == $name) | .[1:]
         | select(any(contains("\ufffd")) | not) | map(split(" "))
         | select(all(length == 3 and all(.[1:][];
             test("^[0-9]{1,16}$") and tonumber <= 9007199254740991)))
-        | .[] | select(.[0] == $id) | "\(.[1] | tonumber) \(.[2] | tonumber)"
+        | .[] | select(.[0] | startswith($own)) | "\(.[0]) \(.[1] | tonumber) \(.[2] | tonumber)"
     ' <<<"$sem__line" 2>/dev/null) || return 1 # not even JSON
-    [ -n "$found" ] || return 1
-    read -r sem__token sem__end <<<"$found"
+    while read -r word token end; do
+        if [ "$word" = "$2" ]; then
+            sem__token=$token sem__end=$end status=0
+        elif ((token > 0)); then
+            sem__names[$word]=$1
+            sem__give_up "$word"
+        fi
+    done <<<"$found"
+    return $status
 }

@@ -8,7 +8,7 @@ failed=0
 # Runs a script that is read from standard input, and compares what it prints.
 expect() { # WHAT OUTPUT [OPTION...]
     local output
-    output=$(timeout 30 bash "${@:3}" -s "test-$SRANDOM" 2>/dev/null) || output+=" status $?"
+    output=$(timeout 120 bash "${@:3}" -s "test-$SRANDOM" 2>/dev/null) || output+=" status $?"
     [ "$output" = "$2" ] || {
         echo "FAILED: $1: $output" >&2
         failed=1
@@ -37,23 +37,32 @@ for setting in "IFS=\$'\\n\\t'" 'IFS=0123456789' 'IFS=' 'set -x' 'set -eufo pipe
 source ./semaphore.bash
 $setting
 sem_acquire "\$1" 1 30000
-first=\$SEM_ID
+first=\$SEM_WORD
 sem_try "\$1" 1 30000 || sem_acquire "\$1" 1 30000 200 || [ "\$(sem_left "\$first")" -gt 20000 ] && printf held
 { sleep 0.5; } &
-(sem_acquire "\$1" 1 30000 10000 && [ -n "\$SEM_TOKEN" ] && sem_release "\$SEM_ID") >/dev/null &
+(sem_acquire "\$1" 1 30000 10000 && [ -n "\$SEM_TOKEN" ] && sem_release "\$SEM_WORD") >/dev/null &
 sleep 0.3
 sem_release "\$first" && wait && printf ' given back'
 END
     done
 done
 
-expect 'functions without an id' '2 2 0' <<'END'
+expect 'functions without a word' '2 2 0' <<'END'
 source ./semaphore.bash
 sem_release
 printf '%s ' $?
 sem_release nobody
 printf '%s ' $?
 sem_left
+END
+
+expect 'the traps of the shell around it' 'own outer' <<'END'
+trap 'echo outer' EXIT
+(source ./semaphore.bash)
+(
+    trap 'printf "own "' EXIT
+    source ./semaphore.bash
+)
 END
 
 [ "$failed" = 0 ] && echo 'tests.bash: passed'

@@ -11,10 +11,11 @@ source "$here/semaphore.bash"
 # was found is kept, and looked at when a variable is needed that was saved on the way, or at the end.
 run_case() { # CASE
     local -A saved=()
-    local variables operations words word found=() name plus i=0 next
+    local variables operations words word found=() name variable plus i=0 next
     sem__random
-    variables=$(vectors_jq -n --arg name "vector-$sem__random" 'variables($name)') || return
-    operations=$(vectors_jq --argjson v "$variables" 'operations($v)' <<<"$1") || return
+    name=vector-$sem__random
+    variables=$(vectors_jq -n --arg name "$name" 'variables($name)') || return
+    operations=$(vectors_jq --argjson v "$variables" 'operations($v)' <<<"${1//@/$name}") || return
     mapfile -d '' -t words < <(
         jq -j '.[] | .do, (.words | length), .words[] | "\(.)\u0000"' <<<"$operations"
     )
@@ -22,9 +23,9 @@ run_case() { # CASE
         next=$((i + 2 + words[i + 1]))
         for ((word = i + 2; word < next; word++)); do
             if [[ ${words[word]} == $'\1'* ]]; then
-                read -r name plus <<<"${words[word]#?}"
-                [ -n "${saved[$name]:-}" ] || look_at_found || return
-                words[word]=$((${saved[$name]} + plus))
+                read -r variable plus <<<"${words[word]#?}"
+                [ -n "${saved[$variable]:-}" ] || look_at_found || return
+                words[word]=$((${saved[$variable]} + plus))
             fi
         done
         if "do_${words[i]}" "${words[@]:i+2:words[i+1]}"; then
@@ -35,6 +36,7 @@ run_case() { # CASE
         i=$next
     done
     sem__unlisten
+    do_redis DEL "sem:{$name}:"{permits,queue,clients,state}
     look_at_found
 }
 

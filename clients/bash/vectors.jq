@@ -2,8 +2,8 @@
 
 # What a case begins with.
 def variables($name):
-    {name: $name, channel: "sem:wake:\($name)", sharded: "sem:{\($name)}:wake"}
-    + ({permits, queue, waiting, state} | with_entries(.value = "sem:{\($name)}:\(.key)"));
+    {name: $name, channel: "sem:wake:\($name)", sharded: "sem:{\($name)}:wake:\($name)"}
+    + ({permits, queue, clients, state} | with_entries(.value = "sem:{\($name)}:\(.key)"));
 
 # The steps of a case as operations, one for each call of redis-cli: what to do, with which words,
 # and what must come of it. A word that begins with \u0001 stands for a variable that is saved on
@@ -14,16 +14,14 @@ def operations($v):
     def expects($do; $words; $how; $expected):
         {do: $do, words: $words, how: $how, expected: $expected};
     [.steps | to_entries[] | (.key + 1) as $number | .value
-        | if .call then (.with_keys // ["permits", "queue", "waiting", "state"] | map($v[.])) as $keys
+        | if .call then (.with_keys // ["permits", "queue", "clients", "state"] | map($v[.])) as $keys
             | expects("eval"; [.call, "\($keys | length)"] + $keys + (.args | words);
                 if has("error") then "error" else "reply" end; if has("error") then .error else .reply end)
           elif .command then
             expects("redis"; .command | words; if has("reply") then "reply" else "no error" end; .reply)
           elif .keys then .keys | to_entries[]
-            | if .key == "permits" or .key == "queue"
-              then expects("redis"; ["ZRANGE", $v[.key], "0", "-1", "WITHSCORES"]; "members"; .value)
-              else expects("redis"; ["HGETALL", $v[.key]];
-                if .key == "waiting" then "records" else "members" end; .value) end
+            | expects("redis"; if .key == "state" then ["HGETALL", $v.state]
+                else ["ZRANGE", $v[.key], "0", "-1", "WITHSCORES"] end; "members"; .value)
           elif .expires then .expires | to_entries[]
             | expects("redis"; ["PTTL", $v[.key]]; "reply"; .value)
           elif .until then expects("wait"; ["\u0001\(.until) 0"]; "no error"; null)
@@ -58,8 +56,8 @@ def expect($expected; $found):
     end;
 
 # The same for an object: just these members, each as expected. Redis tells a list of names and values.
-def expect_members($expected; $list; value):
-    ([range(0; $list | length; 2) as $i | {($list[$i]): ($list[$i + 1] | value)}] | add // {}) as $found
+def expect_members($expected; $list):
+    ([range(0; $list | length; 2) as $i | {($list[$i]): $list[$i + 1]}] | add // {}) as $found
     | if ($expected | keys) != ($found | keys)
       then error("found \($found | tojson), expected \($expected | tojson)")
       else reduce ($expected | keys[]) as $key (.; expect($expected[$key]; $found[$key])) end;
@@ -76,8 +74,7 @@ def check($operations; $variables):
             elif $line | startswith("error ") then error("found \($line)")
             else ($line | fromjson) as $found
                 | if $operation.how == "no error" then .
-                  elif $operation.how == "members" then expect_members($expected; $found; .)
-                  elif $operation.how == "records" then expect_members($expected; $found; split(" "))
+                  elif $operation.how == "members" then expect_members($expected; $found)
                   elif $operation.how == "message" then
                     expect($expected; $found[2] | split("\n") | map(split(" ")))
                   else expect($expected; $found) end

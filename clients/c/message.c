@@ -24,32 +24,30 @@ static int64_t read_number(const char **at, const char *end)
     return *at > begin && number < INT64_C(1) << 53 ? number : -1;
 }
 
-bool message_read(const char *text, size_t size, const char *name, const char *id, int64_t *token,
-                  int64_t *lease_end)
+const char *message_next(const char *at, const char *end, struct message_line *line)
 {
-    if (size > MAX_MESSAGE || !is_utf8(text, size))
-        return false;
+    const char *blank = at < end && *at == '\n' ? memchr(at, ' ', (size_t)(end - at)) : NULL;
+    if (blank == NULL || blank == at + 1)
+        return NULL;
+    *line = (struct message_line){.word = at + 1, .size = (size_t)(blank - at) - 1};
+    at = blank + 1;
+    line->token = read_number(&at, end);
+    if (line->token < 0 || at == end || *at++ != ' ')
+        return NULL;
+    line->end = read_number(&at, end);
+    return line->end < 0 ? NULL : at;
+}
+
+const char *message_lines(const char *text, size_t size, const char *name)
+{
+    struct message_line line;
     const char *end = text + size;
-    if (size < strlen(name) || memcmp(text, name, strlen(name)) != 0)
-        return false;
-    bool found = false;
-    for (const char *at = text + strlen(name); at < end;) {
-        const char *begin = at + 1;
-        const char *blank = *at == '\n' ? memchr(begin, ' ', (size_t)(end - begin)) : NULL;
-        if (blank == NULL || blank == begin)
-            return false;
-        at = blank + 1;
-        int64_t its_token = read_number(&at, end);
-        if (its_token < 0 || at == end || *at++ != ' ')
-            return false;
-        int64_t its_end = read_number(&at, end);
-        if (its_end < 0)
-            return false;
-        if ((size_t)(blank - begin) == strlen(id) && memcmp(begin, id, strlen(id)) == 0) {
-            *token = its_token;
-            *lease_end = its_end;
-            found = true;
-        }
-    }
-    return found;
+    if (size > MAX_MESSAGE || !is_utf8(text, size) || size < strlen(name) ||
+        memcmp(text, name, strlen(name)) != 0)
+        return end;
+    text += strlen(name);
+    for (const char *at = text; at != end;)
+        if ((at = message_next(at, end, &line)) == NULL)
+            return end;
+    return text;
 }

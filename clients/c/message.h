@@ -6,9 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether the message tells of a request, and what. One that no script sends tells of none. */
-bool message_read(const char *text, size_t size, const char *name, const char *id, int64_t *token,
-                  int64_t *lease_end);
+struct message_line {
+    const char *word;
+    size_t size; /* of the word */
+    int64_t token, end;
+};
+
+/* Where the lines of a message about that semaphore begin. At its end, if it has none, or is nothing
+ * that a script sends. */
+const char *message_lines(const char *text, size_t size, const char *name);
+
+/* Reads a line, and tells where the next one begins, or the end. NULL: it is none. */
+const char *message_next(const char *at, const char *end, struct message_line *line);
 
 bool is_utf8(const char *text, size_t size);
 

@@ -1,5 +1,6 @@
 #include "redis_semaphore.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -26,8 +27,8 @@ struct rsem {
     struct connection connection;
     char name[MAX_NAME + 1];
     char keys[4][MAX_NAME + 32];
-    char limit[24], lease[24];
-    int64_t lease_ms;
+    char limit[24];
+    int64_t limit_number, lease_ms;
     int64_t declared_before;
     bool declared;
 };
@@ -47,7 +48,7 @@ struct answer {
 
 struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t lease_ms)
 {
-    static const char *const keys[] = {"permits", "queue", "waiting", "state"};
+    static const char *const keys[] = {"permits", "queue", "clients", "state"};
     struct rsem *sem = calloc(1, sizeof *sem);
     if (sem == NULL)
         return NULL;
@@ -60,7 +61,7 @@ struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t
     for (int i = 0; i < 4; i++)
         snprintf(sem->keys[i], sizeof sem->keys[i], "sem:{%s}:%s", sem->name, keys[i]);
     snprintf(sem->limit, sizeof sem->limit, "%" PRIu32, limit);
-    snprintf(sem->lease, sizeof sem->lease, "%" PRId64, lease_ms);
+    sem->limit_number = limit;
     sem->lease_ms = lease_ms;
     sem->declared_before = -1;
     return sem;
@@ -157,63 +158,61 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
     return RSEM_OK;
 }
 
-static enum rsem_status declare_limit(struct rsem *sem, const struct bounds *bounds)
+/* A word with a client of its own, and so a channel: what comes there is about nothing else that is
+ * held. */
+static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
-    struct answer answer;
-    if (sem->declared)
-        return RSEM_OK;
-    const char *arguments[] = {"declare", sem->limit, NULL};
-    enum rsem_status status = call(sem, bounds, &answer, 6, "limit", arguments);
-    if (status == RSEM_OK) {
-        sem->declared = true;
-        if (answer.reply[5] != answer.reply[4])
-            sem->declared_before = answer.reply[5];
-    }
-    return status;
-}
-
-static enum rsem_status random_word(struct rsem *sem, char word[33])
-{
-    unsigned char bytes[16];
-    if (getentropy(bytes, sizeof bytes) != 0)
-        return fail(sem, "the system has no random number");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(word + 2 * i, 3, "%02x", bytes[i]);
+    char host[65] = "";
+    uint64_t random[3];
+    *permit = (struct rsem_permit){0};
+    if (gethostname(host, sizeof host - 1) != 0 || getentropy(random, sizeof random) != 0)
+        return fail(sem, "the system tells no host name, or has no random number");
+    for (char *c = host; *c != '\0'; c++)
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
+            *c = '-';
+    snprintf(permit->word, sizeof permit->word,
+             "P:%s.%ld.%016" PRIx64 ":1:%" PRId64 ":%016" PRIx64 "%016" PRIx64, host, (long)getpid(),
+             random[0], sem->lease_ms, random[1], random[2]);
+    sem->connection.error[0] = '\0';
     return RSEM_OK;
 }
 
-static enum rsem_status start(struct rsem *sem, const struct bounds *bounds,
-                              struct rsem_permit *permit)
+/* While there is more to do than the server does in one call. */
+static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, struct answer answer)
 {
-    char host[65] = "", word[33];
-    *permit = (struct rsem_permit){0};
-    if (gethostname(host, sizeof host - 1) != 0)
-        return fail(sem, "the system tells no host name");
-    if (random_word(sem, word) != RSEM_OK)
-        return RSEM_ERROR;
-    snprintf(permit->id, sizeof permit->id, "%s:%ld:%s", host, (long)getpid(), word);
-    return declare_limit(sem, bounds);
+    const char *none[] = {NULL};
+    enum rsem_status status = RSEM_OK;
+    while (status == RSEM_OK && answer.reply[1] == 0)
+        status = call(sem, bounds, &answer, 3, "wake", none);
+    return status;
 }
 
 /* RSEM_OK: granted; RSEM_REFUSED: refused, or queued. */
-static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *address,
-                            const char *wake, const char *place, struct rsem_permit *permit,
-                            struct answer *answer)
+static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *place,
+                            struct rsem_permit *permit, struct answer *answer)
 {
-    const char *arguments[] = {"declared", sem->limit, address,    wake,  LIVENESS,
-                               permit->id, "1",        sem->lease, place, NULL};
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK) {
-        status = call(sem, bounds, answer, 5, "acquire", arguments);
+        const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, LIVENESS,
+                                   permit->word, place, NULL};
+        status = call(sem, bounds, answer, 6, "acquire", arguments);
         if (status != RSEM_OK)
             break;
-        if (answer->reply[2] != 1)
-            return RSEM_REFUSED;
-        permit->token = answer->reply[3];
+        if (!sem->declared && answer->reply[2] != sem->limit_number)
+            sem->declared_before = answer->reply[2];
+        sem->declared = true;
+        int64_t code = answer->reply[3];
+        if (code != 2)
+            status = serve(sem, bounds, *answer);
+        if (code == 0 && answer->reply[1] == 0)
+            continue; /* There may be room now. */
+        if (code != 1)
+            return status == RSEM_OK ? RSEM_REFUSED : status;
+        permit->token = answer->reply[4];
         permit->end = answer->sent + sem->lease_ms;
-        if (rsem_left(permit) > 0)
-            return RSEM_OK;
+        if (status != RSEM_OK || rsem_left(permit) > 0)
+            break;
         /* Asking again begins the lease anew. */
         fail(sem, "answers come later than the lease, which has ended");
         status = pause_before_repeating(sem, bounds, give_up);
@@ -221,44 +220,63 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     return status;
 }
 
-static enum rsem_status give_back(struct rsem *sem, const char *id, int64_t left, int64_t patience)
+static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t left, int64_t patience)
 {
-    struct answer answer, served;
+    struct answer answer;
     struct bounds bounds = {.patience = patience, .until = -1, .cancel_fd = -1};
-    const char *arguments[] = {"return", id, NULL}, *none[] = {NULL};
+    const char *arguments[] = {"return", word, NULL};
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
-    served = answer;
     bounds.patience = PATIENCE_MS;
-    while (served.reply[1] == 0) /* There is more to do than the server does in one call. */
-        if (call(sem, &bounds, &served, 3, "wake", none) != RSEM_OK)
-            return RSEM_ERROR;
+    if (serve(sem, &bounds, answer) != RSEM_OK)
+        return RSEM_ERROR;
     /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
     return left > 0 && (answer.reply[2] != 0 || answer.repeated) ? RSEM_OK : RSEM_LOST;
 }
 
-/* Gives back what was asked for in vain, and keeps the status and the error. Where that fails it
- * ends by itself, as nobody asks for it any more. */
-static enum rsem_status give_up(struct rsem *sem, const struct rsem_permit *permit,
-                                enum rsem_status status)
+/* Gives back what nobody wants, and keeps the status and the error. Where that fails it ends by
+ * itself, as nobody asks for it any more. */
+static enum rsem_status give_up(struct rsem *sem, const char *word, enum rsem_status status)
 {
     char error[sizeof sem->connection.error];
     memcpy(error, sem->connection.error, sizeof error);
-    give_back(sem, permit->id, 0, GIVE_BACK_MS);
+    give_back(sem, word, 0, GIVE_BACK_MS);
     memcpy(sem->connection.error, error, sizeof error);
     return status;
 }
 
-/* When to call wake, or -1. Of those who wait only the first few do, one after the other. */
-static int64_t wake_time(int64_t wake_in, int64_t position)
+static int64_t ask_time(const struct answer *asked)
 {
-    int64_t delay = 20 * (position - 1);
-    return wake_in >= 0 && delay < ASK_EVERY_MS ? now_ms() + wake_in + delay : -1;
+    return asked->sent + ASK_EVERY_MS;
 }
 
-static int64_t earlier(int64_t time, int64_t other)
+/* When to call wake, if not to ask again. Of those who wait only the first few do, one after the
+ * other. */
+static int64_t wake_time(const struct answer *asked, int64_t wake_in)
 {
-    return other >= 0 && other < time ? other : time;
+    int64_t time = now_ms() + wake_in + 20 * (asked->reply[5] - 1);
+    return wake_in >= 0 && time < ask_time(asked) ? time : ask_time(asked);
+}
+
+/* What a message tells of the word: its line, or one without a word. Gives back what else its client
+ * got. */
+static struct message_line read_message(struct rsem *sem, const char *word, const redisReply *text)
+{
+    struct message_line line, found = {0};
+    const char *end = text->str + text->len;
+    size_t size = strlen(word), own = strcspn(word + 2, ":") + 3;
+    for (const char *at = message_lines(text->str, text->len, sem->name); at != end;) {
+        char other[256] = "";
+        at = message_next(at, end, &line);
+        if (line.size == size && memcmp(line.word, word, size) == 0) {
+            found = line;
+        } else if (line.token > 0 && line.size > own && line.size < sizeof other &&
+                   memcmp(line.word, word, own) == 0) {
+            memcpy(other, line.word, line.size);
+            give_up(sem, other, RSEM_OK);
+        }
+    }
+    return found;
 }
 
 /* RSEM_REFUSED: it is time to ask again. */
@@ -266,17 +284,14 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
                                          struct listener *listener, const struct answer *asked,
                                          struct rsem_permit *permit)
 {
-    int64_t ask_at = asked->sent + ASK_EVERY_MS;
-    int64_t wake_at = wake_time(asked->reply[1], asked->reply[4]);
+    int64_t wake_at = wake_time(asked, asked->reply[1]);
     for (;;) {
         redisReply *message = NULL;
-        int64_t token = 0, end = 0;
-        bool told = false;
-        switch (listener_next(listener, earlier(earlier(ask_at, wake_at), bounds->until),
-                              bounds->cancel_fd, &message)) {
+        struct message_line told = {0};
+        bool ends = bounds->until >= 0 && bounds->until < wake_at;
+        switch (listener_next(listener, ends ? bounds->until : wake_at, bounds->cancel_fd, &message)) {
         case HEARD_MESSAGE:
-            told = message_read(message->element[2]->str, message->element[2]->len, sem->name,
-                                permit->id, &token, &end);
+            told = read_message(sem, permit->word, message->element[2]);
             freeReplyObject(message);
             break;
         case HEARD_CANCEL:
@@ -289,37 +304,40 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         }
         int64_t now = now_ms();
         /* Otherwise it was granted before the server said "queued", and lost since: long ago. */
-        if (told && (token == 0 || end - sem->lease_ms >= asked->reply[0])) {
+        if (told.word != NULL && (told.token == 0 || told.end - sem->lease_ms >= asked->reply[0])) {
             /* Asking tells why it left the queue without a permit. And when half of the lease may
              * be over, asking begins it anew. */
-            if (token == 0 || now - asked->sent >= sem->lease_ms / 2)
+            if (told.token == 0 || now - asked->sent >= sem->lease_ms / 2)
                 return RSEM_REFUSED;
-            permit->token = token;
+            permit->token = told.token;
             permit->end = asked->sent + sem->lease_ms;
             return RSEM_OK;
         }
         if (bounds->until >= 0 && now >= bounds->until)
             return RSEM_TIMEOUT;
-        if (now >= ask_at)
+        if (now >= ask_time(asked))
             return RSEM_REFUSED;
-        if (wake_at >= 0 && now >= wake_at) {
+        if (now >= wake_at) {
             struct answer answer;
             const char *arguments[] = {NULL};
             enum rsem_status status = call(sem, bounds, &answer, 3, "wake", arguments);
             if (status != RSEM_OK)
                 return status;
-            wake_at = wake_time(answer.reply[1], asked->reply[4]);
+            wake_at = wake_time(asked, answer.reply[1]);
         }
     }
 }
 
-static enum rsem_status listen_again(struct rsem *sem, const struct bounds *bounds,
-                                     struct listener *listener, const char *address)
+/* Who is not heard listening when its turn comes is taken for gone. So this comes before asking. */
+static enum rsem_status listen(struct rsem *sem, const struct bounds *bounds,
+                               struct listener *listener, const char *word)
 {
+    char channel[160];
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
-    while (status == RSEM_OK &&
-           !listener_start(listener, &sem->connection, "SUBSCRIBE", address))
+    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(word + 2, ":"), word + 2);
+    while (status == RSEM_OK && listener->context == NULL &&
+           !listener_start(listener, &sem->connection, "SUBSCRIBE", channel))
         status = pause_before_repeating(sem, bounds, give_up);
     return status;
 }
@@ -327,25 +345,17 @@ static enum rsem_status listen_again(struct rsem *sem, const struct bounds *boun
 static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bounds,
                                       struct rsem_permit *permit)
 {
-    char address[64] = "sem:wake:", place[24] = "wait";
+    char place[24] = "wait";
     struct listener listener = {0};
     enum rsem_status status = RSEM_REFUSED;
-    /* Hard to guess, as who knows it could send messages to it. */
-    if (random_word(sem, address + strlen(address)) != RSEM_OK)
-        return RSEM_ERROR;
     while (status == RSEM_REFUSED) {
         struct answer asked;
-        /* Who is not heard listening when its turn comes is taken for gone. So listen first, ask
-         * then. */
-        if (listener.context == NULL) {
-            status = listen_again(sem, bounds, &listener, address);
-            if (status != RSEM_OK)
-                break;
-        }
-        status = ask(sem, bounds, address, "publish", place, permit, &asked);
+        status = listen(sem, bounds, &listener, permit->word);
+        if (status == RSEM_OK)
+            status = ask(sem, bounds, place, permit, &asked);
         if (status != RSEM_REFUSED)
             break;
-        snprintf(place, sizeof place, "%" PRId64, asked.reply[3]);
+        snprintf(place, sizeof place, "%" PRId64, asked.reply[4]);
         if (listener_check(&listener))
             status = wait_for_message(sem, bounds, &listener, &asked, permit);
         else
@@ -355,40 +365,38 @@ static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bou
     return status;
 }
 
-enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
+static enum rsem_status acquire(struct rsem *sem, bool waits, int64_t timeout_ms, int cancel_fd,
+                                struct rsem_permit *permit)
 {
-    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = -1};
+    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = cancel_fd};
     struct answer answer;
-    enum rsem_status status = check(sem, -1);
+    enum rsem_status status = check(sem, timeout_ms);
     if (status == RSEM_OK)
-        status = start(sem, &bounds, permit);
+        status = start(sem, permit);
     if (status != RSEM_OK)
         return status;
-    status = ask(sem, &bounds, "none", "poll", "try", permit, &answer);
-    return status == RSEM_ERROR ? give_up(sem, permit, status) : status;
+    if (timeout_ms >= 0)
+        bounds.until = now_ms() + timeout_ms;
+    /* Most of the time nobody waits. Then there is no need to listen. */
+    status = ask(sem, &bounds, "try", permit, &answer);
+    if (status == RSEM_REFUSED && waits)
+        status = wait_in_queue(sem, &bounds, permit);
+    return status == RSEM_OK || status == RSEM_REFUSED ? status : give_up(sem, permit->word, status);
+}
+
+enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
+{
+    return acquire(sem, false, -1, -1, permit);
 }
 
 enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_fd,
                               struct rsem_permit *permit)
 {
-    struct bounds bounds = {.patience = PATIENCE_MS, .until = -1, .cancel_fd = cancel_fd};
-    struct answer answer;
-    enum rsem_status status = check(sem, timeout_ms);
-    if (status == RSEM_OK) {
-        bounds.until = timeout_ms >= 0 ? now_ms() + timeout_ms : -1;
-        status = start(sem, &bounds, permit);
-    }
-    if (status != RSEM_OK)
-        return status;
-    /* Most of the time nobody waits. Then there is no need to listen. */
-    status = ask(sem, &bounds, "none", "poll", "try", permit, &answer);
-    if (status == RSEM_REFUSED)
-        status = wait_in_queue(sem, &bounds, permit);
-    return status == RSEM_OK ? RSEM_OK : give_up(sem, permit, status);
+    return acquire(sem, true, timeout_ms, cancel_fd, permit);
 }
 
 enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit)
 {
     int64_t left = rsem_left(permit);
-    return give_back(sem, permit->id, left, left < PATIENCE_MS ? left : PATIENCE_MS);
+    return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS);
 }

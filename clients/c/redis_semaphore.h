@@ -16,7 +16,7 @@ enum rsem_status {
 struct rsem;
 
 struct rsem_permit {
-    char id[128];
+    char word[160]; /* its name in Redis */
     int64_t token;
     int64_t end; /* for rsem_left */
 };
@@ -45,7 +45,7 @@ enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit
 /* For how many ms the permit is held for sure. 0: it may be lost. */
 int64_t rsem_left(const struct rsem_permit *permit);
 
-/* What the last RSEM_ERROR was about. */
+/* What the last RSEM_ERROR was about; or what the last call met before it was too late. */
 const char *rsem_error(const struct rsem *sem);
 
 #endif

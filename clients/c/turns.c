@@ -29,8 +29,8 @@ static int64_t microseconds(void)
 
 static int fail(struct rsem *sem, const char *what, enum rsem_status status)
 {
-    static const char *const why[] = {"", "refused", "too late", "ended by a signal", "lost"};
-    fprintf(stderr, "turns: %s: %s\n", what, status == RSEM_ERROR ? rsem_error(sem) : why[status]);
+    static const char *const why[] = {"", "refused", "too late", "ended by a signal", "lost", ""};
+    fprintf(stderr, "turns: %s: %s %s\n", what, why[status], rsem_error(sem));
     rsem_free(sem);
     return 1;
 }
@@ -74,6 +74,8 @@ int main(int argc, char **argv)
         enum rsem_status status = rsem_acquire(sem, timeout_ms, ended[0], &permit);
         if (status != RSEM_OK)
             return fail(sem, "acquire", status);
+        if (rsem_declared_before(sem) >= 0)
+            fprintf(stderr, "turns: another limit was declared before\n");
         printf("held %" PRId64 " %" PRId64 "\n", permit.token, microseconds());
         int was_ended = poll(&signal_came, 1, hold_ms) != 0;
         printf("released %" PRId64 "\n", microseconds());

@@ -44,7 +44,7 @@ function now(): int
 final class Permit
 {
     public function __construct(
-        public readonly string $id,
+        public readonly string $word,
         public readonly int $token,
         private readonly int $end,
     ) {
@@ -93,13 +93,13 @@ final class Semaphore
         self::check('a lease', $lease, 1, 604_800_000);
         $this->url = $url ?? (getenv('REDIS_URL') ?: 'redis://127.0.0.1');
         $this->scripts = new Scripts($this->url);
-        $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'waiting', 'state']);
+        $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }
 
     /** A permit, or null when there is no room, or somebody else waits. */
     public function try(): ?Permit
     {
-        return $this->acquireBy(null, fn ($id) => $this->ask($id, 'none', 'poll', 'try', null));
+        return $this->acquireBy(null, fn ($word) => $this->ask($word, 'try', null));
     }
 
     /** Waits for a permit, for so many ms if that is given. */
@@ -108,15 +108,14 @@ final class Semaphore
         self::check('a timeout', $timeout ?? 0, 0, 2 ** 53 - 1);
         $until = $timeout === null ? null : now() + $timeout;
         // Most of the time nobody waits. Then there is no need to listen.
-        return $this->acquireBy($until, fn ($id) => $this->ask($id, 'none', 'poll', 'try', $until)
-            ?? $this->wait($id, $until));
+        return $this->acquireBy($until, fn ($word) => $this->ask($word, 'try', $until) ?? $this->wait($word, $until));
     }
 
     /** Whether the permit was held until now. */
     public function release(Permit $permit): bool
     {
         return Signals::defer(
-            fn () => $this->giveBack($permit->id, $permit->left(), min($permit->left(), self::PATIENCE)));
+            fn () => $this->giveBack($permit->word, $permit->left(), min($permit->left(), self::PATIENCE)));
     }
 
     /** Calls $work with a permit, and gives it back. Throws Lost at the end if it was lost before. */
@@ -130,7 +129,7 @@ final class Semaphore
             } finally {
                 $held = $this->release($permit);
             }
-            return $held ? $result : throw new Lost("the permit $permit->id of $this->name was lost");
+            return $held ? $result : throw new Lost("the permit $permit->word of $this->name was lost");
         });
     }
 
@@ -143,107 +142,105 @@ final class Semaphore
 
     private function acquireBy(?int $until, callable $how): ?Permit
     {
-        $this->declareLimit($until);
-        $id = gethostname() . ':' . getmypid() . ':' . bin2hex(random_bytes(16));
+        // A client of its own, and so a channel: what comes there is about nothing else that is held.
+        $client = preg_replace('/[^A-Za-z0-9._-]/', '-', gethostname()) . '.' . getmypid() . '.' . bin2hex(random_bytes(8));
+        $word = "P:$client:1:$this->lease:" . bin2hex(random_bytes(16));
         try {
-            return Signals::defer(fn () => $how($id), dispatches: true);
+            return Signals::defer(fn () => $how($word), dispatches: true);
         } catch (\Throwable $error) { // An error, a timeout, a signal: nothing is left behind.
-            try {
-                Signals::defer(fn () => $this->giveBack($id, 0, self::GIVE_BACK));
-            } catch (ConnectionError | CommandError) {
-                // Nobody asks for it any more, so it ends by itself. What counts is the error before.
-            }
+            Signals::defer(fn () => $this->giveUp($word));
             throw $error;
         }
     }
 
-    private function giveBack(string $id, int $left, int $patience): bool
+    /** What counts is the error before; where this fails it ends by itself, as nobody asks for it any more. */
+    private function giveUp(string $word): void
     {
-        $answer = $this->call('release', ['return', $id], $patience);
-        $wakeIn = $answer->reply[1];
-        while ($wakeIn === 0) { // There is more to do than the server does in one call.
-            $wakeIn = $this->call('wake', [])->reply[1];
+        try {
+            $this->giveBack($word, 0, self::GIVE_BACK);
+        } catch (ConnectionError | CommandError) {
         }
+    }
+
+    private function giveBack(string $word, int $left, int $patience): bool
+    {
+        $answer = $this->call('release', ['return', $word], $patience);
+        $this->serve($answer);
         // Where a reply was lost, the second one is "unknown", since the first try found the permit.
         return $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated);
     }
 
-    private function declareLimit(?int $until): void
+    /** While there is more to do than the server does in one call. */
+    private function serve(Answer $answer): void
     {
-        if ($this->declared) {
-            return;
+        while ($answer->reply[1] === 0) {
+            $answer = $this->call('wake', []);
         }
-        $before = $this->call('limit', ['declare', $this->limit], self::PATIENCE, $until)->reply[5];
-        if ($before !== -1 && $before !== $this->limit) {
-            trigger_error("the limit of $this->name was declared as $before, now as $this->limit", E_USER_WARNING);
-        }
-        $this->declared = true;
     }
 
     /** The permit, or null if it was refused or queued; $answer tells which. */
-    private function ask(
-        string $id,
-        string $address,
-        string $wake,
-        string $place,
-        ?int $until,
-        ?Answer &$answer = null,
-    ): ?Permit {
-        $arguments = ['declared', $this->limit, $address, $wake, self::LIVENESS, $id, 1, $this->lease, $place];
-        return $this->repeat(self::PATIENCE, $until, function () use ($id, $arguments, $until, &$answer) {
-            $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
-            if ($answer->reply[2] !== 1) {
+    private function ask(string $word, string $place, ?int $until, ?Answer &$answer = null): ?Permit
+    {
+        return $this->repeat(self::PATIENCE, $until, function () use ($word, $place, $until, &$answer) {
+            do {
+                $kind = $this->declared ? 'declared' : 'declare';
+                $arguments = [$kind, $this->limit, self::LIVENESS, $word, $place];
+                $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
+                [, $wakeIn, $before, $code, $token] = $answer->reply;
+                if (!$this->declared && $before !== -1 && $before !== $this->limit) {
+                    trigger_error("the limit of $this->name was declared as $before, now as $this->limit", E_USER_WARNING);
+                }
+                $this->declared = true;
+                if ($code !== 2) {
+                    $this->serve($answer);
+                }
+            } while ($code === 0 && $wakeIn === 0); // There may be room now.
+            if ($code !== 1) {
                 return null;
             }
-            $permit = new Permit($id, $answer->reply[3], $answer->sent + $this->lease);
+            $permit = new Permit($word, $token, $answer->sent + $this->lease);
             // Asking again begins the lease anew.
             return $permit->left() > 0 ? $permit : throw new ConnectionError(
                 "answers come later than $this->lease ms, when the lease has ended");
         });
     }
 
-    private function wait(string $id, ?int $until): Permit
+    private function wait(string $word, ?int $until): Permit
     {
-        // Hard to guess, as who knows it could send messages to it.
-        $address = 'sem:wake:' . bin2hex(random_bytes(16));
+        $channel = 'sem:wake:' . explode(':', $word)[1];
         $place = 'wait';
-        $listener = null;
-        while (true) {
+        $listener = $permit = null;
+        while ($permit === null) {
             // Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-            $listener ??= $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $address));
-            $permit = $this->ask($id, $address, 'publish', $place, $until, $answer);
-            if ($permit !== null) {
-                return $permit;
-            }
-            $place = (string) $answer->reply[3];
+            $listener ??= $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
+            $permit = $this->ask($word, $place, $until, $answer);
+            $place = (string) $answer->reply[4];
             try {
-                $listener->check();
-                $permit = $this->waitForMessage($listener, $id, $answer, $until);
+                $permit ??= $this->waitForMessage($listener, $word, $answer, $until);
             } catch (ConnectionError) {
                 $listener = null;
             }
-            if ($permit !== null) {
-                return $permit;
-            }
         }
+        return $permit;
     }
 
     /** Null when it is time to ask again. */
-    private function waitForMessage(Listener $listener, string $id, Answer $asked, ?int $until): ?Permit
+    private function waitForMessage(Listener $listener, string $word, Answer $asked, ?int $until): ?Permit
     {
+        $listener->check();
         $askAt = $asked->sent + self::ASK_EVERY;
-        $wakeAt = $this->wakeAt($asked, $asked->reply[1]);
+        $wakeAt = self::wakeAt($asked, $asked);
         while (true) {
-            $message = $listener->next(min($askAt, $wakeAt ?? $askAt, $until ?? $askAt));
+            $message = $listener->next(min($wakeAt, $until ?? $wakeAt));
+            [$token, $end] = $this->grant($message, $word);
             $now = now();
-            [$token, $end] = $this->grant($message, $id);
             // Otherwise it was granted before the server said "queued", and lost since: long ago.
             if ($token === 0 || ($token !== null && $end - $this->lease >= $asked->reply[0])) {
                 // Asking tells why it left the queue without a permit. And when half of the lease
                 // may be over, asking begins it anew.
                 return $token === 0 || $now - $asked->sent >= $this->lease / 2
                     ? null
-                    : new Permit($id, $token, $asked->sent + $this->lease);
+                    : new Permit($word, $token, $asked->sent + $this->lease);
             }
             if ($until !== null && $now >= $until) {
                 throw $this->timeout();
@@ -251,44 +248,45 @@ final class Semaphore
             if ($now >= $askAt) {
                 return null;
             }
-            if ($wakeAt !== null && $now >= $wakeAt) {
-                $wakeAt = $this->wakeAt($asked, $this->call('wake', [], self::PATIENCE, $until)->reply[1]);
+            if ($now >= $wakeAt) {
+                $wakeAt = self::wakeAt($asked, $this->call('wake', [], self::PATIENCE, $until));
             }
         }
     }
 
-    /** When to call wake: of those who wait only the first few do, one after the other. */
-    private function wakeAt(Answer $asked, int $wakeIn): ?int
+    /** When to call wake, if not to ask again: of those who wait only the first few do, one after the other. */
+    private static function wakeAt(Answer $asked, Answer $newest): int
     {
-        $delay = 20 * ($asked->reply[4] - 1);
-        return $wakeIn >= 0 && $delay < self::ASK_EVERY ? now() + $wakeIn + $delay : null;
+        [$wakeIn, $askAt] = [$newest->reply[1], $asked->sent + self::ASK_EVERY];
+        return $wakeIn < 0 ? $askAt : min($askAt, now() + $wakeIn + 20 * ($asked->reply[5] - 1));
     }
 
     /**
-     * Token and end of lease that a message tells for a request. Nulls if it says nothing about it,
-     * or is nothing that a script sends.
+     * Token and end of lease that a message tells for a request. Nulls if it says nothing about it, or
+     * is nothing that a script sends. Gives back what else this client got.
      */
-    private function grant(?string $message, string $id): array
+    private function grant(?string $message, string $word): array
     {
         $nothing = [null, null];
-        if ($message === null || strlen($message) > 1_048_576 || preg_match('//u', $message) !== 1) {
+        $lines = explode("\n", $message ?? '');
+        if (array_shift($lines) !== $this->name || strlen($message) > 1_048_576 || preg_match('//u', $message) !== 1) {
             return $nothing;
         }
-        $lines = explode("\n", $message);
-        if (array_shift($lines) !== $this->name) {
-            return $nothing;
-        }
-        $found = $nothing;
+        $grants = [];
         foreach ($lines as $line) {
-            if (preg_match('/\A([^ ]+) ([0-9]{1,16}) ([0-9]{1,16})\z/', $line, $words) !== 1
-                || max((int) $words[2], (int) $words[3]) >= 2 ** 53) {
+            if (preg_match('/\A([^ ]+) ([0-9]{1,16}) ([0-9]{1,16})\z/', $line, $parts) !== 1
+                || max((int) $parts[2], (int) $parts[3]) >= 2 ** 53) {
                 return $nothing;
             }
-            if ($words[1] === $id) {
-                $found = [(int) $words[2], (int) $words[3]];
+            $grants[$parts[1]] = [(int) $parts[2], (int) $parts[3]];
+        }
+        $own = substr($word, 0, strpos($word, ':1:') + 1);
+        foreach ($grants as $other => [$token]) {
+            if ($other !== $word && $token > 0 && str_starts_with((string) $other, $own)) {
+                $this->giveUp($other);
             }
         }
-        return $found;
+        return $grants[$word] ?? $nothing;
     }
 
     /** Each script may be called twice. The time is that before it was called first. */
@@ -328,6 +326,7 @@ final class Semaphore
 
     private function timeout(?\Throwable $cause = null): Timeout
     {
-        return new Timeout("no permit of $this->name came in time", previous: $cause);
+        return new Timeout("no permit of $this->name came in time" . ($cause === null ? '' : ": {$cause->getMessage()}"),
+            previous: $cause);
     }
 }

@@ -10,7 +10,7 @@ use RedisSemaphore\CommandError;
 use RedisSemaphore\Listener;
 use RedisSemaphore\Scripts;
 
-const KEYS = ['permits', 'queue', 'waiting', 'state'];
+const KEYS = ['permits', 'queue', 'clients', 'state'];
 define('URL', getenv('REDIS_URL') ?: 'redis://127.0.0.1');
 
 final class Mismatch extends RuntimeException
@@ -22,10 +22,9 @@ final class TestCase
     private array $variables;
     private ?Listener $listener = null;
 
-    public function __construct(private readonly Scripts $scripts)
+    public function __construct(private readonly Scripts $scripts, string $name)
     {
-        $name = 'vector-' . bin2hex(random_bytes(16));
-        $this->variables = ['name' => $name, 'channel' => "sem:wake:$name", 'sharded' => "sem:{{$name}}:wake"];
+        $this->variables = ['name' => $name, 'channel' => "sem:wake:$name", 'sharded' => "sem:{{$name}}:wake:$name"];
         foreach (KEYS as $key) {
             $this->variables[$key] = "sem:{{$name}}:$key";
         }
@@ -65,13 +64,10 @@ final class TestCase
     {
         foreach ($step->keys as $key => $expected) {
             $name = $this->variables[$key];
-            $list = in_array($key, ['permits', 'queue'], true)
-                ? $this->scripts->command('ZRANGE', $name, 0, -1, 'WITHSCORES')
-                : $this->scripts->command('HGETALL', $name);
-            $found = [];
-            foreach (array_chunk($list, 2) as [$member, $value]) {
-                $found[$member] = $key === 'waiting' ? explode(' ', $value) : $value;
-            }
+            $list = $key === 'state'
+                ? $this->scripts->command('HGETALL', $name)
+                : $this->scripts->command('ZRANGE', $name, 0, -1, 'WITHSCORES');
+            $found = array_column(array_chunk($list, 2), 1, 0);
             $expected = (array) $expected;
             if (array_diff_key($expected, $found) !== [] || array_diff_key($found, $expected) !== []) {
                 throw new Mismatch("$key has " . json_encode($found));
@@ -172,9 +168,11 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
         if (version_compare($version[1], $case->needs ?? '0', '<')) {
             continue;
         }
-        $running = new TestCase($scripts);
+        $name = 'vector-' . bin2hex(random_bytes(16));
+        $running = new TestCase($scripts, $name);
+        $steps = json_decode(str_replace('@', $name, json_encode($case->steps)));
         try {
-            foreach ($case->steps as $index => $step) {
+            foreach ($steps as $index => $step) {
                 $running->run($step);
             }
             $passed++;
@@ -183,6 +181,7 @@ foreach (array_slice($argv, 1) ?: glob(__DIR__ . '/../../lua/vectors/*.json') as
             fprintf(STDERR, "%s: %s: step %d %s: %s\n", basename($file), $case->name, $index + 1,
                 json_encode($step), $problem->getMessage());
         }
+        $scripts->command('DEL', ...array_map(fn ($key) => "sem:{{$name}}:$key", KEYS));
     }
 }
 // A client that changes the text on its way would send all of it with every call.

@@ -24,7 +24,7 @@ class RedisSemaphore
   # The time in ms of a clock that nobody sets back or forth.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
-  Permit = Struct.new(:id, :token, :ends) do
+  Permit = Struct.new(:word, :token, :ends) do
     # For how many ms it is held for sure. 0: it may be lost.
     def left = [ends - RedisSemaphore.now, 0].max
   end
@@ -42,45 +42,42 @@ class RedisSemaphore
     @url = url
     @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
-    @keys = %w[permits queue waiting state].map { |key| "sem:{#{@name}}:#{key}" }
+    @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
   # A permit, or nil when there is no room, or somebody else waits.
   def try
-    declare_limit(nil)
-    give_back_on_error(new_id) { |id| ask(id, "none", "poll", "try", nil) }
+    give_back_on_error(new_word) { |word| ask(word, "try", nil) }
   end
 
   # Waits for a permit. Raises Timeout when it did not come in so many ms.
   def acquire(timeout: nil)
-    wait_until = start(timeout)
-    give_back_on_error(new_id) { |id| acquire_as(id, wait_until) }
+    wait_until = wait_until(timeout)
+    give_back_on_error(new_word) { |word| acquire_as(word, wait_until) }
   end
 
   # Whether the permit was held until now.
   def release(permit)
-    undisturbed { give_back(permit.id, permit.left, [permit.left, PATIENCE].min) }
+    undisturbed { give_back(permit.word, permit.left, [permit.left, PATIENCE].min) }
   end
 
   # Yields while a permit is held. Raises Lost at the end if it was lost before.
   def hold(timeout: nil)
-    wait_until = start(timeout)
-    id = new_id
+    wait_until = wait_until(timeout)
+    word = new_word
     permit = nil
     begin
-      permit = acquire_as(id, wait_until)
+      permit = acquire_as(word, wait_until)
       result = yield permit
     ensure
-      held = permit ? release(permit) : give_up(id)
+      held = permit ? release(permit) : undisturbed { give_up(word) }
     end
-    raise Lost, "the permit #{id} of #{@name} was lost" unless held
+    raise Lost, "the permit #{word} of #{@name} was lost" unless held
 
     result
   end
 
-  def close
-    @redis.close
-  end
+  def close = @redis.close
 
   private
 
@@ -90,37 +87,41 @@ class RedisSemaphore
     raise ArgumentError, "#{what} is a whole number from #{range.min} to #{range.max}, not #{number.inspect}"
   end
 
-  # Until when to wait, or nil.
-  def start(timeout)
-    wait_until = RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
-    declare_limit(wait_until)
-    wait_until
+  def wait_until(timeout)
+    RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
   end
 
-  def new_id = "#{Socket.gethostname}:#{Process.pid}:#{SecureRandom.hex(16)}"
+  # With a client of its own, and so a channel: what comes there is about nothing else that is held.
+  def new_word
+    host = Socket.gethostname.gsub(/[^A-Za-z0-9._-]/, "-")
+    "P:#{host}.#{Process.pid}.#{SecureRandom.hex(8)}:1:#{@lease}:#{SecureRandom.hex(16)}"
+  end
 
-  # The id is known before anything is sent: wherever an interrupt comes, there is something to give back.
-  def give_back_on_error(id)
-    yield id
+  # The word is known before anything is sent: wherever an interrupt comes, there is something to give back.
+  def give_back_on_error(word)
+    yield word
   rescue Exception # of whatever kind: an error, a timeout, a signal. Nothing is left behind.
-    give_up(id)
+    undisturbed { give_up(word) }
     raise
   end
 
-  # Nobody asks for it any more: where this fails, it ends by itself. What counts is the error before.
-  def give_up(id)
-    undisturbed { give_back(id, 0, GIVE_BACK) }
+  # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
+  def give_up(word)
+    give_back(word, 0, GIVE_BACK)
   rescue Redis::BaseError
     false
   end
 
-  def give_back(id, left, patience)
-    answer = call("release", "return", id, patience: patience)
-    wake_in = answer.reply[1]
-    # There may be more to do than the server does in one call.
-    wake_in = call("wake").reply[1] while wake_in.zero?
+  def give_back(word, left, patience)
+    answer = call("release", "return", word, patience: patience)
+    serve(answer)
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     left.positive? && (answer.reply[2] != 0 || answer.repeated)
+  end
+
+  # While there is more to do than the server does in one call.
+  def serve(answer)
+    answer = call("wake") while answer.reply[1].zero?
   end
 
   # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
@@ -142,28 +143,25 @@ class RedisSemaphore
     end
   end
 
-  def declare_limit(wait_until)
-    return if @declared
-
-    before = call("limit", "declare", @limit, wait_until: wait_until).reply[5]
-    warn "the limit of #{@name} was declared as #{before}, now as #{@limit}" unless [-1, @limit].include?(before)
-    @declared = true
-  end
-
-  def acquire_as(id, wait_until)
-    # Most of the time nobody waits. Then there is no need to listen.
-    asked = ask(id, "none", "poll", "try", wait_until)
-    asked.is_a?(Permit) ? asked : wait(id, wait_until)
-  end
+  # Most of the time nobody waits. Then there is no need to listen.
+  def acquire_as(word, wait_until) = ask(word, "try", wait_until) || wait(word, wait_until)
 
   # The permit, nil if it was refused, or else the Answer that says "queued".
-  def ask(id, address, wake, place, wait_until)
+  def ask(word, place, wait_until)
     again(PATIENCE, wait_until) do
-      answer = call("acquire", "declared", @limit, address, wake, LIVENESS, id, 1, @lease, place, wait_until: wait_until)
-      return nil if answer.reply[2].zero?
-      return answer if answer.reply[2] == 2
+      answer = call("acquire", @declared ? "declared" : "declare", @limit, LIVENESS, word, place, wait_until: wait_until)
+      _, wake_in, before, code, token = answer.reply
+      unless @declared || [-1, @limit].include?(before)
+        warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"
+      end
+      @declared = true
+      return answer if code == 2
 
-      permit = Permit.new(id, answer.reply[3], answer.sent + @lease)
+      serve(answer)
+      redo if code.zero? && wake_in.zero? # There may be room now.
+      return nil if code.zero?
+
+      permit = Permit.new(word, token, answer.sent + @lease)
       return permit if permit.left.positive?
 
       # Asking again begins the lease anew.
@@ -171,19 +169,18 @@ class RedisSemaphore
     end
   end
 
-  def wait(id, wait_until)
-    # Hard to guess, as who knows it could send messages to it.
-    address = "sem:wake:#{SecureRandom.hex(16)}"
+  def wait(word, wait_until)
+    channel = "sem:wake:#{word.split(':')[1]}"
     place = "wait"
     listener = nil
     loop do
       # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-      listener = again(PATIENCE, wait_until) { Listener.new(@url, address) } unless listener&.alive?
-      asked = ask(id, address, "publish", place, wait_until)
+      listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) } unless listener&.alive?
+      asked = ask(word, place, wait_until)
       return asked if asked.is_a?(Permit)
 
-      place = asked.reply[3]
-      permit = wait_for_message(listener, id, asked, wait_until)
+      place = asked.reply[4]
+      permit = wait_for_message(listener, word, asked, wait_until)
       return permit if permit
     end
   ensure
@@ -191,39 +188,39 @@ class RedisSemaphore
   end
 
   # A permit, or nil when it is time to ask again.
-  def wait_for_message(listener, id, asked, wait_until)
+  def wait_for_message(listener, word, asked, wait_until)
     ask_at = asked.sent + ASK_EVERY
     wake_at = wake_at(asked)
     loop do
-      message = listener.next([ask_at, wake_at, wait_until].compact.min)
+      message = listener.next([wake_at, wait_until].compact.min)
       return nil if message == :ended
 
+      token, ends = grant(message, word) if message
       now = RedisSemaphore.now
-      token, ends = grant(message, id) if message
       # Otherwise it was granted before the server said "queued", and lost since: long ago.
       if token && (token.zero? || ends - @lease >= asked.reply[0])
         # Asking tells why it left the queue without a permit. And when half of the lease may be
         # over, asking begins it anew.
         return nil if token.zero? || now - asked.sent >= @lease / 2
 
-        return Permit.new(id, token, asked.sent + @lease)
+        return Permit.new(word, token, asked.sent + @lease)
       end
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
-      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if wake_at && now >= wake_at
+      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if now >= wake_at
     end
   end
 
-  # When to call wake: of those who wait only the first few do, one after the other.
+  # When to call wake, if not to ask again: of those who wait only the first few do, one after the other.
   def wake_at(asked, wake_in = asked.reply[1])
-    delay = 20 * (asked.reply[4] - 1)
-    RedisSemaphore.now + wake_in + delay if wake_in >= 0 && delay < ASK_EVERY
+    ask_at = asked.sent + ASK_EVERY
+    wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in + (20 * (asked.reply[5] - 1))].min
   end
 
   # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is
-  # nothing that a script sends.
-  def grant(message, id)
+  # nothing that a script sends. Gives back what else this client got.
+  def grant(message, word)
     return if message.bytesize > 1_048_576 || !message.force_encoding(Encoding::UTF_8).valid_encoding?
 
     name, *lines = message.split("\n", -1)
@@ -232,7 +229,10 @@ class RedisSemaphore
     lines.map! { |line| line.match(/\A([^ ]+) (\d{1,16}) (\d{1,16})\z/)&.captures }
     return unless lines.all? { |line| line && line.drop(1).all? { |number| number.to_i < 2**53 } }
 
-    lines.assoc(id)&.drop(1)&.map(&:to_i)
+    lines.each do |other, token, _|
+      give_up(other) if other != word && token.to_i.positive? && other.start_with?(word[/.*?:.*?:/])
+    end
+    lines.assoc(word)&.drop(1)&.map(&:to_i)
   end
 
   # Each script may be called twice. The time is that before it was called first.
@@ -252,7 +252,7 @@ class RedisSemaphore
       yield
     rescue Redis::BaseError => e
       raise unless passes?(e)
-      raise Timeout, "no permit of #{@name} came in time" if wait_until && RedisSemaphore.now >= wait_until
+      raise Timeout, "no permit of #{@name} came in time: #{e.message}" if wait_until && RedisSemaphore.now >= wait_until
       raise if RedisSemaphore.now >= give_up
 
       @redis.close # It connects anew.

@@ -7,16 +7,15 @@ require_relative "semaphore"
 
 URL = ENV.fetch("REDIS_URL", "redis://127.0.0.1")
 FILES = Dir[File.expand_path("../../lua/vectors/*.json", __dir__)].sort
-KEYS = %w[permits queue waiting state].freeze
+KEYS = %w[permits queue clients state].freeze
 
 class Mismatch < StandardError; end
 
 class Case
-  def initialize(redis)
+  def initialize(redis, name)
     @redis = redis
     @scripts = RedisSemaphore::Scripts.new(redis)
-    name = "vector-#{SecureRandom.hex(16)}"
-    @variables = { "name" => name, "channel" => "sem:wake:#{name}", "sharded" => "sem:{#{name}}:wake" }
+    @variables = { "name" => name, "channel" => "sem:wake:#{name}", "sharded" => "sem:{#{name}}:wake:#{name}" }
     KEYS.each { |key| @variables[key] = "sem:{#{name}}:#{key}" }
   end
 
@@ -26,6 +25,7 @@ class Case
 
   def close
     @listener&.close
+    @redis.call("DEL", *KEYS.map { |key| @variables[key] })
   end
 
   private
@@ -52,9 +52,8 @@ class Case
   def step_keys(step)
     step["keys"].each do |key, expected|
       name = @variables.fetch(key)
-      list = %w[permits queue].include?(key) ? @redis.call("ZRANGE", name, 0, -1, "WITHSCORES") : @redis.call("HGETALL", name)
+      list = key == "state" ? @redis.call("HGETALL", name) : @redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
       found = list.each_slice(2).to_h
-      found.transform_values!(&:split) if key == "waiting"
       raise Mismatch, "#{key} has #{found}" unless found.keys.sort == expected.keys.sort
 
       expected.each { |member, value| expect(value, found[member]) }
@@ -130,8 +129,9 @@ passed = failed = 0
   JSON.parse(File.read(file, encoding: "UTF-8"))["cases"].each do |vector|
     next if Gem::Version.new(vector.fetch("needs", "0")) > version
 
-    running = Case.new(redis)
-    vector["steps"].each.with_index(1) do |step, number|
+    name = "vector-#{SecureRandom.hex(16)}"
+    running = Case.new(redis, name)
+    JSON.parse(JSON.generate(vector["steps"]).gsub("@", name)).each.with_index(1) do |step, number|
       running.run(step)
     rescue Mismatch, Redis::BaseError => e
       raise Mismatch, "step #{number} #{step}: #{e.message}"
