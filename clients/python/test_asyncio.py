@@ -2,8 +2,8 @@ import asyncio
 import random
 import unittest
 
-from redis_semaphore import AcquireTimeout, Closed, LeaseLost, TooHeavy
-from redis_semaphore.asyncio import Client
+from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, TooHeavy, scripts, words
+from redis_lease_semaphore.asyncio import Semaphores
 
 from support import URL, Keys, new_name, until_async
 
@@ -17,7 +17,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.semaphore = self.client.semaphore(self.name, limit=1)
 
     async def connect(self, **settings):
-        client = Client(URL, **settings)
+        client = Semaphores(URL, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client
@@ -34,7 +34,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         return task
 
     async def test_a_permit_is_a_context_manager(self):
-        async with await self.semaphore.acquire() as permit:
+        async with self.semaphore.acquire() as permit:
             self.assertEqual(self.keys.held(), 1)
             self.assertFalse(permit.is_lost)
             self.assertIsNone(await self.semaphore.try_acquire())
@@ -104,7 +104,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_too_heavy_after_the_limit_was_lowered(self):
         held = await (await self.another(limit=2)).acquire(weight=2)
         wait = await self.queue(await self.another(limit=2), weight=2)
-        with self.assertLogs("redis_semaphore", "WARNING") as log:
+        with self.assertLogs("redis_lease_semaphore", "WARNING") as log:
             self.assertIsNone(await self.semaphore.try_acquire())
         self.assertIn("had a limit of 2, now 1", log.output[0])
         await held.release()
@@ -121,11 +121,11 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(ValueError):
                 self.client.semaphore(self.name, limit=limit, lease=lease)
         nan = float("nan")
-        wrong = {"prefix": ("", "a}b", 5), "liveness": (0, 1e9), "patience": (nan,), "response_timeout": (0, nan)}
+        wrong = {"prefix": ("", "a}b", 5), "liveness": (0, 1e9), "outage_tolerance": (nan,), "response_timeout": (0, nan)}
         for setting, values in wrong.items():
             for value in values:
                 with self.assertRaises(ValueError):
-                    Client(URL, **{setting: value})
+                    Semaphores(URL, **{setting: value})
         for name in ("", "a{b", "a\nb", "é" * 257, "\udc80", 5):
             with self.assertRaises(ValueError):
                 self.client.semaphore(name, limit=1)
@@ -149,10 +149,10 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_close_while_it_subscribes_again(self):
         for delay in range(0, 30, 2):
-            client = Client(URL, liveness=3)
+            client = Semaphores(URL, liveness=3)
             await client.connect()
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-            await asyncio.sleep(0.195 + delay / 1000)
+            await asyncio.sleep(delay / 1000)
             await asyncio.wait_for(client.close(), 5)
 
     async def test_a_timeout_leaves_nothing_behind(self):
@@ -203,7 +203,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_a_lease_is_renewed_beyond_its_length(self):
         semaphore = await self.another(limit=2, lease=1.5)
         permits = [await semaphore.acquire(), await semaphore.acquire()]
-        first_ends = dict(self.keys.connection.zrange(self.keys.permits, 0, -1, withscores=True))
+        first_ends = self.keys.ends()
 
         def all_are_long_over():
             seconds, microseconds = self.keys.connection.time()
@@ -254,21 +254,22 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_strange_messages_are_ignored(self):
         held = await self.semaphore.acquire()
         wait = await self.queue(self.semaphore)
-        (id,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
+        (word,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
         server_ms = self.keys.connection.time()[0] * 1000
-        publish = lambda message: self.keys.connection.publish(self.client._channel, message)
+        channel = scripts.channel("sem", self.client._client)
+        publish = lambda message: self.keys.connection.publish(channel, message)
         for message in (
             "\n\n",
-            f"{self.name}\n{id} 1 {server_ms + 90000}\nrubbish",
-            f"other\n{id} 1 {server_ms + 90000}",
+            f"{self.name}\n{word} 1 {server_ms + 90000}\nrubbish",
+            f"other\n{word} 1 {server_ms + 90000}",
             f"{self.name}\nsomebody 1 {server_ms + 90000}",
-            f"{self.name}\n{id} 1 {server_ms + 20000}",  # of a grant before it was queued
+            f"{self.name}\n{word} 1 {server_ms + 20000}",  # of a grant before it was queued
         ):
             self.assertEqual(publish(message), 1)
         # Once this one was heeded, the others have been.
-        self.assertEqual(publish(f"{self.name}\n{id} 0 0"), 1)
-        heard = self.keys.connection.hget(self.keys.waiting, id)
-        await until_async(lambda: self.keys.connection.hget(self.keys.waiting, id) != heard)
+        self.assertEqual(publish(f"{self.name}\n{word} 0 0"), 1)
+        heard = self.keys.connection.zscore(self.keys.clients, self.client._client)
+        await until_async(lambda: self.keys.connection.zscore(self.keys.clients, self.client._client) != heard)
         self.assertFalse(wait.done())
         await held.release()
         await (await wait).release()
@@ -284,22 +285,74 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertGreater(permit.expires_in, 0.5)
         self.assertTrue(await permit.release())
 
-    async def test_a_client_that_is_closed_in_a_block(self):
-        with self.assertRaises(LeaseLost):
-            async with await self.semaphore.acquire():
-                await self.client.close()
+    async def test_close_ends_waits_and_takes_no_permit_away(self):
+        connections = len(self.keys.connection.client_list())
+        client = await self.connect()
+        semaphore = client.semaphore(self.name, limit=1)
+        async with semaphore.acquire() as held:
+            wait = await self.queue(semaphore)
+            await client.close()
+            with self.assertRaises(Closed):
+                await wait
+            for call in (semaphore.acquire, client.connect):
+                with self.assertRaises(Closed):
+                    await call()
+            self.assertFalse(held.is_lost)
+            self.assertEqual((self.keys.held(), self.keys.queued()), (1, 0))
         self.assertTrue(self.keys.are_empty())
+        await until_async(lambda: len(self.keys.connection.client_list()) == connections)
 
-    async def test_close_ends_waits_and_gives_back(self):
+    async def test_a_permit_that_outlives_its_client_is_lost_in_time(self):
+        client = await self.connect()
+        held = await client.semaphore(self.name, limit=1, lease=1).acquire()
+        await client.close()
+        await asyncio.wait_for(held.lost.wait(), 10)
+        self.assertIs(await held.release(), False)
+        await until_async(self.keys.are_empty)
+        await (await self.semaphore.acquire()).release()
+
+    def queue_late_copy(self, client):
+        """As when a request reaches the server after all is over. Returns its word."""
+        word = words.new(client._client, 1, 30000)
+        source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
+        reply = self.keys.connection.eval(source, 4, *keys, "declared", 1, 15000, word, "wait")
+        self.assertEqual(reply[3], 2)
+        return word
+
+    async def test_a_permit_that_nobody_wants_is_given_back(self):
+        for client in (self.client, await self.connect()):  # the second one knows no semaphore of that name
+            held = await self.semaphore.acquire()
+            self.queue_late_copy(client)
+            await held.release()
+            await until_async(self.keys.are_empty)
+
+    async def test_late_and_repeated_messages_release_nothing_that_is_in_use(self):
         held = await self.semaphore.acquire()
         wait = await self.queue(self.semaphore)
-        await self.client.close()
-        with self.assertRaises(Closed):
-            await wait
-        self.assertTrue(held.lost.is_set())
-        self.assertTrue(self.keys.are_empty())
-        with self.assertRaises(Closed):
-            await self.semaphore.acquire()
+        (word,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
+        await held.release()
+        permit = await wait
+        channel = scripts.channel("sem", self.client._client)
+        (end,) = self.keys.ends().values()
+        stray = self.queue_late_copy(self.client)
+        for word in (word, word, stray):
+            line = f"{word} {permit.fencing_token} {round(end)}"
+            self.assertEqual(self.keys.connection.publish(channel, f"{self.name}\n{line}"), 1)
+        await until_async(lambda: self.keys.queued() == 0)  # it has heard of all
+        self.assertEqual(self.keys.held(), 1)
+        self.assertIs(await permit.release(), True)
+        # A word of somebody else, or one that is none, would have the release of others refused.
+        for word in ("rubbish", f"P:{self.client._client}:1:30000:short", words.new("other", 1, 30000),
+                     f"P:{self.client._client}:4294967296:30000:{'n' * 16}"):
+            self.keys.connection.publish(channel, f"{self.name}\n{word} 1 {round(end)}")
+        self.keys.connection.publish(channel, f"a{{b\n{stray} 1 {round(end)}")
+        self.assertTrue(await (await self.semaphore.acquire()).release())
+        self.assertEqual(self.semaphore._releases, {})
+
+    async def test_the_limit_is_declared_by_the_first_acquire(self):
+        semaphore = await self.another(limit=3)
+        await (await semaphore.acquire()).release()
+        self.assertEqual(self.keys.connection.hget(self.keys.state, "declared"), "3")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import unittest
 
 import redis
 
-from redis_semaphore import AcquireTimeout, Client, Closed, LeaseLost
+from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, Semaphores
 
 from support import URL, Keys, Turns, new_name, until
 
@@ -25,7 +25,7 @@ class Blocking(unittest.TestCase):
         self.semaphore = self.client.semaphore(self.name, limit=1)
 
     def connect(self):
-        client = Client(URL)
+        client = Semaphores(URL)
         client.connect()
         self.addCleanup(client.close)
         return client
@@ -142,7 +142,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(sys.setswitchinterval, interval)
         sys.setswitchinterval(1e-5)
         for _ in range(20):
-            client = Client(URL)
+            client = Semaphores(URL)
             client.connect()
             semaphore = client.semaphore(self.name, limit=1)
             is_closing = threading.Event()
@@ -190,33 +190,35 @@ class Blocking(unittest.TestCase):
         self.client.close()
         thread.join()
         self.assertEqual(wait, ["closed"])
-        self.assertTrue(held.lost.is_set())
+        for call in (self.semaphore.acquire, self.client.connect):
+            with self.assertRaises(Closed):
+                call()
+        self.assertFalse(held.is_lost)
+        self.assertEqual((self.keys.held(), self.keys.queued()), (1, 0))
+        self.assertIs(held.release(), True)
         self.assertTrue(self.keys.are_empty())
-        with self.assertRaises(Closed):
-            self.semaphore.acquire()
 
     def test_a_client_that_is_closed_in_a_block(self):
-        with self.assertRaises(LeaseLost):
-            with self.semaphore.acquire():
-                self.client.close()
-        self.assertTrue(self.keys.are_empty())
-
-    def test_a_client_that_is_closed_in_a_block_hides_no_error(self):
         with self.assertRaises(ZeroDivisionError):
             with self.semaphore.acquire():
                 self.client.close()
+                self.client.close()
                 1 / 0
+        self.assertTrue(self.keys.are_empty())
 
-    def test_a_permit_tells_the_same_after_its_client_is_closed(self):
+    def test_a_permit_that_outlives_its_client_is_lost_in_time(self):
+        threads = threading.active_count()
         client = self.connect()
-        semaphore = client.semaphore(self.name, limit=2)
+        semaphore = client.semaphore(self.name, limit=2, lease=1)
         released, held = semaphore.acquire(), semaphore.acquire()
         self.assertIs(released.release(), True)
         client.close()
+        self.assertTrue(held.lost.wait(10))
         self.assertEqual((released.release(), held.release()), (True, False))
+        until(lambda: threading.active_count() == threads)
 
     def test_no_server(self):
-        client = Client("redis://127.0.0.1:1")
+        client = Semaphores("redis://127.0.0.1:1")
         with self.assertRaises(redis.ConnectionError):
             client.connect()
         client.close()

@@ -6,8 +6,8 @@ import unittest
 
 import redis
 
-from redis_semaphore import AcquireTimeout, MissingPermission, ProtocolError, TooHeavy, Unavailable
-from redis_semaphore.asyncio import Client
+from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, ProtocolError, TooHeavy, Unavailable
+from redis_lease_semaphore.asyncio import Semaphores
 
 from support import Keys, Proxy, Server, new_name, until_async
 
@@ -21,7 +21,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(self.keys.close)
 
     async def semaphore(self, url=None, limit=1, lease=30.0, **settings):
-        client = Client(url or self.server.url, **settings)
+        client = Semaphores(url or self.server.url, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client.semaphore(self.name, limit, lease)
@@ -102,7 +102,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await later.release())
 
     async def test_close_ends_a_release_that_redis_does_not_confirm(self):
-        client = Client(self.server.url, response_timeout=0.2)
+        client = Semaphores(self.server.url, response_timeout=0.2)
         await client.connect()
         permit = await client.semaphore(self.name, limit=1).acquire()
         self.server.kill()
@@ -112,13 +112,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertIs(await asyncio.wait_for(release, 1), False)
 
     async def test_an_outage_without_end_ends_the_wait(self):
-        semaphore = await self.semaphore(liveness=0.6, patience=0.3, response_timeout=0.2)
+        semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3, response_timeout=0.2)
         self.server.kill()
         with self.assertRaises(Unavailable):
             await asyncio.wait_for(semaphore.acquire(), 3)
 
     async def test_a_process_that_was_stopped_is_no_outage(self):
-        semaphore = await self.semaphore(liveness=0.6, patience=0.3)
+        semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3)
         held = await (await self.semaphore()).acquire()
         wait = await self.queue(semaphore)
         self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -142,7 +142,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await (await wait).release()
 
     async def test_a_memory_that_stays_full_ends_the_wait(self):
-        semaphore = await self.semaphore(liveness=0.6, patience=0.3)
+        semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3)
         held = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.connection.config_set("maxmemory", 1)
@@ -177,15 +177,20 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(kinds, [full, TooHeavy, full, full])
 
     async def test_a_close_that_is_cancelled_leaves_nothing_open(self):
+        self.keys.queued()  # over a connection of its own
         connections = len(self.server.connection.client_list())
-        client = Client(self.server.url, response_timeout=0.5)
+        client = Semaphores(self.server.url, response_timeout=0.5)
         await client.connect()
         await client.connect()  # has no effect
-        await client.semaphore(self.name, limit=1).acquire()
+        semaphore = client.semaphore(self.name, limit=1)
+        await semaphore.acquire()
+        wait = await self.queue(semaphore)
         self.server.stop()
         with self.assertRaises(asyncio.TimeoutError):
             await asyncio.wait_for(client.close(), 0.1)
         self.server.go_on()
+        with self.assertRaises(Closed):
+            await wait
         await until_async(lambda: len(self.server.connection.client_list()) == connections)
 
     async def test_calls_are_repeated_after_a_lost_reply(self):
@@ -269,7 +274,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_what_the_user_may_not_do_is_found_when_connecting(self):
         acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all -zadd"
         self.server.connection.execute_command(*acl.split())
-        client = Client(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
+        client = Semaphores(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
         with self.assertRaisesRegex(MissingPermission, "(?i)zadd"):
             await client.connect()
 

@@ -3,7 +3,7 @@ import sys
 import textwrap
 import unittest
 
-from redis_semaphore import Client
+from redis_lease_semaphore import Semaphores
 
 from support import URL, Keys, Turns, new_name, until
 
@@ -13,7 +13,7 @@ class Processes(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = Client(URL)
+        self.client = Semaphores(URL)
         self.client.connect()
         self.addCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)
@@ -76,7 +76,7 @@ class Processes(unittest.TestCase):
 
     def run_program(self, program):
         """Runs it in a process of its own, where `client` is connected."""
-        head = "import os, signal, sys, redis_semaphore\nclient = redis_semaphore.Client(sys.argv[1])\n"
+        head = "import os, signal, sys, redis_lease_semaphore\nclient = redis_lease_semaphore.Semaphores(sys.argv[1])\n"
         words = [sys.executable, "-c", head + "client.connect()\n" + textwrap.dedent(program), URL, self.name]
         return subprocess.run(words, capture_output=True, text=True, timeout=30)
 
@@ -88,7 +88,7 @@ class Processes(unittest.TestCase):
                 for call in (semaphore.try_acquire, client.connect, lambda: client.semaphore("another", 1)):
                     try:
                         call()
-                    except redis_semaphore.Closed:
+                    except redis_lease_semaphore.Closed:
                         print("closed", flush=True)
                 print(permit.release(), client.close(), flush=True)
                 os._exit(0)
@@ -119,7 +119,7 @@ class Processes(unittest.TestCase):
             try:
                 while True:
                     semaphore.acquire().release()
-            except redis_semaphore.Closed:
+            except redis_lease_semaphore.Closed:
                 print("closed")
         """)
         self.assertEqual(done.stdout, "closed\n", done.stderr)
