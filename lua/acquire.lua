@@ -28,131 +28,130 @@
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
 --   7               granted
 -- Flags             none
--- include: lib/queue.lua
+-- include: lib/arguments.lua
 
-local kind, limit, liveness = ARGV[1], ARGV[2], ARGV[3]
+local kind, number, liveness = ARGV[1], ARGV[2], ARGV[3]
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
   wrong(1, 'kind', '"declare", "declared" or "initial"')
-elseif not is_integer(limit, 0, MAX_COUNT) then
+elseif not is_integer(number, 0, MAX_COUNT) then
   wrong(2, 'limit', 'an integer from 0 to 4294967295')
-elseif not is_integer(liveness, 1, MAX_TIME) then
+elseif not is_integer(liveness, 1, 604800000) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local words, parts, caller = {}, {}, nil
+local words, parts = {}, {}
 for i = 1, count_requests(3, 2) do
-  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 1, MAX_COUNT)
-  words[i], parts[i], caller = ARGV[2 * i + 2], part, caller or part
-  if part ~= caller and part and (part[1] ~= caller[1] or part[2] ~= caller[2]) then
-    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
-  end
-  if place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
+  local index, part = 2 * i + 2, read_word(2 * i + 2, 1, MAX_COUNT)
+  local place = ARGV[index + 1]
+  words[i], parts[i] = ARGV[index], part
+  if part ~= parts[1] and part and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    wrong(index, 'word', 'of the same HOW and CLIENT as the first')
+  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
     and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+    wrong(index + 1, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
-end
-local sem, ends
-if not refusal then
-  sem, ends = open(words)
 end
 if refusal then
   return refusal
 end
+-- include: lib/read.lua
 
-local now, declared_before = sem.now, sem.declared or -1
-local is_known = sem.declared or sem.runtime
-if kind == 'declare' and limit + 0 ~= sem.declared or kind == 'declared' and not is_known then
-  set_limit(sem, limit + 0)
-elseif kind == 'initial' and not is_known then
-  set_limit(sem, limit + 0, true)
+local declared_before = declared or -1
+if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not (declared or runtime) then
+  declared = set('declared', number + 0)
+  need = math.max(need, now)
+elseif kind == 'initial' and not (declared or runtime) then
+  runtime, has_new_limit = set('runtime', number + 0), true
+  need = math.max(need, now)
 end
-local needed, ended = 0, {} -- of those that hold no permit: the weight; and whose lease has ended
+limit = runtime or declared
+local needed, ended = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
 for i, word in ipairs(words) do
   local weight, held_until = parts[i][3], ends[i]
   if not held_until or held_until + 0 <= now then
     needed, ends[i] = needed + weight, nil
-    ended[#ended + 1] = held_until and word or nil
-    if weight > sem.limit and not sem.runtime then
+    ended = held_until and {i, ended} or ended
+    if weight > limit and not runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, sem.limit
+        'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
       ))
     end
   end
 end
-if ended[1] then
-  remove(sem, ended)
+while ended do
+  permits, held = permits - 1, held - parts[ended[1]][3]
+  redis.call('ZREM', PERMITS, words[ended[1]])
+  ended = ended[2]
 end
-purge(sem)
-
-local function next_number()
-  sem.last = math.max(sem.last + 1, sem.now_us)
-  return sem.last
-end
-
--- Puts a word in the queue. Answers its ticket and its rank.
-local function join(word, ticket)
-  sem.has_new_key = sem.has_new_key or sem.queued == 0
-  sem.queued = sem.queued + 1
-  redis.call('ZADD', QUEUE, ticket, word)
-  return ticket, sem.queued
-end
+-- include: lib/purge.lua
 
 -- Those with a place of their own, which may be in front of others, come first. A ticket is believed
 -- when it can have been given. A head start counts from the last number given, and for nothing where
 -- the server's clock is far behind that.
-local tickets = sem.queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-if sem.queued > 0 or sem.permits + sem.extra + needed > sem.limit then
-  for i, word in ipairs(words) do
-    local place = ARGV[2 * i + 3]
-    local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
-    if not ends[i] and not tickets[i] and ticket then
-      if ahead then
-        ticket = next_number()
-        ticket = ticket > sem.now_us + 1000000 and ticket or ticket - ahead * 1000
-      elseif ticket > math.max(sem.last, sem.now_us) then
-        ticket = next_number()
-      end
-      sem.last = math.max(sem.last, ticket)
-      tickets[i] = join(word, ticket)
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local may_wait = false
+for i = 1, (queued > 0 or held + needed > limit) and #words or 0 do
+  local place = ARGV[2 * i + 3]
+  local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
+  may_wait = may_wait or place ~= 'try'
+  if ticket and not ends[i] and not tickets[i] then
+    if ahead or ticket > math.max(last, now_us) then
+      last = math.max(last + 1, now_us)
+      ticket = (not ahead or last > now_us + 1000000) and last or last - ahead * 1000
     end
+    last, tickets[i] = math.max(last, ticket), ticket
+    has_new_key, queued = has_new_key or queued == 0, queued + 1
+    redis.call('ZADD', QUEUE, ticket, words[i])
   end
-  serve(sem, caller[2])
 end
-
-local reply, waits, refused, all_alike = {now, 0, declared_before}, false, {}, words[2] ~= nil
-for i, word in ipairs(words) do
-  local weight, lease = parts[i][3], parts[i][4]
-  local code, number, detail = 1, nil, nil
-  if ends[i] then
-    number, detail = renew(sem, word, lease)
-  elseif sem.granted[word] then
-    number, detail = unpack(sem.granted[word])
-  elseif tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, word) - #sem.leaving + 1
-    code, number, detail = 2, tickets[i] + 0, rank
-  elseif sem.queued == 0 and sem.permits + sem.extra + weight <= sem.limit then
-    number, detail = grant(sem, word, weight, lease)
-  elseif ARGV[2 * i + 3] == 'try' then
-    code, number, detail, refused[#refused + 1] = 0, 0, 0, word
-  else
-    code, number, detail = 2, join(word, next_number())
-  end
-  reply[3 * i + 1], reply[3 * i + 2], reply[3 * i + 3] = code, number, detail
-  waits = waits or code == 2
-  all_alike = all_alike and code == 1 and number == reply[5] + i - 1 and detail == reply[6]
-end
-if waits then
+if may_wait then
   -- The client is there for as long as it says, with all that it waits for. Of those who have died
   -- two leave with each that is new.
-  local heard_until = now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, caller[2])
+  local client, heard_until = parts[1][2], now + liveness
+  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, client)
   if added > 0 then
-    sem.has_new_key = sem.has_new_key or added == 2
-    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
+    has_new_key = has_new_key or added == 2
+    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  sem.need = math.max(sem.need, heard_until)
-elseif refused[#words] then
-  redis.call('ZREM', QUEUE, unpack(refused)) -- which only a server does that may write
+  need = math.max(need, heard_until)
 end
-reply[2] = finish(sem, waits)
-return all_alike and {now, reply[2], declared_before, 3, reply[5], reply[6]} or reply
+-- include: lib/serve.lua
+
+local others, refused = {}, 0 -- `others` are not granted
+local waits, alike, lease = false, words[2] ~= nil, parts[1][4]
+for i, word in ipairs(words) do
+  local part, index = parts[i], #granted + 1
+  if ends[i] or queued == 0 and not index_of[word] and held + part[3] <= limit then
+    granted[index], leases[index], index_of[word] = word, part[4], index
+    if not ends[i] then
+      permits, held = permits + 1, held + part[3]
+    end
+  elseif tickets[i] and not index_of[word] then
+    local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
+    others[i], waits = {2, tickets[i] + 0, rank}, true
+  elseif ARGV[2 * i + 3] == 'try' and not index_of[word] then
+    others[i], refused = {0, 0, 0}, refused + 1
+  elseif not index_of[word] then
+    last = math.max(last + 1, now_us)
+    has_new_key, queued = has_new_key or queued == 0, queued + 1
+    redis.call('ZADD', QUEUE, last, word)
+    others[i], waits = {2, last, queued}, true
+  end
+  alike = alike and part[4] == lease and index_of[word] == i
+end
+if refused == #words then
+  redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
+end
+-- include: lib/write.lua
+
+if alike then
+  return {now, wake_in, declared_before, 3, token, now + lease}
+end
+local reply = {now, wake_in, declared_before}
+for i, word in ipairs(words) do
+  local index, other = index_of[word], others[i]
+  reply[3 * i + 1] = index and 1 or other[1]
+  reply[3 * i + 2] = index and token + index - 1 or other[2]
+  reply[3 * i + 3] = index and now + parts[i][4] or other[3]
+end
+return reply

@@ -28,7 +28,7 @@
 --   6               nobody holds or waits
 --   9               holders and waiters told
 -- Flags             no-writes
--- include: lib/semaphore.lua
+-- include: lib/arguments.lua
 
 check_count(4)
 for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
@@ -37,13 +37,11 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
     wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
-local sem
-if not refusal then
-  sem = open({})
-end
+local words = {}
 if refusal then
   return refusal
 end
+-- include: lib/read.lua
 
 -- Calls `tell` with each member of a page, and its score.
 local function each(key, from, count, tell)
@@ -53,26 +51,25 @@ local function each(key, from, count, tell)
   end
 end
 
-local first = sem.known_extra and 1 or 0 -- '*' comes before all words
-local ended = redis.call('ZCOUNT', PERMITS, 0, sem.now)
-local members = sem.permits - ended
+local first = extra and 1 or 0 -- '*' comes before all words
+local ended = redis.call('ZCOUNT', PERMITS, 0, now)
 each(PERMITS, first, math.min(ended, BOUND), function(word)
-  uncount(sem, string.match(word, '^%a:[^:]*:(%d+)') + 0)
+  held = held - string.match(word, '^%a:[^:]*:(%d+)')
 end)
 local held_by, waiting, clients = {}, {}, {}
 each(PERMITS, first + ended + ARGV[1], ARGV[2] + 0, function(word, ends)
-  held_by[#held_by + 1], held_by[#held_by + 2] = word, ends - sem.now
+  held_by[#held_by + 1], held_by[#held_by + 2] = word, ends - now
 end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   clients[#clients + 1] = string.match(word, '^%a:([^:]*)')
   waiting[#waiting + 1] = word
-  waiting[#waiting + 1] = math.max(0, sem.now - math.floor(ticket / 1000))
+  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
   waiting[#waiting + 1] = -1
 end)
 for i, heard_until in ipairs(clients[1] and redis.call('ZMSCORE', CLIENTS, unpack(clients)) or {}) do
-  waiting[3 * i] = math.max(-1, (heard_until or 0) - sem.now)
+  waiting[3 * i] = math.max(-1, (heard_until or 0) - now)
 end
 return {
-  sem.now, sem.runtime or sem.declared or -1, sem.declared or -1, sem.runtime or -1,
-  sem.permits + sem.extra, members, sem.queued, sem.last, held_by, waiting,
+  now, runtime or declared or -1, declared or -1, runtime or -1,
+  held, permits - ended, queued, last, held_by, waiting,
 }

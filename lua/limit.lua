@@ -26,10 +26,10 @@
 -- Cost              O(log N) for each waiter served. Commands:
 --   5               the same limit declared again
 -- Flags             none
--- include: lib/queue.lua
+-- include: lib/arguments.lua
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, mark = ARGV[1], 0, nil
+local action, number, words, mark = ARGV[1], 0, {}, nil
 local count = ARGUMENTS[action]
 if not count then
   wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
@@ -40,41 +40,40 @@ if not refusal and action ~= 'clear' then
   number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
-if not refusal and (action == 'clear' or count == 3) then
-  mark = read_word(count, 0, 0)
-end
-local sem, ends
-if not refusal then
-  sem, ends = open({mark and ARGV[count]})
-end
-local is_new = not (sem and ends[1] and mark and ends[1] + 0 > sem.now)
-if not refusal and action == 'add' and is_new and sem.limit + number > MAX_COUNT then
-  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed 4294967295',
-    MAX_COUNT - sem.limit))
+if not refusal and (count == 3 or action == 'clear') then
+  mark, words[1] = read_word(count, 0, 0), ARGV[count]
 end
 if refusal then
   return refusal
 end
+-- include: lib/read.lua
 
-local before, declared_before = sem.runtime or sem.declared or -1, sem.declared or -1
+local before, declared_before = runtime or declared or -1, declared or -1
+local is_new = not (mark and ends[1] and ends[1] + 0 > now)
+if action == 'add' and is_new and limit + number > MAX_COUNT then
+  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f', MAX_COUNT - limit, MAX_COUNT))
+  return refusal
+end
 if mark and is_new then
   if ends[1] then
-    remove(sem, {ARGV[count]})
+    redis.call('ZREM', PERMITS, words[1])
   end
-  grant(sem, ARGV[count], 0, mark[4])
+  granted[1], leases[1], permits = words[1], mark[4], permits + (ends[1] and 0 or 1)
 end
-if action == 'declare' and number ~= sem.declared then
-  set_limit(sem, number)
-elseif action == 'set' and is_new or action == 'initial' and not sem.runtime then
-  set_limit(sem, number, true)
+if action == 'declare' and number ~= declared then
+  declared, need = set('declared', number), math.max(need, now)
+elseif action == 'set' and is_new or action == 'initial' and not runtime then
+  runtime, has_new_limit = set('runtime', number), true
 elseif action == 'add' and is_new then
-  set_limit(sem, sem.limit + number, true)
-elseif action == 'clear' and is_new and sem.runtime then
-  set_limit(sem, nil, true)
+  runtime, has_new_limit = set('runtime', limit + number), true
+elseif action == 'clear' and is_new and runtime then
+  redis.call('HDEL', STATE, 'runtime')
+  runtime, has_new_limit = nil, true
 end
-purge(sem)
-serve(sem)
-return {
-  sem.now, finish(sem), sem.runtime or sem.declared or -1, before, sem.declared or -1,
-  declared_before,
-}
+limit, need = runtime or declared or 0, has_new_limit and math.max(need, now) or need
+-- include: lib/purge.lua
+-- include: lib/serve.lua
+local waits = false
+-- include: lib/write.lua
+
+return {now, wake_in, runtime or declared or -1, before, declared or -1, declared_before}

@@ -18,61 +18,65 @@
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
 --   7               held
 -- Flags             allow-oom
--- include: lib/queue.lua
+-- include: lib/arguments.lua
 
-local words, parts, all = {}, {}, {}
-local next_of, lease_of = {}, {}
-for i = 1, count_requests(0, 2) do
+local words, parts, nexts, durations = {}, {}, {}, {}
+local count = count_requests(0, 2)
+for i = 1, count do
   local index = 2 * i - 1
-  local word, next, part = ARGV[index], ARGV[index + 1], read_word(index, 0, MAX_COUNT)
-  words[i], parts[i], all[#all + 1] = word, part, word
+  local next, part = ARGV[index + 1], read_word(index, 0, MAX_COUNT)
+  words[i], parts[i] = ARGV[index], part
   if part and string.find(next, ':', 1, true) then
     part = read_word(index + 1, part[3], part[3])
-    next_of[word], lease_of[word], all[#all + 1] = next, part and part[4], next
+    nexts[i], durations[i] = next, part and part[4]
   elseif part and is_integer(next, 1, part[4]) then
-    lease_of[word] = next + 0
+    durations[i] = next + 0
   else
     wrong(index + 1, 'next', 'an integer from 1 to the lease in the word, or another word')
   end
 end
-local sem, scores
-if not refusal then
-  sem, scores = open(all)
-end
 if refusal then
   return refusal
 end
-
-local ends = {}
-for i, word in ipairs(all) do
-  ends[word] = (scores[i] or 0) + 0
+for _, next in pairs(nexts) do
+  words[#words + 1] = next
 end
-local reply, gone = {sem.now, 0}, {''} -- no word is empty
+-- include: lib/read.lua
+
+local end_of = {}
 for i, word in ipairs(words) do
-  local next, lease, weight = next_of[word], lease_of[word], parts[i][3]
-  if next and ends[next] > sem.now then -- it was asked for before
-    reply[i + 2] = select(2, renew(sem, next, lease))
-  elseif ends[word] > sem.now then
-    reply[i + 2] = select(2, renew(sem, next or word, lease))
-    gone[#gone + 1] = next and word
-    if next and ends[next] > 0 then
-      uncount(sem, weight) -- it was a permit whose lease has ended
+  end_of[word] = (ends[i] or 0) + 0
+end
+local reply, gone = {now, 0}, {''} -- no word is empty
+for i = 1, count do
+  local word, kept, weight = words[i], nexts[i] or words[i], parts[i][3]
+  local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
+  if not is_held then
+    for _, it in ipairs({word, nexts[i]}) do
+      gone[#gone + 1] = it
+      if end_of[it] > 0 then
+        permits, held = permits - 1, held - weight
+      end
     end
-  else
-    reply[i + 2], gone[#gone + 1] = 0, word
-    if ends[word] > 0 then
-      uncount(sem, weight)
+    if end_of[word] > now then
+      is_held, permits, held = true, permits + 1, held + weight
     end
+  end
+  reply[i + 2] = 0
+  if is_held then
+    granted[#granted + 1], leases[#leases + 1] = kept, durations[i]
+    reply[i + 2] = now + durations[i]
   end
 end
 redis.call('ZREM', PERMITS, unpack(gone)) -- as `release` begins
-if #all > #words and sem.queued > 0 then
-  -- A word that stands for a permit waits for none.
-  sem.queued = sem.queued - redis.call('ZREM', QUEUE, unpack(all))
+if queued > 0 then
+  -- What is lost, or stands for a permit, waits for none.
+  queued = queued - redis.call('ZREM', QUEUE, unpack(words))
 end
-if sem.queued > 0 then
-  purge(sem)
-  serve(sem)
-end
-reply[2] = finish(sem)
+-- include: lib/purge.lua
+-- include: lib/serve.lua
+local waits = false
+-- include: lib/write.lua
+
+reply[2] = wake_in
 return reply

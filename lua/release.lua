@@ -19,7 +19,7 @@
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
 --   6               held, and nobody waits
 -- Flags             allow-oom
--- include: lib/queue.lua
+-- include: lib/arguments.lua
 
 local how = ARGV[1]
 if how ~= 'return' and how ~= 'consume' then
@@ -29,41 +29,39 @@ local words, parts = {}, {}
 for i = 1, count_requests(1, 1) do
   words[i], parts[i] = ARGV[i + 1], read_word(i + 1, 0, MAX_COUNT)
 end
-local sem, ends
-if not refusal then
-  sem, ends = open(words)
-end
 if refusal then
   return refusal
 end
+-- include: lib/read.lua
 
 -- This comes first, whether it removes anything or not: a server that may not write refuses it, and
 -- one whose memory is full lets a script go on that began like this.
 redis.call('ZREM', PERMITS, unpack(words))
-local tickets = sem.queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-local reply, weight, left, all_held = {sem.now, 0}, 0, {}, words[2] ~= nil
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local reply, weight, left, all_held = {now, 0}, 0, {}, words[2] ~= nil
 for i, word in ipairs(words) do
-  local status = 0
+  reply[i + 2] = 0
   if ends[i] then
-    uncount(sem, parts[i][3])
-    if ends[i] + 0 > sem.now then
-      status, weight = 1, weight + parts[i][3]
+    permits, held = permits - 1, held - parts[i][3]
+    if ends[i] + 0 > now then
+      reply[i + 2], weight = 1, weight + parts[i][3]
     end
   elseif tickets[i] then
-    status, left[#left + 1] = 2, word
+    reply[i + 2], left[#left + 1] = 2, word
   end
-  reply[i + 2] = status
-  all_held = all_held and status == 1
+  all_held = all_held and reply[i + 2] == 1
 end
 if left[1] then
-  sem.queued = sem.queued - redis.call('ZREM', QUEUE, unpack(left))
+  queued = queued - redis.call('ZREM', QUEUE, unpack(left))
 end
-if how == 'consume' and weight > 0 and (sem.runtime or sem.declared) then
-  set_limit(sem, math.max(0, sem.limit - weight), true)
+if how == 'consume' and weight > 0 and (runtime or declared) then
+  runtime = set('runtime', math.max(0, limit - weight))
+  limit, need, has_new_limit = runtime, math.max(need, now), true
 end
-if sem.queued > 0 then
-  purge(sem)
-  serve(sem)
-end
-reply[2] = finish(sem)
-return all_held and {sem.now, reply[2], 3} or reply
+-- include: lib/purge.lua
+-- include: lib/serve.lua
+local waits = false
+-- include: lib/write.lua
+
+reply[2] = wake_in
+return all_held and {now, wake_in, 3} or reply

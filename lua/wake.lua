@@ -13,18 +13,19 @@
 -- Cost              O(log N) for each waiter served. Commands:
 --   6               nothing to do
 -- Flags             allow-oom
--- include: lib/queue.lua
+-- include: lib/arguments.lua
 
 check_count(0)
-local sem
-if not refusal then
-  sem = open({})
-end
+local words = {}
 if refusal then
   return refusal
 end
+-- include: lib/read.lua
+
 redis.call('ZREM', PERMITS, '') -- as `release` begins
-purge(sem)
-serve(sem)
-local waits = sem.queued > 0
-return {sem.now, finish(sem, waits), sem.queued}
+-- include: lib/purge.lua
+-- include: lib/serve.lua
+local waits = queued > 0
+-- include: lib/write.lua
+
+return {now, wake_in, queued}

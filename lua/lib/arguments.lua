@@ -71,3 +71,8 @@ local function read_word(index, min_weight, max_weight)
   asked[word] = true
   return said
 end
+
+-- Where a client hears of its permits.
+local function channel_of(how, client)
+  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+end

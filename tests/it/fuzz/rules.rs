@@ -6,6 +6,7 @@ use super::calls::{Call, LISTENED};
 use super::replies::Answer;
 use crate::support::contents::Contents;
 pub use crate::support::contents::ensure;
+use crate::support::scripts::weight;
 
 /// What earlier calls left to compare with.
 #[derive(Default)]
@@ -42,7 +43,7 @@ impl Rules {
             let known = largest.entry(id.clone()).or_insert(limit);
             *known = limit.max(*known);
         }
-        let held: i64 = after.live(now).map(|id| after.weight(id)).sum();
+        let held: i64 = after.live(now).map(|id| weight(id)).sum();
         let allowed = after.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
         // What was consumed since still held when the limit was as it was before.
         let allowed = allowed.max(self.before.limit());
@@ -65,7 +66,7 @@ impl Rules {
             return Ok(());
         };
         for id in after.permits.keys() {
-            if self.before.permits.contains_key(id) || id.starts_with('+') {
+            if self.before.permits.contains_key(id) || weight(id) == 0 {
                 continue;
             }
             let ticket = self.before.queue.get(id);
@@ -78,8 +79,8 @@ impl Rules {
 
     /// S4
     fn check_numbers(&self, answer: &Answer, after: &Contents) -> Result<(), String> {
-        let (before, now) = (self.before.sequence(), after.sequence());
-        ensure(now >= before, || format!("S4: sequence {now} after {before}"))?;
+        let (before, now) = (self.before.last(), after.last());
+        ensure(now >= before, || format!("S4: {now} after {before}"))?;
         let mut tokens = answer.tokens.clone();
         tokens.sort_unstable();
         let grow = tokens.is_sorted_by(|one, next| one < next);
@@ -95,9 +96,9 @@ fn bytes(id: &str) -> Vec<u8> {
 }
 
 fn brings_ticket(call: &Call, id: &str) -> bool {
-    let mut requests = call.arguments.get(5..).unwrap_or_default().chunks_exact(4);
+    let mut requests = call.arguments.get(3..).unwrap_or_default().chunks_exact(2);
     let its = requests.find(|request| request[0] == bytes(id));
-    call.script == "acquire" && its.is_some_and(|request| request[3].iter().all(u8::is_ascii_digit))
+    call.script == "acquire" && its.is_some_and(|request| request[1].iter().all(u8::is_ascii_digit))
 }
 
 /// S5: the queue is empty, or its head does not fit. A head that is dead has gone.
@@ -105,12 +106,9 @@ fn check_head(now: i64, after: &Contents) -> Result<(), String> {
     let Some((id, _)) = after.queue.iter().min_by_key(|(id, ticket)| (**ticket, *id)) else {
         return Ok(());
     };
-    let weight: i64 = after.waiting[id].split(' ').next().unwrap().parse().unwrap();
-    let held: i64 = after.live(now).map(|id| after.weight(id)).sum();
+    let held: i64 = after.live(now).map(|id| weight(id)).sum();
     let limit = after.limit();
-    ensure(held + weight > limit, || {
-        format!("S5: {id:?} waits for {weight}, {held} of {limit} held")
-    })
+    ensure(held + weight(id) > limit, || format!("S5: {id:?} waits, {held} of {limit} held"))
 }
 
 /// A message says what the protocol says, to somebody who listens.

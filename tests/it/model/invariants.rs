@@ -1,9 +1,10 @@
-//! The invariants S1 to S5 and L2, read off the keys themselves after every step.
+//! The invariants, read off the keys themselves after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::system::System;
 use crate::support::contents::{Contents, ensure};
+use crate::support::scripts::weight;
 
 /// What earlier steps left to compare with.
 #[derive(Debug, Default)]
@@ -12,17 +13,29 @@ pub struct Watch {
     /// For each permit the largest limit in force since it was granted.
     largest_limit: BTreeMap<String, i64>,
     released: BTreeSet<String>,
-    pub sequence: i64,
+    pub last: i64,
 }
 
 impl Watch {
-    pub fn released(&mut self, ids: &[String]) {
-        self.released.extend(ids.iter().cloned());
+    pub fn released(&mut self, words: &[String]) {
+        self.released.extend(words.iter().cloned());
     }
 
-    /// A server that lost all data has only its clock to go by.
-    pub fn forget(&mut self) {
-        *self = Self::default();
+    /// One that another word stands for from now on.
+    pub fn exchanged(&mut self, word: &str, next: &str) {
+        self.released.insert(word.to_owned());
+        if let Some(limit) = self.largest_limit.get(word).copied() {
+            self.largest_limit.insert(next.to_owned(), limit);
+        }
+    }
+
+    /// Without `state`, a server has only its clock to go by.
+    pub fn lost(&mut self, key: usize) {
+        match key {
+            0 => self.permits.clear(),
+            3 => self.last = 0,
+            _ => {}
+        }
     }
 }
 
@@ -31,8 +44,15 @@ impl System {
         let contents = Contents::read(&mut self.scripts);
         self.check_weight(&contents)?;
         self.check_removals(&contents)?;
-        self.check_sequence(&contents)?;
-        // S3 and S5 follow from the comparison with the model.
+        self.check_numbers(&contents)?;
+        // S3 follows from the comparison with the model, which has the same queue.
+        let queue = contents.queue.iter().map(|(word, ticket)| (*ticket, word.clone()));
+        ensure(queue.clone().collect::<BTreeSet<_>>() == self.model.queue, || {
+            format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)
+        })?;
+        ensure(contents.clients == self.model.clients, || {
+            format!("heard of {:?}, the model says {:?}", contents.clients, self.model.clients)
+        })?;
         contents.check_bookkeeping()?;
         contents.check_expiry(self.now, &self.scripts.keys)
     }
@@ -42,25 +62,26 @@ impl System {
         let (now, limit) = (self.now, self.model.limit());
         let largest = &mut self.watch.largest_limit;
         // Ended ones stay in mind, too: the clock may step back to before their end.
-        largest.retain(|id, _| contents.permits.contains_key(id));
-        for id in contents.permits.keys() {
-            let known = largest.entry(id.clone()).or_insert(limit);
+        largest.retain(|word, _| contents.permits.contains_key(word));
+        for word in contents.permits.keys() {
+            let known = largest.entry(word.clone()).or_insert(limit);
             *known = limit.max(*known);
         }
-        let held: i64 = contents.live(now).map(|id| contents.weight(id)).sum();
-        let allowed = contents.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
+        let held: i64 = contents.live(now).map(|word| weight(word)).sum();
+        let allowed = contents.live(now).map(|word| largest[word]).max().unwrap_or(0).max(limit);
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))?;
-        let modelled = self.model.held_at(now);
-        ensure(held == modelled, || format!("{held} held, the model says {modelled}"))
+        ensure(contents.permits == self.model.permits, || {
+            format!("{:?} hold, the model says {:?}", contents.permits, self.model.permits)
+        })
     }
 
     /// S2
     fn check_removals(&mut self, contents: &Contents) -> Result<(), String> {
         let now = self.now;
-        for (id, ends) in &self.watch.permits {
-            let may_go = *ends <= now || self.watch.released.contains(id);
-            ensure(contents.permits.contains_key(id) || may_go, || {
-                format!("S2: {id} was removed")
+        for (word, ends) in &self.watch.permits {
+            let may_go = *ends <= now || self.watch.released.contains(word);
+            ensure(contents.permits.contains_key(word) || may_go, || {
+                format!("S2: {word} was removed")
             })?;
         }
         self.watch.permits = contents.permits.clone();
@@ -69,13 +90,22 @@ impl System {
     }
 
     /// S4. That each grant has a larger number than the one before follows from the comparison
-    /// with the model; that the sequence outlives keys and clocks is seen here.
-    fn check_sequence(&mut self, contents: &Contents) -> Result<(), String> {
-        if contents.state.contains_key("sequence") {
-            let (sequence, before) = (contents.sequence(), self.watch.sequence);
-            ensure(sequence >= before, || format!("S4: {sequence} after {before}"))?;
-            self.watch.sequence = sequence;
+    /// with the model; that the numbers outlive keys and clocks is seen here.
+    fn check_numbers(&mut self, contents: &Contents) -> Result<(), String> {
+        if contents.last() > 0 {
+            let (last, before) = (contents.last(), self.watch.last);
+            ensure(last >= before, || format!("S4: {last} after {before}"))?;
+            self.watch.last = last;
         }
         Ok(())
+    }
+
+    /// S5, after a script: nobody waits, or there is no room for the first.
+    pub fn check_head(&self) -> Result<(), String> {
+        let (model, limit) = (&self.model, self.model.limit());
+        let Some((_, head)) = model.queue.first() else { return Ok(()) };
+        let held = model.held_at(model.now());
+        let is_right = held >= limit || held + weight(head) > limit;
+        ensure(is_right, || format!("S5: {head} waits, {held} of {limit} are held"))
     }
 }

@@ -10,30 +10,32 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
 
-use semaphore::{LIVENESS, Place, Request};
+use semaphore::{Next, Place, Request};
 use system::System;
 
-/// What a client, the clock or the network may do next. Ids and clients are numbers below ten, so
-/// that they come again.
+use crate::support::scripts::{lease, weight, word};
+
+/// What a client, the clock or the network may do next.
 #[derive(Debug, Clone)]
 pub enum Step {
     Acquire {
-        client: usize,
+        kind: &'static str,
         limit: i64,
+        liveness: i64,
         requests: Vec<Request>,
     },
     Release {
         consume: bool,
-        ids: Vec<String>,
+        words: Vec<String>,
     },
     Refresh {
-        requests: Vec<(String, i64)>,
+        requests: Vec<(String, Next)>,
     },
     Wake,
     Limit {
         action: &'static str,
         number: i64,
-        id: String,
+        mark: String,
     },
     /// The server's clock goes on, or steps.
     Clock {
@@ -43,60 +45,104 @@ pub enum Step {
         client: usize,
         listens: bool,
     },
-    LoseEverything,
+    /// The number of a key.
+    Lose(usize),
 }
 
-fn id() -> impl Strategy<Value = String> {
-    (0..9).prop_map(|number| format!("id{number}"))
+const MS: i64 = 1_000;
+const DAY: i64 = 86_400_000 * MS;
+
+/// Who listens, or asks again.
+pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
+
+/// All the words of a client, so that they come again.
+fn words_of((how, client): (&str, &str)) -> Vec<String> {
+    const WANTED: [(i64, i64); 7] =
+        [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
+    let word = |(number, (weight, lease)): (usize, &(i64, i64))| {
+        word(how, client, *weight, *lease, &number.to_string())
+    };
+    WANTED.iter().enumerate().map(word).collect()
 }
 
-fn ids() -> impl Strategy<Value = Vec<String>> {
-    vec(id(), 1..4).prop_map(|mut ids| {
-        ids.sort();
-        ids.dedup();
-        ids
-    })
+fn mark() -> impl Strategy<Value = String> {
+    let marks = [(500, "a"), (60_000, "b"), (60_000, "c")];
+    prop::sample::select(marks.map(|(lease, name)| word("N", "client2", 0, lease, name)).to_vec())
 }
 
-fn lease() -> impl Strategy<Value = i64> {
-    prop_oneof![Just(1), Just(500), Just(5_000), Just(30_000), Just(600_000)]
+fn words(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
+    prop::sample::subsequence(from, 1..4).prop_shuffle()
+}
+
+/// Of all clients.
+fn any_words() -> impl Strategy<Value = Vec<String>> {
+    let marks = [word("N", "client2", 0, 500, "a"), word("N", "client2", 0, 60_000, "b")];
+    words(CLIENTS.into_iter().flat_map(words_of).chain(marks).collect())
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {
     let place = prop_oneof![
         3 => Just(Place::Try),
         6 => Just(Place::Wait),
-        // What the system makes of it: a ticket that this id had, if it had one.
+        2 => prop_oneof![Just(0), Just(1), Just(500), Just(3_600_000)].prop_map(Place::Ahead),
+        // What the system makes of it: a ticket that this word had, if it had one.
         2 => Just(Place::Ticket(0)),
         1 => Just(Place::Ticket(9_007_199_254_740_991)),
     ];
-    let weight = prop_oneof![4 => Just(1_i64), 1 => 2..5_i64];
-    (ids(), vec((weight, lease(), place), 4)).prop_map(|(ids, rest)| {
-        let with = |(id, (weight, lease, place))| Request { id, weight, lease, place };
-        ids.into_iter().zip(rest).map(with).collect()
+    let words = prop::sample::select(CLIENTS.to_vec()).prop_flat_map(|of| words(words_of(of)));
+    (words, vec(place, 3)).prop_map(|(words, places)| {
+        let with = |(word, place)| Request { word, place };
+        words.into_iter().zip(places).map(with).collect()
     })
 }
 
+/// Of some words the second half stands for permits of the first, where the weights are the same.
+fn refreshes() -> impl Strategy<Value = Vec<(String, Next)>> {
+    let next = prop_oneof![2 => (1..700_000_i64).prop_map(Some), 1 => Just(None)];
+    (any_words(), vec(next, 3)).prop_map(|(mut words, nexts)| {
+        let mut requests = Vec::new();
+        for next in nexts {
+            let Some(word) = words.pop() else { break };
+            let other = words.iter().position(|other| weight(other) == weight(&word));
+            let next = match (next, other) {
+                (None, Some(other)) => Next::Word(words.remove(other)),
+                (ms, _) => Next::Lease(ms.unwrap_or(i64::MAX).min(lease(&word))),
+            };
+            requests.push((word, next));
+        }
+        requests
+    })
+}
+
+fn clock() -> impl Strategy<Value = i64> {
+    let near = [0, 1, MS, 499 * MS, 500 * MS, 10_000 * MS, 30_000 * MS, 70_003 * MS];
+    let far = [-1, -MS, -999 * MS, -1_001 * MS, -30_000 * MS, -3_600_000 * MS, -DAY, DAY];
+    prop_oneof![
+        4 => prop::sample::select(near.to_vec()),
+        1 => prop::sample::select(far.to_vec()),
+        1 => -DAY..DAY,
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let limit =
+    let kind = prop_oneof![4 => Just("declared"), 1 => Just("declare"), 1 => Just("initial")];
+    let liveness = prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
+    let action =
         prop_oneof![Just("declare"), Just("set"), Just("initial"), Just("add"), Just("clear")];
     prop_oneof![
-        12 => (0..3_usize, 2..6_i64, requests())
-            .prop_map(|(client, limit, requests)| Step::Acquire { client, limit, requests }),
-        6 => (prop::bool::weighted(0.1), ids())
-            .prop_map(|(consume, ids)| Step::Release { consume, ids }),
-        3 => (ids(), vec(lease(), 4))
-            .prop_map(|(ids, leases)| Step::Refresh { requests: ids.into_iter().zip(leases).collect() }),
-        2 => Just(Step::Wake),
-        2 => (limit, 0..7_i64, id()).prop_map(|(action, number, id)| Step::Limit { action, number, id }),
-        4 => prop_oneof![
-            Just(0), Just(1), Just(1_000), Just(499_000), Just(500_000), Just(LIVENESS * 1_000),
-            Just(30_000_000), Just(70_000_000),
-        ].prop_map(|us| Step::Clock { us }),
-        1 => prop_oneof![Just(-3_600_000_000), Just(86_400_000_000), Just(-86_400_000_000), Just(-1)]
-            .prop_map(|us| Step::Clock { us }),
-        2 => (0..3_usize, any::<bool>()).prop_map(|(client, listens)| Step::Listen { client, listens }),
-        1 => prop::strategy::LazyJust::new(|| Step::LoseEverything),
+        24 => (kind, 2..6_i64, liveness, requests())
+            .prop_map(|(kind, limit, liveness, requests)| {
+                Step::Acquire { kind, limit, liveness, requests }
+            }),
+        12 => (prop::bool::weighted(0.1), any_words())
+            .prop_map(|(consume, words)| Step::Release { consume, words }),
+        6 => refreshes().prop_map(|requests| Step::Refresh { requests }),
+        4 => Just(Step::Wake),
+        4 => (action, 0..7_i64, mark())
+            .prop_map(|(action, number, mark)| Step::Limit { action, number, mark }),
+        10 => clock().prop_map(|us| Step::Clock { us }),
+        4 => (0..2_usize, any::<bool>()).prop_map(|(client, listens)| Step::Listen { client, listens }),
+        2 => (0..4_usize).prop_map(Step::Lose),
     ]
 }
 

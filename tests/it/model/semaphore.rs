@@ -2,26 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone)]
-pub struct Permit {
-    pub ends: i64,
-    /// 0 for the mark of an `add`.
-    pub weight: i64,
-}
-
-#[derive(Debug, Clone)]
-pub struct Waiter {
-    pub weight: i64,
-    lease: i64,
-    pub heard_until: i64,
-    client: usize,
-}
+use crate::support::scripts::{lease, part, weight};
 
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub id: String,
-    pub weight: i64,
-    pub lease: i64,
+    pub word: String,
     pub place: Place,
 }
 
@@ -29,26 +14,45 @@ pub struct Request {
 pub enum Place {
     Try,
     Wait,
+    Ahead(i64),
     Ticket(i64),
 }
 
-pub const LIVENESS: i64 = 10_000;
-const REMEMBER: i64 = 60_000;
+/// What a refresh asks for a permit.
+#[derive(Debug, Clone)]
+pub enum Next {
+    Lease(i64),
+    Word(String),
+}
+
+const MAX_TIME: i64 = 604_800_000;
+
+/// In the place of `wake_in`: somebody waits, and no lease ends.
+pub const NOTHING_ENDS: i64 = i64::MAX;
 
 #[derive(Debug, Default, Clone)]
 pub struct Model {
     pub now_us: i64,
     pub declared: Option<i64>,
     pub runtime: Option<i64>,
-    pub sequence: i64,
+    pub last: i64,
     pub longest: i64,
-    pub permits: BTreeMap<String, Permit>,
-    pub queue: BTreeMap<(i64, String), Waiter>,
+    pub has_state: bool,
+    /// The end of each lease.
+    pub permits: BTreeMap<String, i64>,
+    pub queue: BTreeSet<(i64, String)>,
+    /// Until when each counts as heard of.
+    pub clients: BTreeMap<String, i64>,
+    /// The longest that any of them asked for.
+    pub liveness: i64,
     /// The clients that a message reaches.
-    pub listening: BTreeSet<usize>,
-    /// client, id, token, end of lease
-    pub messages: Vec<(usize, String, i64, i64)>,
-    pub purged: bool,
+    pub listening: BTreeSet<String>,
+    /// client, word, token, end of lease
+    pub messages: Vec<(String, String, i64, i64)>,
+    /// Words whose lease begins in this call, and their leases.
+    pub granted: Vec<(String, i64)>,
+    /// Those of whom a client hears by a message.
+    pub told: Vec<String>,
 }
 
 impl Model {
@@ -60,239 +64,348 @@ impl Model {
         self.runtime.or(self.declared).unwrap_or(0)
     }
 
+    fn is_limit_known(&self) -> bool {
+        self.runtime.or(self.declared).is_some()
+    }
+
     /// The weight of all permits that are unexpired at a time.
     pub fn held_at(&self, now: i64) -> i64 {
-        self.permits.values().filter(|p| p.ends > now).map(|p| p.weight).sum()
+        self.permits.iter().filter(|(_, ends)| **ends > now).map(|(word, _)| weight(word)).sum()
     }
 
-    /// Only when nothing else is left: the loss of `state` alone has a test of its own.
-    pub fn forget_state(&mut self) {
-        assert!(self.permits.is_empty());
-        self.declared = None;
-        self.runtime = None;
-        self.sequence = 0;
-        self.longest = 0;
+    fn held(&self) -> i64 {
+        self.permits.keys().map(|word| weight(word)).sum()
     }
 
-    pub fn acquire(&mut self, client: usize, limit: i64, requests: &[Request]) -> Option<Vec<i64>> {
-        let in_force = self.runtime.or(self.declared).unwrap_or(limit);
-        let too_heavy = |r: &Request| r.weight > in_force && !self.holds(&r.id);
-        if self.runtime.is_none() && requests.iter().any(too_heavy) {
+    pub fn lose(&mut self, key: usize) {
+        match key {
+            0 => self.permits.clear(),
+            1 => self.queue.clear(),
+            2 => {
+                self.clients.clear();
+                self.liveness = 0;
+            }
+            _ => {
+                (self.declared, self.runtime) = (None, None);
+                (self.last, self.longest, self.has_state) = (0, 0, false);
+            }
+        }
+    }
+
+    /// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
+    fn open(&mut self) {
+        self.granted.clear();
+        self.told.clear();
+        if !self.has_state {
+            self.has_state = !self.permits.is_empty() || !self.queue.is_empty();
+            self.longest = if self.has_state { MAX_TIME } else { 0 };
+            self.last = self.last_ticket();
+        }
+    }
+
+    pub fn last_ticket(&self) -> i64 {
+        self.queue.last().map_or(0, |(ticket, _)| *ticket)
+    }
+
+    pub fn acquire(
+        &mut self,
+        kind: &str,
+        limit: i64,
+        liveness: i64,
+        requests: &[Request],
+    ) -> Option<Vec<i64>> {
+        let before = self.clone();
+        self.open();
+        let declared_before = self.declared.unwrap_or(-1);
+        let is_known = self.is_limit_known();
+        match kind {
+            "declare" => self.set_declared(limit),
+            "declared" if !is_known => self.set_declared(limit),
+            "initial" if !is_known => self.set_runtime(Some(limit)),
+            _ => {}
+        }
+        let held: Vec<bool> = requests.iter().map(|request| self.holds(&request.word)).collect();
+        let new = || requests.iter().zip(&held).filter(|(_, held)| !**held).map(|(new, _)| new);
+        if self.runtime.is_none() && new().any(|new| weight(&new.word) > self.limit()) {
+            *self = before;
             return None;
         }
-        self.begin();
-        if self.runtime.or(self.declared).is_none() {
-            self.declared = Some(limit);
+        for request in new() {
+            self.permits.remove(&request.word);
         }
-        for request in requests {
-            if !self.holds(&request.id) {
-                self.permits.remove(&request.id);
+        self.purge();
+        let asked: BTreeSet<&str> = requests.iter().map(|r| r.word.as_str()).collect();
+        let needed: i64 = new().map(|new| weight(&new.word)).sum();
+        if !self.queue.is_empty() || self.held() + needed > self.limit() {
+            for request in new() {
+                self.take_place(request);
             }
-            if let Some(key) = self.queued(&request.id) {
-                self.queue.insert(key, self.waiter(client, request));
+            if requests.iter().any(|request| request.place != Place::Try) {
+                self.hear_of(part(&requests[0].word, 1).to_owned(), liveness);
             }
+            self.serve(&asked);
         }
-        let asking: BTreeSet<&str> = requests.iter().map(|r| r.id.as_str()).collect();
-        let mut granted = self.hand_off(&asking);
-        for request in requests {
-            if let Some(grant) = self.decide(client, request, &granted) {
-                granted.insert(request.id.clone(), grant);
-            }
-        }
-        granted.extend(self.hand_off(&asking));
-        let mut reply = vec![self.now(), -1];
-        for request in requests {
-            let position = self.queue.keys().position(|(_, id)| *id == request.id);
-            if let Some((token, ends)) = granted.get(&request.id) {
-                reply.extend([1, *token, *ends]);
-            } else if let Some(position) = position {
-                let (ticket, _) = self.queue.keys().nth(position).unwrap();
-                reply.extend([2, *ticket, position as i64 + 1]);
+        let answers: Vec<_> =
+            requests.iter().zip(&held).map(|(r, held)| self.decide(r, *held)).collect();
+        let tokens = self.write();
+        let mut reply = vec![self.now(), -1, declared_before];
+        for (request, answer) in requests.iter().zip(answers) {
+            let ends = self.now() + lease(&request.word);
+            reply.extend(answer.unwrap_or_else(|| [1, tokens[&request.word], ends]));
+            if answer.is_some_and(|answer| answer[0] == 2) {
                 reply[1] = self.next_end();
-            } else {
-                reply.extend([0, 0, 0]);
             }
         }
         Some(reply)
     }
 
-    fn decide(
-        &mut self,
-        client: usize,
-        request: &Request,
-        granted: &BTreeMap<String, (i64, i64)>,
-    ) -> Option<(i64, i64)> {
-        if granted.contains_key(&request.id) || self.queued(&request.id).is_some() {
-            return None;
+    /// Who asks for a place of its own has it before all else is decided.
+    fn take_place(&mut self, request: &Request) {
+        if self.queued(&request.word).is_some() {
+            return;
         }
-        if self.holds(&request.id) {
-            let token = self.next_sequence();
-            return Some((token, self.renew(&request.id, request.lease)));
-        }
-        if self.queue.is_empty() && self.make_room(request.weight) {
-            return Some(self.grant(&request.id, request.weight, request.lease));
-        }
-        let current = self.sequence.max(self.now_us - 1);
         let ticket = match request.place {
-            Place::Try => return None,
-            Place::Ticket(ticket) if ticket <= current => ticket,
-            Place::Wait | Place::Ticket(_) => self.next_sequence(),
+            Place::Ahead(ms) => {
+                let number = self.next_number();
+                let is_far_behind = number > self.now_us + 1_000_000;
+                if is_far_behind { number } else { number - ms * 1000 }
+            }
+            Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,
+            Place::Ticket(_) => self.next_number(),
+            Place::Try | Place::Wait => return,
         };
-        self.queue.insert((ticket, request.id.clone()), self.waiter(client, request));
-        None
+        self.last = self.last.max(ticket);
+        self.queue.insert((ticket, request.word.clone()));
     }
 
-    pub fn release(&mut self, consume: bool, ids: &[String]) -> Vec<i64> {
-        self.begin();
+    /// None where it is granted.
+    fn decide(&mut self, request: &Request, held: bool) -> Option<[i64; 3]> {
+        let word = &request.word;
+        let fits = self.queue.is_empty() && self.held() + weight(word) <= self.limit();
+        if self.is_granted(word) {
+            return None;
+        }
+        let ticket = self.queued(word).map(|(ticket, _)| ticket);
+        if held || fits {
+            self.grant(word, lease(word));
+            return None;
+        } else if ticket.is_none() && request.place == Place::Try {
+            return Some([0, 0, 0]);
+        }
+        let ticket = ticket.unwrap_or_else(|| self.next_number());
+        let entry = (ticket, word.clone());
+        self.queue.insert(entry.clone());
+        let rank = self.queue.iter().position(|other| *other == entry).unwrap() as i64 + 1;
+        Some([2, ticket, rank])
+    }
+
+    /// Two that have died go with each that is new.
+    fn hear_of(&mut self, client: String, liveness: i64) {
+        let is_new = self.liveness == 0 || !self.clients.contains_key(&client);
+        let (now, until) = (self.now(), self.now() + liveness);
+        let heard = self.clients.entry(client).or_insert(until);
+        *heard = until.max(*heard);
+        self.liveness = self.liveness.max(liveness);
+        self.has_state = true;
+        if is_new {
+            let mut dead: Vec<_> = self.clients.iter().filter(|(_, heard)| **heard < now).collect();
+            dead.sort_by_key(|(client, heard)| (**heard, client.to_string()));
+            let dead: Vec<_> = dead.into_iter().take(2).map(|(client, _)| client.clone()).collect();
+            self.clients.retain(|client, _| !dead.contains(client));
+        }
+    }
+
+    pub fn release(&mut self, consume: bool, words: &[String]) -> Vec<i64> {
+        self.open();
         let mut reply = vec![self.now(), -1];
-        for id in ids {
-            let held = self.holds(id);
-            let weight = self.permits.remove(id).map_or(0, |permit| permit.weight);
-            if let Some(key) = self.queued(id) {
-                self.queue.remove(&key);
+        let mut consumed = 0;
+        for word in words {
+            let held = self.holds(word);
+            self.permits.remove(word);
+            if let Some(entry) = self.queued(word) {
+                self.queue.remove(&entry);
                 reply.push(2);
             } else {
                 reply.push(held.into());
             }
-            // Where no limit is known, none is set.
-            if held && consume && self.runtime.or(self.declared).is_some() {
-                self.runtime = Some((self.limit() - weight).max(0));
-            }
+            consumed += if held && consume { weight(word) } else { 0 };
         }
-        self.hand_off(&BTreeSet::new());
+        // Where no limit is known, none is set.
+        if consumed > 0 && self.is_limit_known() {
+            self.set_runtime(Some((self.limit() - consumed).max(0)));
+        }
+        self.hand_off(vec![]);
         reply
     }
 
-    pub fn refresh(&mut self, requests: &[(String, i64)]) -> Vec<i64> {
-        self.begin();
-        let mut reply = vec![self.now(), -1];
-        for (id, lease) in requests {
-            reply.push(if self.holds(id) { self.renew(id, *lease) } else { 0 });
+    pub fn refresh(&mut self, requests: &[(String, Next)]) -> Vec<i64> {
+        self.open();
+        let (mut reply, mut kept) = (vec![self.now(), -1], vec![]);
+        for (word, next) in requests {
+            let (name, lease) = match next {
+                Next::Lease(ms) => (word, *ms),
+                Next::Word(next) => (next, lease(next)),
+            };
+            // An exchange may have come before.
+            let is_held = self.holds(name) || self.holds(word);
+            if !self.holds(name) {
+                self.permits.remove(word);
+                self.permits.remove(name);
+            }
+            if is_held {
+                kept.push((name.clone(), lease));
+            }
+            reply.push(if is_held { self.now() + lease } else { 0 });
+            // Who holds does not wait, and who is lost does not, either.
+            self.queue.retain(|(_, queued)| queued != word && queued != name);
         }
-        self.hand_off(&BTreeSet::new());
+        self.hand_off(kept);
         reply
     }
 
     pub fn wake(&mut self) -> Vec<i64> {
-        self.begin();
-        self.hand_off(&BTreeSet::new());
+        self.open();
+        self.hand_off(vec![]);
         let wake_in = if self.queue.is_empty() { -1 } else { self.next_end() };
         vec![self.now(), wake_in, self.queue.len() as i64]
     }
 
-    pub fn limit_action(&mut self, action: &str, number: i64, id: &str) -> Vec<i64> {
-        self.begin();
+    pub fn limit_action(&mut self, action: &str, number: i64, mark: &str) -> Vec<i64> {
+        self.open();
         let before = (self.runtime.or(self.declared), self.declared);
+        let is_new = !self.holds(mark);
+        let mut kept = vec![];
+        if is_new && matches!(action, "set" | "add" | "clear") {
+            self.permits.remove(mark);
+            kept.push((mark.to_owned(), lease(mark)));
+        }
         match action {
-            "declare" => self.declared = Some(number),
-            "set" => self.runtime = Some(number),
-            "initial" => self.runtime = self.runtime.or(Some(number)),
-            "add" => self.add(number, id),
-            _ => self.runtime = None,
+            "declare" => self.set_declared(number),
+            "initial" if self.runtime.is_none() => self.set_runtime(Some(number)),
+            "set" if is_new => self.set_runtime(Some(number)),
+            "add" if is_new => self.set_runtime(Some(self.limit() + number)),
+            "clear" if is_new => self.set_runtime(None),
+            _ => {}
         }
-        if self.sequence == 0 && (self.declared.is_some() || self.runtime.is_some()) {
-            self.sequence = self.now_us - 1;
-        }
-        self.hand_off(&BTreeSet::new());
+        self.hand_off(kept);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let limit = self.runtime.or(self.declared);
         vec![self.now(), -1, none(limit), none(before.0), none(self.declared), none(before.1)]
     }
 
-    fn add(&mut self, number: i64, id: &str) {
-        let mark = format!("+{id}");
-        if !self.holds(&mark) {
-            self.permits.retain(|_, permit| permit.ends > self.now_us / 1000);
-            self.permits.insert(mark, Permit { ends: self.now() + REMEMBER, weight: 0 });
-            self.longest = self.longest.max(REMEMBER);
-            self.runtime = Some(self.limit() + number);
-        }
+    fn set_declared(&mut self, limit: i64) {
+        self.declared = Some(limit);
+        self.has_state = true;
     }
 
-    /// A script begins: time stands still until it ends.
-    fn begin(&mut self) {
-        self.purged = false;
+    fn set_runtime(&mut self, limit: Option<i64>) {
+        self.has_state |= limit.is_some() || self.runtime.is_some();
+        self.runtime = limit;
     }
 
-    fn holds(&self, id: &str) -> bool {
-        self.permits.get(id).is_some_and(|permit| permit.ends > self.now())
+    pub fn holds(&self, word: &str) -> bool {
+        self.permits.get(word).is_some_and(|ends| *ends > self.now())
     }
 
-    fn queued(&self, id: &str) -> Option<(i64, String)> {
-        self.queue.keys().find(|(_, queued)| queued == id).cloned()
+    fn queued(&self, word: &str) -> Option<(i64, String)> {
+        self.queue.iter().find(|(_, queued)| queued == word).cloned()
     }
 
-    fn waiter(&self, client: usize, request: &Request) -> Waiter {
-        let heard_until = self.now() + LIVENESS;
-        Waiter { weight: request.weight, lease: request.lease, heard_until, client }
-    }
-
-    fn next_sequence(&mut self) -> i64 {
-        self.sequence = self.sequence.max(self.now_us - 1) + 1;
-        self.sequence
+    fn next_number(&mut self) -> i64 {
+        self.last = (self.last + 1).max(self.now_us);
+        self.last
     }
 
     fn next_end(&self) -> i64 {
-        self.permits
-            .values()
-            .map(|permit| permit.ends - self.now())
-            .min()
-            .map_or(-1, |ms| ms.max(1))
+        let ends = self.permits.values().map(|ends| ends - self.now()).min();
+        ends.map_or(NOTHING_ENDS, |ms| ms.max(1))
     }
 
-    /// Ended leases count until room is short; then leases that end too late are cut as well.
-    fn make_room(&mut self, weight: i64) -> bool {
-        let fits = |model: &Self| {
-            model.permits.values().map(|p| p.weight).sum::<i64>() + weight <= model.limit()
-        };
-        if !fits(self) && !self.purged {
-            self.purged = true;
-            let now = self.now();
-            self.permits.retain(|_, permit| permit.ends > now);
-            for permit in self.permits.values_mut() {
-                permit.ends = permit.ends.min(now + self.longest);
+    /// Ended leases go. If the clock has stepped back, nothing ends later than it can since then.
+    fn purge(&mut self) {
+        let now = self.now();
+        if self.last > self.now_us + 1_000_000 {
+            for ends in self.permits.values_mut() {
+                *ends = (*ends).min(now + self.longest);
+            }
+            for until in self.clients.values_mut() {
+                *until = (*until).min(now + self.liveness);
             }
         }
-        fits(self)
+        self.permits.retain(|_, ends| *ends > now);
     }
 
-    fn grant(&mut self, id: &str, weight: i64, lease: i64) -> (i64, i64) {
-        self.longest = if self.permits.is_empty() { lease } else { self.longest.max(lease) };
-        let ends = self.now() + lease;
-        self.permits.insert(id.to_owned(), Permit { ends, weight });
-        (self.next_sequence(), ends)
+    fn grant(&mut self, word: &str, lease: i64) {
+        self.permits.insert(word.to_owned(), self.now() + lease);
+        self.granted.push((word.to_owned(), lease));
     }
 
-    fn renew(&mut self, id: &str, lease: i64) -> i64 {
-        self.longest = self.longest.max(lease);
-        let ends = self.now() + lease;
-        self.permits.get_mut(id).unwrap().ends = ends;
-        ends
+    fn is_granted(&self, word: &str) -> bool {
+        self.granted.iter().any(|(granted, _)| granted == word)
     }
 
-    fn hand_off(&mut self, asking: &BTreeSet<&str>) -> BTreeMap<String, (i64, i64)> {
-        let mut granted = BTreeMap::new();
-        while !self.queue.is_empty() && self.make_room(1) {
-            let ((ticket, id), waiter) = self.queue.first_key_value().unwrap();
-            let (key, waiter) = ((*ticket, id.clone()), waiter.clone());
-            let asks = asking.contains(key.1.as_str());
-            let listens = self.listening.contains(&waiter.client);
-            if asks || (waiter.heard_until >= self.now() && listens) {
-                let too_heavy = self.runtime.is_none() && waiter.weight > self.limit();
-                let mut told = (0, 0);
-                if !too_heavy {
-                    if !self.make_room(waiter.weight) {
-                        break;
-                    }
-                    told = self.grant(&key.1, waiter.weight, waiter.lease);
-                    granted.insert(key.1.clone(), told);
-                }
-                if !asks {
-                    self.messages.push((waiter.client, key.1.clone(), told.0, told.1));
-                }
-            }
-            self.queue.remove(&key);
+    fn hand_off(&mut self, kept: Vec<(String, i64)>) {
+        self.purge();
+        for (word, lease) in kept {
+            self.grant(&word, lease);
         }
-        granted
+        self.serve(&BTreeSet::new());
+        self.write();
+    }
+
+    /// A script ends: tokens come after tickets. Answers those.
+    fn write(&mut self) -> BTreeMap<String, i64> {
+        if self.granted.len() == self.permits.len() {
+            self.longest = self.granted.first().map_or(self.longest, |(_, lease)| *lease);
+        }
+        let mut tokens = BTreeMap::new();
+        for (word, lease) in std::mem::take(&mut self.granted) {
+            self.longest = self.longest.max(lease);
+            self.has_state = true;
+            tokens.insert(word, self.next_number());
+        }
+        for word in std::mem::take(&mut self.told) {
+            let granted = tokens.get(&word).map(|token| (*token, self.permits[&word]));
+            let (token, ends) = granted.unwrap_or_default();
+            self.messages.push((part(&word, 1).to_owned(), word, token, ends));
+        }
+        tokens
+    }
+
+    /// In steps of what is free, or of as many as have left: it decides how many of those behind the
+    /// last grant are seen to have died.
+    fn serve(&mut self, asked: &BTreeSet<&str>) {
+        let mut left = 0;
+        while !self.queue.is_empty() && self.held() < self.limit() {
+            let step = (self.limit() - self.held()).max(left).min(100);
+            let entries: Vec<_> = self.queue.iter().take(step as usize).cloned().collect();
+            for entry in entries {
+                if !self.serve_one(&entry.1, asked.contains(entry.1.as_str())) {
+                    return;
+                }
+                self.queue.remove(&entry);
+                left += 1;
+            }
+        }
+    }
+
+    /// Whether it leaves the queue.
+    fn serve_one(&mut self, word: &str, asks: bool) -> bool {
+        let client = part(word, 1);
+        let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
+        let is_told = part(word, 0) != "N";
+        if !(asks || is_heard && (!is_told || self.listening.contains(client))) {
+            return true;
+        }
+        if self.runtime.is_some() || weight(word) <= self.limit() {
+            if self.held() + weight(word) > self.limit() {
+                return false;
+            }
+            self.grant(word, lease(word));
+        }
+        if !asks && is_told {
+            self.told.push(word.to_owned());
+        }
+        true
     }
 }

@@ -13,6 +13,7 @@ struct Manifest {
     servers: &'static str,
     prefix: &'static str,
     name: &'static str,
+    word: Word,
     keys: Vec<Key>,
     errors: Vec<Named>,
     wake_up: WakeUp,
@@ -34,9 +35,17 @@ struct Key {
     text: String,
 }
 
+/// What names a request and its permit.
+#[derive(Serialize)]
+struct Word {
+    form: &'static str,
+    parts: Vec<Named>,
+    mark: &'static str,
+}
+
 #[derive(Serialize)]
 struct WakeUp {
-    commands: Vec<Named>,
+    channels: Vec<Named>,
     first_line: &'static str,
     each_further_line: &'static str,
     token_0: &'static str,
@@ -71,7 +80,8 @@ struct Argument {
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
     name: String,
-    /// "integer", "string", "word" (one of `values`), "word or integer", or "requests".
+    /// "integer", "string", "choice" (one of `values`), "choice or integer", "word",
+    /// "integer or word", or "requests".
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -126,23 +136,29 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
 
 /// Type, range and unit are read off what the head says.
 fn argument(name: &str, text: &str) -> Argument {
-    let range = range(text);
-    let is_word = text.starts_with('"');
-    let unit = ["ms", "bytes"]
-        .into_iter()
-        .find(|unit| range.is_some_and(|(_, most)| text.contains(&format!(" to {most} {unit}"))));
-    let kind = match (is_word, range, unit) {
-        (true, None, _) => "word",
-        (true, Some(_), _) => "word or integer",
+    let is_choice = text.starts_with('"');
+    let is_word = ["word", "mark"].contains(&name);
+    // Of a place it is the range of tickets.
+    let range = range(text.split(" or the ").last().unwrap());
+    let units = ["ms", "bytes"].into_iter();
+    let mut units = units
+        .filter(|unit| range.is_some_and(|(_, most)| text.contains(&format!(" to {most} {unit}"))));
+    let unit = units.next();
+    let kind = match (is_choice, range, unit) {
+        _ if is_word => "word",
+        _ if name == "next" => "integer or word",
+        (true, None, _) => "choice",
+        (true, Some(_), _) => "choice or integer",
         (false, Some(_), Some("bytes")) => "string",
         (false, Some(_), _) => "integer",
         (false, None, _) => panic!("nothing is said of the range of {name}: {text}"),
     };
+    let range = range.filter(|_| !is_word);
     let words = text.split('"').skip(1).step_by(2).map(str::to_owned);
     Argument {
         name: name.to_owned(),
         kind,
-        values: words.filter(|_| is_word).collect(),
+        values: words.filter(|_| is_choice).collect(),
         unit,
         min: range.map(|(least, _)| least),
         max: range.map(|(_, most)| most),
@@ -174,7 +190,7 @@ fn argument_of(section: &Section) -> Argument {
     Argument {
         position,
         name: section.name.clone(),
-        kind: "word",
+        kind: "choice",
         values: section.parts.iter().map(action).collect(),
         text: section.text.clone(),
         forms: all_named(&section.parts),
@@ -231,13 +247,33 @@ fn manifest() -> Manifest {
     Manifest {
         about: "A fair counting semaphore in Redis: the scripts, and how to call them. README.md \
                 beside this file says how to write a client.",
-        protocol: 1,
+        protocol: 2,
         servers: "Redis 6.2 or newer, Valkey; for functions and sharded channels Redis 7.0 or newer",
+        word: Word {
+            form: "HOW:CLIENT:WEIGHT:LEASE:NONCE",
+            parts: vec![
+                named("HOW", "P, S or N: how the client hears of a grant, see wake_up"),
+                named(
+                    "CLIENT",
+                    "1 to 100 letters, digits, \".\", \"_\" or \"-\": one for each process, with a \
+                     random part",
+                ),
+                named("WEIGHT", "1 to 4294967295, without leading zeros"),
+                named("LEASE", "1 to 604800000 ms, without leading zeros"),
+                named(
+                    "NONCE",
+                    "16 to 64 letters, digits, \"_\" or \"-\", with 128 random bits: new for each \
+                     acquire",
+                ),
+            ],
+            mark: "a word of weight 0, for a change of the limit: repeated with the same word it \
+                   counts once within the lease",
+        },
         prefix: "sem unless chosen otherwise: 1 to 200 bytes, no braces, no white space",
         name: "of a semaphore: 1 to 512 bytes of UTF-8, no braces, no control characters",
         keys: keys.map(key).collect(),
         errors: vec![
-            named("SEM_KEYS", "not four keys, or one of them twice"),
+            named("SEM_KEYS", "not the four keys of one semaphore in their order"),
             named(
                 "SEM_ARG",
                 "an argument is wrong: the error tells which, what may be, and what was",
@@ -250,13 +286,13 @@ fn manifest() -> Manifest {
             ),
         ],
         wake_up: WakeUp {
-            commands: vec![
-                named("publish", "SUBSCRIBE to the channel given as client"),
-                named("spublish", "SSUBSCRIBE to it; it needs the hash tag of the keys"),
-                named("poll", "no message: call acquire again with the same ids"),
+            channels: vec![
+                named("P", "SUBSCRIBE PREFIX:wake:CLIENT"),
+                named("S", "SSUBSCRIBE PREFIX:{NAME}:wake:CLIENT"),
+                named("N", "no message: call acquire again with the same words"),
             ],
             first_line: "the name of the semaphore",
-            each_further_line: "id token end: that request is granted",
+            each_further_line: "word token end: that request is granted",
             token_0: "that request left the queue, since it is heavier than the limit; end is 0",
         },
         functions: Functions { file: "functions.lua", library: "redis_semaphore", prefix: "sem_" },

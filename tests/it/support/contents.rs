@@ -1,24 +1,31 @@
 //! What the four keys of a semaphore hold, read past the scripts, and whether it fits together.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use redis::{FromRedisValue, Value};
 
 use super::clock::CLOCK_LAG;
-use super::scripts::Scripts;
+use super::scripts::{Scripts, weight};
 
-/// Ids as they are in Redis, a char for each byte: they need not be UTF-8.
+/// Words as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members "*"
+/// of `permits` and `clients` stand apart.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
     /// The end of each lease.
     pub permits: BTreeMap<String, i64>,
     /// The ticket of each request.
     pub queue: BTreeMap<String, i64>,
-    pub waiting: HashMap<String, String>,
+    /// Until when each client counts as heard of.
+    pub clients: BTreeMap<String, i64>,
     pub state: HashMap<String, String>,
+    /// The sum of the weights, less one for each permit, as the scripts keep it.
+    extra: Option<i64>,
     /// As PTTL answers, for each of the keys.
     expiries: Vec<i64>,
 }
+
+/// The score of "*" in `permits` where all weights are 1.
+const NO_EXTRA: i64 = -10_000_000_000;
 
 #[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Text(String);
@@ -34,32 +41,32 @@ impl Contents {
     pub fn read(scripts: &mut Scripts) -> Self {
         let keys = &scripts.keys;
         let mut pipeline = redis::pipe();
-        pipeline.zrange_withscores(&keys[0], 0, -1).zrange_withscores(&keys[1], 0, -1);
-        pipeline.hgetall(&keys[2]).hgetall(&keys[3]);
+        for key in &keys[..3] {
+            pipeline.zrange_withscores(key, 0, -1);
+        }
+        pipeline.hgetall(&keys[3]);
         for key in keys {
             pipeline.pttl(key);
         }
         type Sorted = Vec<(Text, i64)>;
         type Hash = HashMap<Text, Text>;
-        type Reply = (Sorted, Sorted, Hash, Hash, i64, i64, i64, i64);
+        type Reply = (Sorted, Sorted, Sorted, Hash, i64, i64, i64, i64);
         let reply: Reply = pipeline.query(&mut scripts.connection).unwrap();
-        let (permits, queue, waiting, state, p, q, w, s) = reply;
-        let sorted = |pairs: Sorted| pairs.into_iter().map(|(id, score)| (id.0, score)).collect();
-        let hash = |pairs: Hash| pairs.into_iter().map(|(field, value)| (field.0, value.0));
+        let (permits, queue, clients, state, p, q, c, s) = reply;
+        let sorted = |pairs: Sorted| -> BTreeMap<String, i64> {
+            pairs.into_iter().map(|(member, score)| (member.0, score)).collect()
+        };
+        let (mut permits, mut clients) = (sorted(permits), sorted(clients));
+        let extra = permits.remove("*").map(|score| score - NO_EXTRA);
+        clients.remove("*");
         Self {
-            permits: sorted(permits),
+            permits,
             queue: sorted(queue),
-            waiting: hash(waiting).collect(),
-            state: hash(state).collect(),
-            expiries: vec![p, q, w, s],
+            clients,
+            state: state.into_iter().map(|(field, value)| (field.0, value.0)).collect(),
+            extra,
+            expiries: vec![p, q, c, s],
         }
-    }
-
-    pub fn weight(&self, id: &str) -> i64 {
-        if id.starts_with('+') {
-            return 0;
-        }
-        self.state.get(&format!("w:{id}")).map_or(1, |weight| weight.parse().unwrap())
     }
 
     fn number(&self, field: &str) -> Option<i64> {
@@ -70,13 +77,13 @@ impl Contents {
         self.number("runtime").or(self.number("declared")).unwrap_or(0)
     }
 
-    pub fn sequence(&self) -> i64 {
-        self.number("sequence").unwrap_or(0)
+    pub fn last(&self) -> i64 {
+        self.number("last").unwrap_or(0)
     }
 
     /// The permits whose lease has not ended.
     pub fn live(&self, now: i64) -> impl Iterator<Item = &String> {
-        self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
+        self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(word, _)| word)
     }
 
     /// L2: nothing stays for ever, and nothing goes while it is used.
@@ -97,28 +104,12 @@ impl Contents {
 
     /// That the keys agree with each other.
     pub fn check_bookkeeping(&self) -> Result<(), String> {
-        self.check_weights()?;
-        let waiting: BTreeSet<_> = self.waiting.keys().collect();
-        let queue: BTreeSet<_> = self.queue.keys().collect();
-        ensure(waiting == queue, || format!("queue {queue:?}, waiting {waiting:?}"))?;
-        let both = self.queue.keys().find(|id| self.permits.contains_key(*id));
+        let extra: i64 = self.permits.keys().map(|word| weight(word) - 1).sum();
+        ensure(self.extra.unwrap_or(0) == extra, || {
+            format!("extra is {:?}, not {extra}: {:?}", self.extra, self.permits)
+        })?;
+        let both = self.queue.keys().find(|word| self.permits.contains_key(*word));
         ensure(both.is_none(), || format!("{both:?} holds and waits"))
-    }
-
-    fn check_weights(&self) -> Result<(), String> {
-        if self.permits.is_empty() {
-            // The key may have just expired: the next script that finds it empty starts anew.
-            return Ok(());
-        }
-        let number = |field: &str| self.number(field).unwrap_or(0);
-        let extra: i64 = self.permits.keys().map(|id| (self.weight(id) - 1).max(0)).sum();
-        ensure(number("extra") == extra, || format!("extra is {}, not {extra}", number("extra")))?;
-        let marks = self.permits.keys().filter(|id| id.starts_with('+')).count() as i64;
-        ensure(number("marks") == marks, || format!("marks is {}, not {marks}", number("marks")))?;
-        for field in self.state.keys().filter_map(|field| field.strip_prefix("w:")) {
-            ensure(self.permits.contains_key(field), || format!("weight of nobody: {field}"))?;
-        }
-        Ok(())
     }
 }
 

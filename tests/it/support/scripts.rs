@@ -3,7 +3,7 @@
 use redis::{Connection, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
-pub const KEYS: [&str; 4] = ["permits", "queue", "waiting", "state"];
+pub const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
 pub fn keys_of(name: &str) -> Vec<String> {
     KEYS.iter().map(|key| format!("sem:{{{name}}}:{key}")).collect()
@@ -13,6 +13,24 @@ pub fn keys_of(name: &str) -> Vec<String> {
 pub struct Scripts {
     pub connection: Connection,
     pub keys: Vec<String>,
+}
+
+/// A word with a nonce that can be read.
+pub fn word(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> String {
+    format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
+}
+
+/// A part of a word: 0 is HOW, 1 the client, 2 the weight, 3 the lease.
+pub fn part(word: &str, index: usize) -> &str {
+    word.split(':').nth(index).unwrap()
+}
+
+pub fn weight(word: &str) -> i64 {
+    part(word, 2).parse().unwrap()
+}
+
+pub fn lease(word: &str) -> i64 {
+    part(word, 3).parse().unwrap()
 }
 
 /// `publish` to this channel, heard of within ten seconds, limit declared.
@@ -27,16 +45,17 @@ pub fn words(text: &str) -> Vec<String> {
 /// The integers of a reply, with an answer for each request also where one stood for all of them.
 pub fn integers(script: &str, arguments: &[String], reply: Value) -> Vec<i64> {
     let mut reply: Vec<i64> = redis::from_redis_value(reply).unwrap();
-    let (count, answers) = match (script, &reply[2..]) {
+    let head = if script == "acquire" { 3 } else { 2 };
+    let (count, answers) = match (script, &reply[head..]) {
         ("acquire", [3, token, end]) => {
-            let count = (arguments.len() - 5) / 4;
+            let count = (arguments.len() - 3) / 2;
             (count, (*token..).take(count).flat_map(|token| [1, token, *end]).collect())
         }
         ("release", [3]) => (arguments.len() - 1, vec![1; arguments.len() - 1]),
         _ => return reply,
     };
     assert!(count > 1, "{script} answers 3 to a single request");
-    reply.splice(2.., answers);
+    reply.splice(head.., answers);
     reply
 }
 

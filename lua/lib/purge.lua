@@ -1,0 +1,28 @@
+-- Removes ended leases, so that what is left can be counted.
+
+if last > now_us + 1000000 then
+  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
+  -- further ahead than it can since then.
+  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    for _, member in ipairs(beyond) do
+      redis.call('ZADD', key, latest, member)
+    end
+    more = more or #beyond == BOUND
+  end
+  first = 0
+end
+if first <= now then
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  for _, word in ipairs(ended) do
+    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+  end
+  if ended[1] then
+    redis.call('ZREM', PERMITS, unpack(ended))
+  end
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  more = more or #ended == BOUND
+  need = math.max(need, now)
+end

@@ -1,0 +1,64 @@
+-- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+--
+-- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
+-- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use.
+
+local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
+local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000) -- ms
+
+local state = redis.pcall('HMGET', STATE,
+  'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
+local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
+local clients = redis.pcall('ZCARD', CLIENTS)
+local strange = state.err and STATE or type(permits) == 'table' and PERMITS
+  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
+if strange then
+  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
+    .. (strange == STATE and 'hash' or 'sorted set'))
+elseif state[1] and state[1] ~= '2' then
+  return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
+    .. state[1] .. ', these scripts speak version 2')
+end
+
+words[#words + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
+local extra = ends[#words] and ends[#words] + NO_EXTRA
+words[#words] = nil
+permits = extra and permits - 1 or permits
+local held = permits + (extra or 0) -- what all permits weigh
+
+local declared, runtime = tonumber(state[2]), tonumber(state[3])
+local limit = runtime or declared or 0 -- the one in force
+local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local keep = (state[7] or 0) + 0 -- when the keys expire, ms
+
+-- What is decided from here on, for lib/write.lua.
+local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local changed = {'last', last} -- fields of `state`, and their values
+local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local has_new_key, has_new_limit = not extra, false
+local more = false -- the script stopped at a bound: somebody must call `wake`
+
+if not state[1] then
+  -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  if permits + queued > 0 then
+    longest, first, need = 604800000, 0, now + 604800000
+    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+  else
+    first = MAX_NUMBER
+  end
+  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
+end
+
+local function set(field, value)
+  changed[#changed + 1], changed[#changed + 2] = field, value
+  return value
+end

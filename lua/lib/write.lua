@@ -1,0 +1,72 @@
+-- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
+-- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
+-- who wait.
+
+local token = math.max(last + 1, now_us)
+local entries = {}
+for i, word in ipairs(granted) do
+  local lease = leases[i]
+  if lease ~= leases[i - 1] then
+    -- Where all leases in use begin now, none is longer than the longest of these.
+    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
+      longest = set('longest', lease)
+    end
+    if now + lease < first then
+      first = set('first', now + lease)
+    end
+    need = math.max(need, now + lease)
+    leases.text = string.format('%.0f', now + lease)
+  end
+  entries[2 * i - 1], entries[2 * i] = leases.text, word
+end
+if granted[1] then
+  last = token + #granted - 1
+end
+if held - permits ~= extra and (extra or granted[1]) then
+  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  need = math.max(need, now)
+end
+for from = 1, #entries, 1000 do
+  redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
+end
+if need > 0 then
+  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+  local moves = must_last > keep
+  if moves then
+    keep = set('keep', must_last + math.max(60000, must_last - now))
+  end
+  changed[2] = last
+  redis.call('HSET', STATE, unpack(changed))
+  if moves or has_new_key then
+    for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
+      redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
+    end
+  end
+  if runtime and has_new_limit then
+    redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
+  elseif not runtime and (moves or has_new_limit) then
+    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
+    redis.call('PEXPIREAT', STATE, keep + 7200000)
+  end
+end
+-- Last, since the queue may be empty after that.
+for from = 1, #leaving, 1000 do
+  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+end
+if told[1] then
+  local messages = {}
+  for _, it in ipairs(told) do
+    local word, how, client, lease = unpack(it)
+    local channel, index = channel_of(how, client), index_of[word]
+    local message = messages[channel]
+      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
+    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+      index and token + index - 1 or 0, index and now + lease or 0)
+    messages[channel] = message
+  end
+  for _, message in pairs(messages) do
+    redis.pcall(unpack(message))
+  end
+end
+local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
