@@ -10,7 +10,7 @@ import redis
 
 from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, Semaphores
 
-from support import URL, Keys, Turns, new_name, until
+from support import DEADLINE, URL, Keys, Turns, new_name, until
 
 
 class Blocking(unittest.TestCase):
@@ -70,11 +70,12 @@ class Blocking(unittest.TestCase):
         self.assertTrue(self.keys.are_empty())
 
     def test_a_lost_lease(self):
-        semaphore = self.another(lease=2)
+        semaphore = self.another(lease=6)
         with self.assertRaises(LeaseLost):
             with semaphore.acquire() as permit:
                 self.keys.connection.delete(self.keys.permits)
-                self.assertTrue(permit.lost.wait(1.5))
+                self.assertTrue(permit.lost.wait(DEADLINE))
+                self.assertGreater(permit.expires_in, 0)
                 permit.check()
 
     def test_an_interrupted_wait_leaves_the_queue(self):
@@ -113,7 +114,7 @@ class Blocking(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             self.semaphore.acquire()
         until(self.keys.are_empty)
-        self.semaphore.acquire(timeout=10).release()
+        self.semaphore.acquire(timeout=DEADLINE).release()
 
     def test_a_release_that_is_interrupted_goes_on(self):
         def interrupt(*_):
@@ -123,7 +124,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         with self.assertRaises(KeyboardInterrupt):
             with self.semaphore.acquire():
-                self.client._loop.call_soon_threadsafe(time.sleep, 0.3)  # it does not come to begin
+                self.client._loop.call_soon_threadsafe(time.sleep, 2)  # it does not come to begin
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
         until(self.keys.are_empty)
 
@@ -166,11 +167,11 @@ class Blocking(unittest.TestCase):
             threads += [threading.Thread(target=close, daemon=True) for _ in range(2)]
             for thread in threads[:8]:
                 thread.start()
-            is_closing.wait(10)
+            is_closing.wait(DEADLINE)
             for thread in threads[8:]:
                 thread.start()
             for thread in threads:
-                thread.join(20)
+                thread.join(DEADLINE)
                 self.assertFalse(thread.is_alive())
             self.assertEqual(failures, [])
 
@@ -213,7 +214,7 @@ class Blocking(unittest.TestCase):
         released, held = semaphore.acquire(), semaphore.acquire()
         self.assertIs(released.release(), True)
         client.close()
-        self.assertTrue(held.lost.wait(10))
+        self.assertTrue(held.lost.wait(DEADLINE))
         self.assertEqual((released.release(), held.release()), (True, False))
         until(lambda: threading.active_count() == threads)
 

@@ -12,15 +12,13 @@ const liveness = 600;
 test("a cut subscription is made anew, and the turn is not missed", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, waiter] = [await connect(t, server), await connect(t, server)]; // Asks again after 5 s.
+  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, liveness: 600_000 })];
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
   assert.equal(await send("CLIENT", "KILL", "TYPE", "pubsub"), 2);
   await permit.release(); // Nobody listens at this moment, or the message is lost.
-  const started = performance.now();
-  await (await wait).release();
-  assert.ok(performance.now() - started < 2000);
+  await (await wait).release(); // It would ask again after minutes.
   await empty(send, name);
 });
 
@@ -47,7 +45,7 @@ test("calls whose replies are lost are repeated", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
-  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 1500 });
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 3000 });
   await (await semaphore.acquire()).release();
 
   const loseOne = () => {
@@ -69,7 +67,7 @@ test("calls whose replies are lost are repeated", async (t) => {
   isLost = loseOne();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
   const first = await end();
-  await until("it was renewed for two leases", async () => (await end()) > first + 3000);
+  await until("it was renewed for two leases", async () => (await end()) > first + 6000);
   isLost();
   assert.equal(permit.isLost, false);
 
@@ -114,7 +112,7 @@ test("many acquires go on while connections are cut", async (t) => {
     if (looks % 10 === 1) cut += await kill(looks % 20 === 1 ? "normal" : "pubsub");
     return isDone;
   };
-  await until("all are done", isOver, 30_000);
+  await until("all are done", isOver, 120_000);
   await all;
   assert.ok(cut > 0);
   await empty(send, name);

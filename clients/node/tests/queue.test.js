@@ -44,7 +44,7 @@ test("two processes are served in the order in which they came", async (t) => {
 test("a message wakes who waits, and nobody polls", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, waiter] = [await connect(t, server), await connect(t, server)];
+  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, liveness: 600_000 })];
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
@@ -55,10 +55,8 @@ test("a message wakes who waits, and nobody polls", async (t) => {
   await until("a second has passed", async () => (await send("EXISTS", "second")) === 0);
   assert.equal(await scriptCalls(send), before);
 
-  const started = performance.now();
   await permit.release();
   const next = await wait;
-  assert.ok(performance.now() - started < 1000);
   assert.equal(await scriptCalls(send), before + 1);
   await next.release();
 });

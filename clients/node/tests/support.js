@@ -18,12 +18,12 @@ const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
 
 /** A test that waits for something in vain must end, too. */
-const test = (what, run) => nodeTest.test(what, { timeout: 60_000 }, run);
+const test = (what, run) => nodeTest.test(what, { timeout: 240_000 }, run);
 
 const newName = () => `node-test-${randomUUID()}`;
 
 /** Waits until the condition holds, and answers what it answered. */
-async function until(what, condition, patience = 10_000) {
+async function until(what, condition, patience = 60_000) {
   for (const deadline = performance.now() + patience; ; await sleep(5)) {
     const answer = await condition();
     if (answer) return answer;
