@@ -107,7 +107,8 @@ impl Call {
     }
 
     fn run(&self, semaphore: &mut Scripts, values: &[Vec<u8>]) {
-        let reply = semaphore.call_with(self.script, &semaphore.keys.clone(), values);
+        let keys = semaphore.keys.clone();
+        let reply = semaphore.raw.call_with(self.script, &keys, values);
         reply.unwrap_or_else(|error| panic!("{} {values:?}: {error}", self.script));
     }
 

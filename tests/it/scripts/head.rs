@@ -69,7 +69,8 @@ fn value_of(name: &str) -> &'static str {
 }
 
 fn run(semaphore: &mut Scripts, script: &str, arguments: &[String]) {
-    let reply = semaphore.call_with(script, &semaphore.keys.clone(), arguments);
+    let keys = semaphore.keys.clone();
+    let reply = semaphore.raw.call_with(script, &keys, arguments);
     reply.unwrap_or_else(|error| panic!("{script} {arguments:?}: {error}"));
 }
 

@@ -18,6 +18,7 @@ fn an_unused_semaphore_has_nothing() {
     let now = semaphore.now();
     let inspection = semaphore.inspect();
     let expected = Inspection {
+        heard: Vec::new(),
         now,
         limit: -1,
         declared: -1,
@@ -45,6 +46,7 @@ fn holders_and_waiters_are_told_with_weights_and_times() {
     semaphore.acquire(6, "w2 1 60000 wait");
     semaphore.pass(500);
     let expected = Inspection {
+        heard: Vec::new(),
         now: semaphore.now(),
         limit: 6,
         declared: 9,

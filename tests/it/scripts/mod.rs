@@ -13,7 +13,6 @@ mod limit;
 mod loss;
 mod order;
 mod probe;
-mod quick;
 mod repeat;
 mod replies;
 mod source;
@@ -28,7 +27,7 @@ use redis_semaphore::ScriptRegistry;
 
 use crate::support::listener::Listener;
 
-use crate::support::scripts::{Scripts, words};
+use crate::support::scripts::{self, part, word, words};
 use crate::support::server::{Server, connect, shared_admin_url, unique_name};
 
 /// Where the clocks that tests move begin, in µs: the first token is this number.
@@ -41,6 +40,35 @@ fn script_names() -> Vec<&'static str> {
 /// Those that are called on semaphores: `probe` is for keys that nobody has.
 fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
     script_names().into_iter().filter(|name| *name != "probe")
+}
+
+/// A semaphore whose words have names that can be read, such as "heavy". Arguments are written with
+/// those: `acquire` takes "KIND LIMIT CLIENT HOW LIVENESS", with `publish`, `spublish` or `poll` as HOW,
+/// and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes the name of a mark, or makes one up.
+struct Scripts {
+    raw: scripts::Scripts,
+    /// The word of each name.
+    words: HashMap<String, String>,
+    marks: u32,
+}
+
+impl Deref for Scripts {
+    type Target = scripts::Scripts;
+
+    fn deref(&self) -> &scripts::Scripts {
+        &self.raw
+    }
+}
+
+impl DerefMut for Scripts {
+    fn deref_mut(&mut self) -> &mut scripts::Scripts {
+        &mut self.raw
+    }
+}
+
+/// What a word was named.
+fn name_of(word: &str) -> &str {
+    part(word, 4).trim_end_matches('_')
 }
 
 /// A semaphore that nobody has used, on the server that all tests share.
@@ -66,12 +94,12 @@ fn fill(semaphore: &mut Scripts) {
 /// Arguments with which every script succeeds.
 fn sound(script: &str) -> Vec<String> {
     words(match script {
-        "acquire" => "declared 5 client poll 10000 new 1 60000 wait",
+        "acquire" => "declared 5 10000 N:client:1:60000:new_____________ wait",
         "inspect" => "0 10 0 10",
-        "limit" => "set 7",
-        "probe" => "client poll",
-        "refresh" => "heavy 60000",
-        "release" => "return heavy",
+        "limit" => "set 7 N:client:0:60000:mark____________",
+        "probe" => "N client",
+        "refresh" => "N:client:3:600000:heavy___________ 60000",
+        "release" => "return N:client:3:600000:heavy___________",
         "wake" => "",
         _ => panic!("{script} is not known here"),
     })
@@ -115,10 +143,11 @@ fn outcomes(reply: &[i64]) -> Vec<Outcome> {
         [0, 0, 0] => Refused,
         _ => panic!("{integers:?} is no answer to a request"),
     };
-    reply[2..].chunks(3).map(outcome).collect()
+    reply[3..].chunks(3).map(outcome).collect()
 }
 
-/// What `inspect` answers. Holders and waiters with their weights, and time left or waited.
+/// What `inspect` answers. Holders and waiters by name with their weights, and time left or waited.
+/// Marks are left out.
 #[derive(Debug, PartialEq)]
 struct Inspection {
     now: i64,
@@ -131,14 +160,24 @@ struct Inspection {
     sequence: i64,
     holders: Vec<(String, i64, i64)>,
     waiters: Vec<(String, i64, i64)>,
+    /// For how long each waiter's client is taken to be there.
+    heard: Vec<i64>,
 }
 
 impl FromRedisValue for Inspection {
     fn from_redis_value(value: Value) -> Result<Self, redis::ParsingError> {
-        type Entries = Vec<(String, i64, i64)>;
-        type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Entries, Entries);
+        type Holders = Vec<(String, i64)>;
+        type Waiters = Vec<(String, i64, i64)>;
+        type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Holders, Waiters);
         let (now, limit, declared, runtime, held, members, queued, sequence, holders, waiters) =
             Reply::from_redis_value(value)?;
+        let weighed =
+            |(word, time): (String, i64)| (name_of(&word).to_owned(), scripts::weight(&word), time);
+        let heard = waiters.iter().map(|(_, _, heard)| *heard).collect();
+        let waiters = waiters.into_iter().map(|(word, waited, _)| weighed((word, waited)));
+        let waiters = waiters.collect();
+        let holders = holders.into_iter().map(weighed).filter(|(_, weight, _)| *weight > 0);
+        let holders = holders.collect();
         Ok(Self {
             now,
             limit,
@@ -150,6 +189,7 @@ impl FromRedisValue for Inspection {
             sequence,
             holders,
             waiters,
+            heard,
         })
     }
 }
@@ -179,12 +219,78 @@ impl From<RedisError> for Refusal {
 }
 
 impl Scripts {
+    fn new(connection: redis::Connection, name: &str) -> Self {
+        let raw = scripts::Scripts::new(connection, name);
+        Self { raw, words: HashMap::new(), marks: 0 }
+    }
+
+    /// The word of that name; one that nobody has asked for where there is none.
+    fn word(&self, name: &str) -> String {
+        let unknown = || word("N", "nobody", 1, 60_000, name);
+        self.words.get(name).cloned().unwrap_or_else(unknown)
+    }
+
+    fn mark(&mut self, name: Option<&String>) -> String {
+        self.marks += 1;
+        let made_up = format!("mark-{}", self.marks);
+        word("N", "client", 0, 60_000, name.unwrap_or(&made_up))
+    }
+
+    /// Arguments with words in the place of names.
+    fn arguments(&mut self, script: &str, text: &str) -> Vec<String> {
+        let text = words(text);
+        match script {
+            "acquire" => self.acquire_arguments(&text),
+            "release" => {
+                let words = text.iter().skip(1).map(|name| self.word(name));
+                text.iter().take(1).cloned().chain(words).collect()
+            }
+            "refresh" => {
+                text.chunks(2).flat_map(|pair| [self.word(&pair[0]), pair[1].clone()]).collect()
+            }
+            "limit" => match text[0].as_str() {
+                "set" | "add" => [&text[..2], &[self.mark(text.get(2))]].concat(),
+                "clear" => [&text[..1], &[self.mark(text.get(1))]].concat(),
+                _ => text,
+            },
+            _ => text,
+        }
+    }
+
+    fn acquire_arguments(&mut self, text: &[String]) -> Vec<String> {
+        let [kind, limit, client, how, liveness] = &text[..5] else { unreachable!() };
+        let how = match how.as_str() {
+            "publish" => "P",
+            "spublish" => "S",
+            "poll" => "N",
+            other => other,
+        };
+        let mut arguments = vec![kind.clone(), limit.clone(), liveness.clone()];
+        for request in text[5..].chunks(4) {
+            let [name, weight, lease, place] = request else { panic!("{request:?}") };
+            let word = word(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
+            self.words.insert(name.clone(), word.clone());
+            arguments.extend([word, place.clone()]);
+        }
+        arguments
+    }
+
+    fn call(&mut self, script: &str, arguments: &str) -> Result<Value, RedisError> {
+        let arguments = self.arguments(script, arguments);
+        self.raw.call_with(script, &self.raw.keys.clone(), &arguments)
+    }
+
+    fn ok(&mut self, script: &str, arguments: &str) -> Vec<i64> {
+        let arguments = self.arguments(script, arguments);
+        self.raw.integers(script, &arguments)
+    }
+
     /// Acquires for a client that asks again now and then: it needs no listener.
     fn acquire(&mut self, limit: i64, requests: &str) -> Vec<Outcome> {
         self.acquire_for(limit, "client poll 600000", requests)
     }
 
-    /// `client` stands for client, wake and liveness; `requests` for id, weight, lease and place.
+    /// `client` stands for client, how and liveness; `requests` for name, weight, lease and place.
     fn acquire_for(&mut self, limit: i64, client: &str, requests: &str) -> Vec<Outcome> {
         outcomes(&self.ok("acquire", &format!("declared {limit} {client} {requests}")))
     }
@@ -243,23 +349,29 @@ impl Scripts {
     }
 
     fn refuses(&mut self, script: &str, arguments: &str) -> Refusal {
-        self.refusal(script, &self.keys.clone(), &words(arguments))
+        let arguments = self.arguments(script, arguments);
+        self.refusal(script, &self.keys.clone(), &arguments)
+    }
+
+    /// Members and scores of a sorted set, without `*`.
+    fn scores(&mut self, key: &str) -> Vec<(String, i64)> {
+        let key = self.key(key);
+        let members: Vec<(String, i64)> = self.command(&format!("ZRANGE {key} 0 -1 WITHSCORES"));
+        members.into_iter().filter(|(member, _)| member != "*").collect()
     }
 
     /// Each key lives at least as long as the leases and waits in it; none lives for ever, but for
     /// `state` while a limit is set at run time.
     fn assert_expiries(&mut self, now: i64) {
-        let (permits, waiting) = (self.key("permits"), self.key("waiting"));
-        let ends: Vec<(String, i64)> = self.command(&format!("ZRANGE {permits} -1 -1 WITHSCORES"));
-        let ends = ends.first().map_or(0, |(_, end)| end - now);
-        let records: Vec<String> = self.command(&format!("HVALS {waiting}"));
-        let heard = |record: &String| record.split(' ').nth(2).unwrap().parse::<i64>().unwrap();
-        let heard = records.iter().map(heard).max().map_or(0, |until| until - now);
+        let latest = |scores: Vec<(String, i64)>| {
+            scores.iter().map(|(_, until)| until - now).max().unwrap_or(0)
+        };
+        let (ends, heard) = (latest(self.scores("permits")), latest(self.scores("clients")));
         let is_kept = self.state().contains_key("runtime");
         for (key, ttl) in self.expiries() {
             let needed = match key.as_str() {
                 "permits" => ends,
-                "queue" | "waiting" => heard,
+                "queue" | "clients" => heard,
                 _ => ends.max(heard),
             };
             match ttl {
@@ -271,21 +383,13 @@ impl Scripts {
         }
     }
 
-    /// Nobody's weight or mark stays in `state`, and the sums there are those of the permits.
+    /// What `*` says beside the permits is the sum of what they weigh above 1.
     fn assert_weights_agree(&mut self) {
-        let (permits, state) = (self.key("permits"), self.state());
-        let permits: BTreeSet<String> = self.command(&format!("ZRANGE {permits} 0 -1"));
-        let number = |field: &str| state.get(field).map_or(0, |n| n.parse::<i64>().unwrap());
-        let mut extra = 0;
-        for (field, weight) in &state {
-            if let Some(id) = field.strip_prefix("w:") {
-                assert!(permits.contains(id), "weight {weight} of {id}, which holds nothing");
-                extra += weight.parse::<i64>().unwrap() - 1;
-            }
-        }
-        assert_eq!(number("extra"), extra, "sum of the weights above 1");
-        let marks = permits.iter().filter(|id| id.starts_with('+')).count() as i64;
-        assert_eq!(number("marks"), marks, "number of marks");
+        let permits = self.scores("permits");
+        let key = self.key("permits");
+        let kept: Option<i64> = self.command(&format!("ZSCORE {key} *"));
+        let extra: i64 = permits.iter().map(|(word, _)| scripts::weight(word) - 1).sum();
+        assert_eq!(kept.map(|score| score + 10_000_000_000).unwrap_or(0), extra);
     }
 }
 
