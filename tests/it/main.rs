@@ -19,6 +19,7 @@ mod found;
 mod functions;
 mod fuzz;
 mod head_start;
+mod inspection;
 mod kept;
 mod lanes;
 mod load;

@@ -1,0 +1,47 @@
+//! What an inspection tells.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use redis_semaphore::Semaphores;
+
+use crate::support::observer::{Observer, in_time};
+use crate::support::server::{shared_url, unique_name};
+
+/// More than there are in a page.
+const CHANGES: usize = 1100;
+
+/// Each change of the limit leaves a mark for a while, whose end comes before that of the permit.
+#[tokio::test]
+async fn holders_are_told_whatever_marks_there_are() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let changes = (0..CHANGES).map(|_| semaphore.add_permits(1));
+    in_time("all changes", try_join_all(changes)).await.unwrap();
+    let now = semaphore.inspect().await.unwrap();
+    assert_eq!((now.limit as usize, now.held), (2 + CHANGES, 1));
+    let holders: Vec<&str> = now.holders.iter().map(|holder| holder.id.as_str()).collect();
+    assert_eq!(holders, [permit.id()]);
+    permit.release().await.unwrap();
+    semaphore.clear_limit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_is_there_for_as_long_as_its_process_said() {
+    let (url, name) = (shared_url(), unique_name());
+    let liveness = Duration::from_secs(600);
+    let semaphores = Semaphores::builder().owner("patient").liveness(liveness).connect(&url);
+    let semaphores = semaphores.await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
+    let holder = semaphore.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().weight(2).acquire());
+    let now = Observer::new(&url, &name, 2).await.sees(2, 1).await;
+    let waiter = &now.waiters[0];
+    assert_eq!((waiter.owner(), waiter.num_permits, waiter.position), ("patient", 2, 1));
+    assert_eq!(waiter.client(), now.holders[0].client());
+    let left = waiter.present_for.expect("it is there");
+    assert!(left > liveness / 2 && left <= liveness, "{left:?}");
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
