@@ -44,7 +44,7 @@ class Semaphore:
         self.connection = redis.Redis.from_url(os.environ["REDIS_URL"])
         self.started = []
         self.name = f"together-{uuid.uuid4()}"
-        self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "waiting", "state")]
+        self.keys = [f"sem:{{{self.name}}}:{key}" for key in ("permits", "queue", "clients", "state")]
 
     def call(self, script, *arguments):
         return self.connection.eval(SOURCES[script], 4, *self.keys, *arguments)
@@ -125,12 +125,13 @@ class Together(unittest.TestCase):
         print(f"{len(turns)} turns, {most_at_once(turns)} at once", file=sys.stderr)
 
     def test_all_queue_in_one_order(self):
-        self.semaphore.call("acquire", "declared", 1, "nobody", "poll", 600_000, "first", 1, 600_000, "try")
+        first = "N:nobody:1:600000:the-first-of-them-all"
+        self.semaphore.call("acquire", "declared", 1, 600_000, first, "try")
         waiting = []
         for language in LANGUAGES * 2:
             waiting.append(self.semaphore.start(language, 1, 1))
             self.eventually((1, len(waiting)), self.semaphore.inspect)
-        self.semaphore.call("release", "return", "first")
+        self.semaphore.call("release", "return", first)
         tokens = [self.finish(process)[0][0] for process in waiting]
         self.assertEqual(tokens, sorted(tokens))
 

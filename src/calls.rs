@@ -131,7 +131,8 @@ impl Gate {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Releases permits that nobody here wants, or the end of their leases does.
+    /// Releases permits that nobody here wants. It goes on until they are released, or their leases have
+    /// ended anyway.
     pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
         let patience = self.settings.lease.max(self.shared().settings.patience());
         let write = |cmd: &mut Cmd| {
@@ -187,10 +188,9 @@ impl Gate {
 
     /// A word without weight, which the server keeps for as long as a call may still reach it.
     fn mark(&self, patience: Duration) -> String {
-        const SHORTEST: Duration = Duration::from_secs(60);
         let shared = self.shared();
         let latest = patience.saturating_add(shared.settings.longest_trip());
-        let lease = millis(latest.clamp(SHORTEST, LONGEST_LEASE));
+        let lease = millis(latest.min(LONGEST_LEASE));
         let start = word::start(&format!("N:{}:", shared.name), 0, lease);
         word::new(&start, shared.next_number(Instant::now()))
     }

@@ -220,16 +220,14 @@ impl Request for Release {
         cmd.arg(&self.claim.word);
     }
 
-    fn sending<'a>(gate: &Gate, requests: impl Iterator<Item = &'a Self>) {
-        gate.hold_no_more(requests.map(|request| &*request.claim));
-    }
-
+    /// They were held until now: a message that comes late may not take a permit that is to be consumed.
     /// What may still reach the server has done so, or never will, when they are released again.
     fn answered<'a>(
         gate: &Arc<Gate>,
         _sent: Instant,
         answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
     ) {
+        gate.hold_no_more(answers.clone().map(|(request, _)| &*request.claim));
         for (request, _) in answers.filter(|(request, _)| request.claim.take_doubt()) {
             gate.client.send(Task::ReleaseAgain(request.claim.clone()));
         }

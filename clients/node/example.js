@@ -14,7 +14,7 @@ async function main() {
   try {
     for (let page = 1; page <= 5; page += 1) {
       await printers.use(async (permit) => {
-        console.log(`process ${process.pid} prints page ${page} with token ${permit.token}`);
+        console.log(`process ${process.pid} prints page ${page} with token ${permit.fencingToken}`);
         await sleep(100, undefined, { signal: permit.lost }); // The work, which stops when it must.
       });
     }

@@ -7,6 +7,12 @@ declare global {
   }
 }
 
+/** Options of node-redis's `createClient` that make sense here. */
+export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
+  | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
+  | "commandsQueueMaxLength" | "pingInterval" | "clientInfoTag" | "maintNotifications" | "maintEndpointType"
+  | "maintRelaxedCommandTimeout" | "maintRelaxedSocketTimeout">>;
+
 /** All times are in milliseconds. */
 export interface ConnectOptions {
   /** What all keys and channels begin with: "sem" unless set. */
@@ -23,7 +29,7 @@ export interface SemaphoreOptions {
   /** The total weight that may be held at once. The newest declaration is in force. */
   limit: number;
   /**
-   * 30,000 ms unless set: how long a crashed process blocks its place. A renewal has a sixth of it for
+   * 30,000 ms unless set: how long the permit of a crashed process is held. A renewal has a sixth of it for
    * its answer. Without one the connection is taken for dead, which all semaphores of the client share:
    * their calls under way are repeated. So a sixth should be some round trips, with time for a busy server.
    */
@@ -45,16 +51,19 @@ export interface AcquireOptions extends TryOptions {
 /** A client: two connections to Redis, for as many semaphores as you like. */
 export class Semaphores {
   private constructor();
-  /** `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. */
-  static connect(redis: string | RedisClientOptions, options?: ConnectOptions): Promise<Semaphores>;
+  /**
+   * `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. Anything
+   * else, such as a client, or an option that there is not, is a TypeError.
+   */
+  static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<Semaphores>;
   /**
    * While anything of a name waits or is held, that is the one object of that name. Other options for
    * it are a RangeError then, here and from acquires of an object that was made before.
    */
   semaphore(name: string, options: SemaphoreOptions): Semaphore;
   /**
-   * Ends all waits, resolves when what was given up is given back, and disconnects. Release permits
-   * before: those that are still held are renewed no more, and are lost when their leases end.
+   * Ends all waits, and disconnects when all permits are released or lost. Those that are held are not
+   * taken away, but renewed no more, so that takes a lease at most.
    */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -77,17 +86,18 @@ export class Semaphore {
   use<T>(callback: (permit: Permit) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
 }
 
-/** A place in the semaphore, renewed in the background until it is released or lost. */
+/** A permit, renewed in the background until it is released or lost. */
 export class Permit {
   private constructor();
+  /** The word by which the server knows it. */
   readonly id: string;
   readonly weight: number;
-  /** The fencing token: it grows with every grant. Below 2^53. */
-  readonly token: number;
+  /** It grows with every grant. Below 2^53. */
+  readonly fencingToken: number;
   /** Aborted when the permit is lost, with Redis in reach or not. The reason is a LeaseLost. */
   readonly lost: AbortSignal;
   /** Exact even where the event loop was too busy to tell `lost` in time. */
-  readonly isHeld: boolean;
+  readonly isLost: boolean;
   /**
    * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
    * before: then it was given back in the background already.

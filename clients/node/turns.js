@@ -34,7 +34,7 @@ async function main([name, ...numbers]) {
   const semaphore = semaphores.semaphore(name, { limit, lease });
   for (let turn = 0; turn < count; turn += 1) {
     const permit = await semaphore.acquire();
-    print("held", permit.token, now());
+    print("held", permit.fencingToken, now());
     await sleep(hold);
     print("released", now());
     if (!(await permit.release())) throw new Error(`the permit ${permit.id} was lost`);

@@ -12,11 +12,11 @@ const { setTimeout: sleep } = require("node:timers/promises");
 const { isDeepStrictEqual } = require("node:util");
 const { createClient, ErrorReply } = require("redis");
 
-const manifest = require("../../lua/manifest.json");
+const manifest = require("./lib/manifest.json");
 const { run } = require("./lib/scripts");
 
 const FOLDER = path.join(__dirname, "..", "..", "lua", "vectors");
-const KEYS = ["permits", "queue", "waiting", "state"];
+const KEYS = ["permits", "queue", "clients", "state"];
 const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 
 class Mismatch extends Error {}
@@ -40,7 +40,7 @@ class Case {
   constructor(client) {
     this.client = client;
     const name = `vector-${randomUUID()}`;
-    this.variables = { name, channel: `sem:wake:${name}`, sharded: `sem:{${name}}:wake` };
+    this.variables = { name, channel: `sem:wake:${name}`, sharded: `sem:{${name}}:wake:${name}` };
     for (const key of KEYS) this.variables[key] = `sem:{${name}}:${key}`;
   }
 
@@ -110,11 +110,11 @@ class Case {
   }
 
   async #contents(key) {
-    const isSet = key === "permits" || key === "queue";
-    const command = isSet ? ["ZRANGE", this.variables[key], "0", "-1", "WITHSCORES"] : ["HGETALL", this.variables[key]];
+    const name = this.variables[key];
+    const command = key === "state" ? ["HGETALL", name] : ["ZRANGE", name, "0", "-1", "WITHSCORES"];
     const flat = await this.client.sendCommand(command);
     const found = {};
-    for (let i = 0; i < flat.length; i += 2) found[flat[i]] = key === "waiting" ? flat[i + 1].split(" ") : flat[i + 1];
+    for (let i = 0; i < flat.length; i += 2) found[flat[i]] = flat[i + 1];
     return found;
   }
 

@@ -9,18 +9,18 @@ import os
 import threading
 import time
 
-import redis_semaphore
-import redis_semaphore.asyncio
+import redis_lease_semaphore
+import redis_lease_semaphore.asyncio
 
 URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
 
 
-async def with_asyncio():
-    async with redis_semaphore.asyncio.Client(URL) as client:
-        semaphore = client.semaphore("example-pages", limit=2)
+async def with_asyncio() -> None:
+    async with redis_lease_semaphore.asyncio.Semaphores(URL) as semaphores:
+        semaphore = semaphores.semaphore("example-pages", limit=2)
 
-        async def work(page):
-            async with await semaphore.acquire(timeout=10) as permit:
+        async def work(page: int) -> None:
+            async with semaphore.acquire(timeout=10) as permit:
                 print(f"page {page}, fencing token {permit.fencing_token}")
                 job = asyncio.ensure_future(asyncio.sleep(0.1))
                 lost = asyncio.ensure_future(permit.lost.wait())
@@ -31,11 +31,11 @@ async def with_asyncio():
         await asyncio.gather(*(work(page) for page in range(6)))
 
 
-def with_threads():
-    with redis_semaphore.Client(URL) as client:
-        semaphore = client.semaphore("example-sheets", limit=2)
+def with_threads() -> None:
+    with redis_lease_semaphore.Semaphores(URL) as semaphores:
+        semaphore = semaphores.semaphore("example-sheets", limit=2)
 
-        def work(sheet):
+        def work(sheet: int) -> None:
             with semaphore.acquire(timeout=10) as permit:
                 for _ in range(10):
                     permit.check()  # raises LeaseLost: then stop

@@ -1,6 +1,6 @@
 import unittest
 
-from redis_semaphore import message
+from redis_lease_semaphore import message
 
 
 class Parse(unittest.TestCase):

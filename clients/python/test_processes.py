@@ -3,9 +3,9 @@ import sys
 import textwrap
 import unittest
 
-from redis_semaphore import Client
+from redis_lease_semaphore import Semaphores
 
-from support import URL, Keys, Turns, new_name, until
+from support import DEADLINE, URL, Keys, Turns, new_name, until
 
 
 class Processes(unittest.TestCase):
@@ -13,7 +13,7 @@ class Processes(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = Client(URL)
+        self.client = Semaphores(URL, liveness=600)  # it would ask again after minutes
         self.client.connect()
         self.addCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)
@@ -61,7 +61,7 @@ class Processes(unittest.TestCase):
         turns = self.turns(hold_ms=60_000, lease_ms=1000)
         self.assertEqual(turns.line()[0], "held")
         turns.kill()
-        with self.semaphore.acquire(timeout=2):
+        with self.semaphore.acquire(timeout=DEADLINE):
             pass
 
     def test_a_killed_waiter_holds_nobody_up(self):
@@ -72,13 +72,13 @@ class Processes(unittest.TestCase):
         held.release()
         lines, _ = behind.finish()
         self.assertEqual(lines[0][0], "held")
-        until(self.keys.are_empty, deadline=2)
+        until(self.keys.are_empty)
 
     def run_program(self, program):
         """Runs it in a process of its own, where `client` is connected."""
-        head = "import os, signal, sys, redis_semaphore\nclient = redis_semaphore.Client(sys.argv[1])\n"
+        head = "import os, signal, sys, redis_lease_semaphore\nclient = redis_lease_semaphore.Semaphores(sys.argv[1])\n"
         words = [sys.executable, "-c", head + "client.connect()\n" + textwrap.dedent(program), URL, self.name]
-        return subprocess.run(words, capture_output=True, text=True, timeout=30)
+        return subprocess.run(words, capture_output=True, text=True, timeout=2 * DEADLINE)
 
     def test_a_forked_process_is_told_that_the_client_is_not_its_own(self):
         done = self.run_program("""
@@ -88,7 +88,7 @@ class Processes(unittest.TestCase):
                 for call in (semaphore.try_acquire, client.connect, lambda: client.semaphore("another", 1)):
                     try:
                         call()
-                    except redis_semaphore.Closed:
+                    except redis_lease_semaphore.Closed:
                         print("closed", flush=True)
                 print(permit.release(), client.close(), flush=True)
                 os._exit(0)
@@ -119,7 +119,7 @@ class Processes(unittest.TestCase):
             try:
                 while True:
                     semaphore.acquire().release()
-            except redis_semaphore.Closed:
+            except redis_lease_semaphore.Closed:
                 print("closed")
         """)
         self.assertEqual(done.stdout, "closed\n", done.stderr)

@@ -8,20 +8,20 @@ import os
 import sys
 import time
 
-from redis_semaphore import Client
+from redis_lease_semaphore import Semaphores
 
 
-def tell(*words):
+def tell(*words: object) -> None:
     print(*words, flush=True)
 
 
-def microseconds():
+def microseconds() -> int:
     return time.time_ns() // 1000
 
 
-def main(name, limit, count, hold_ms, lease_ms):
-    with Client(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as client:
-        semaphore = client.semaphore(name, limit=int(limit), lease=int(lease_ms) / 1000)
+def main(name: str, limit: str, count: str, hold_ms: str, lease_ms: str) -> None:
+    with Semaphores(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as semaphores:
+        semaphore = semaphores.semaphore(name, limit=int(limit), lease=int(lease_ms) / 1000)
         for _ in range(int(count)):
             with semaphore.acquire() as permit:
                 tell("held", permit.fencing_token, microseconds())

@@ -13,7 +13,7 @@ import uuid
 
 import redis.asyncio
 
-from redis_semaphore import SemaphoreError, scripts
+from redis_lease_semaphore import SemaphoreError, scripts
 
 URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "lua" / "vectors"
@@ -28,7 +28,7 @@ class Case:
     def __init__(self, connection):
         self.connection = connection
         name = f"vector-{uuid.uuid4()}"
-        self.variables = {"name": name, "channel": f"sem:wake:{name}", "sharded": f"sem:{{{name}}}:wake"}
+        self.variables = {"name": name, "channel": f"sem:wake:{name}", "sharded": f"sem:{{{name}}}:wake:{name}"}
         self.variables.update(zip(scripts.KEYS, scripts.keys("sem", name)))
         self.listener = None
 
@@ -72,13 +72,10 @@ class Case:
 
     async def contents(self, key):
         name = self.variables[key]
-        if key in ("permits", "queue"):
-            members = await self.connection.zrange(name, 0, -1, withscores=True)
-            return {member.decode(): score for member, score in members}
-        fields = await self.connection.hgetall(name)
-        if key == "waiting":
-            return {id.decode(): record.split(b" ") for id, record in fields.items()}
-        return {field.decode(): value for field, value in fields.items()}
+        if key == "state":
+            return {field.decode(): value for field, value in (await self.connection.hgetall(name)).items()}
+        members = await self.connection.zrange(name, 0, -1, withscores=True)
+        return {member.decode(): score for member, score in members}
 
     async def expires(self, step):
         for key, expected in step["expires"].items():

@@ -21,7 +21,8 @@ const PAGE: u64 = 1000;
 /// permits and the futures of [`request`](Self::request): they can be sent to tasks and kept in structs.
 ///
 /// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
-/// even a lighter request that would fit or a try.
+/// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::ahead) goes
+/// ahead of others, and of those only who came within it.
 ///
 /// # Examples
 ///
@@ -67,8 +68,9 @@ impl Semaphore {
         &self.gate.name
     }
 
-    /// A request of your own: of another weight, with a timeout, or both. Of weight 1, and with the
-    /// acquire timeout that the semaphore was built with, unless said otherwise.
+    /// A request of your own: of another weight, with a head start, with a timeout. Of weight 1, without
+    /// a head start, and with the acquire timeout that the semaphore was built with, unless said
+    /// otherwise.
     ///
     /// # Examples
     ///

@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 
 use super::Done;
+use crate::Error;
 use crate::claim::Claim;
 use crate::gate::Gate;
 use crate::numbered::Numbered;
@@ -44,10 +45,10 @@ impl Releases {
 /// Of permits that messages tell of, one call after the other.
 pub(super) async fn release_unwanted(gate: Arc<Gate>) -> Done {
     while let Some(words) = gate.unwanted.take() {
-        tracing::debug!(semaphore = gate.name, permits = words.len(), "nobody here wants them");
+        let (semaphore, permits, started) = (&gate.name, words.len(), Instant::now());
+        tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
         if let Err(error) = gate.release_unwanted(&words).await {
-            let semaphore = &gate.name;
-            tracing::warn!(semaphore, %error, "could not give permits back that nobody wants");
+            warn_of_unreleased(&gate, permits, started, &error);
         }
     }
     Done::Released
@@ -57,17 +58,23 @@ pub(super) async fn release_unwanted(gate: Arc<Gate>) -> Done {
 async fn release(gate: Arc<Gate>, claims: Vec<Arc<Claim>>, how: How) -> Done {
     let until = gate.settings.lease.max(gate.shared().settings.patience());
     let started = Instant::now();
-    let ask = |claim| gate.ask_along(Release { claim, how }, until);
-    let released = join_all(claims.into_iter().map(ask)).await;
+    let ask = |claim: &Arc<Claim>| gate.ask_along(Release { claim: claim.clone(), how }, until);
+    let released = join_all(claims.iter().map(ask)).await;
     let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+    // Those that failed, too: nobody asks for them any more.
+    gate.hold_no_more(claims.iter().map(|claim| &**claim));
     if let Some(error) = failed.first() {
-        tracing::warn!(
-            semaphore = gate.name,
-            permits = failed.len(),
-            after = ?started.elapsed(),
-            %error,
-            "could not give permits back; their leases end by themselves"
-        );
+        warn_of_unreleased(&gate, failed.len(), started, error);
     }
     Done::Released
+}
+
+fn warn_of_unreleased(gate: &Gate, permits: usize, started: Instant, error: &Error) {
+    tracing::warn!(
+        semaphore = gate.name,
+        permits,
+        after = ?started.elapsed(),
+        %error,
+        "could not give permits back; their leases end by themselves"
+    );
 }

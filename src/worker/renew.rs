@@ -23,7 +23,7 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
     let mut renewable = Vec::new();
     for permit in &permits {
         // One that nobody has picked up yet is confirmed when it is.
-        let Some(lease) = permit.lease() else {
+        let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
             continue;
         };
         if lease.is_lost() {
@@ -59,9 +59,9 @@ async fn renew_batch(gate: &Arc<Gate>, batch: &[(&Claim, &Lease, Duration)]) -> 
 }
 
 fn stop(permit: &Claim, lease: &Lease) {
-    permit.gate.hold_no_more(std::iter::once(permit));
     // A permit that was given back meanwhile was not lost.
     if !permit.is_over() {
+        permit.gate.hold_no_more(std::iter::once(permit));
         let semaphore = &permit.gate.name;
         tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");
     }

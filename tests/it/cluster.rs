@@ -65,6 +65,31 @@ impl Scene {
     }
 }
 
+/// Those of one name share a channel, which may go with one of them and be wanted by the next.
+#[tokio::test]
+async fn a_semaphore_that_is_built_anew_hears_its_messages() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let name = unique_name();
+    let other = build(&connect(&cluster).await, &name);
+    let semaphores = connect(&cluster).await;
+    for turn in 0..20 {
+        let holder = other.acquire().await.unwrap();
+        let waits = |semaphore: Semaphore| tokio::spawn(semaphore.request().acquire());
+        let mut waiting = vec![waits(build(&semaphores, &name))];
+        if turn % 2 == 0 {
+            waiting.push(waits(build(&semaphores, &name)));
+        }
+        let queued = async || other.inspect().await.unwrap().queued;
+        eventually("all wait", queued, |queued| *queued == waiting.len() as u64).await;
+        holder.release().await.unwrap();
+        let turns = waiting.into_iter().map(async |waits| {
+            let permit = in_time("its turn", waits).await.unwrap().unwrap();
+            permit.release().await.unwrap();
+        });
+        futures_util::future::join_all(turns).await;
+    }
+}
+
 #[tokio::test]
 async fn semaphores_are_spread_over_the_nodes() {
     let Some(cluster) = Cluster::start(3, false).await else { return };

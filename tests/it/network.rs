@@ -210,6 +210,53 @@ async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
     scene.observer.sees(0, 0).await;
 }
 
+/// How many scripts the server has run.
+fn calls(server: &Server) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let calls =
+        |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok();
+    info.lines().find_map(calls).unwrap()
+}
+
+#[tokio::test]
+async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
+    let scene = Scene::set(1, Duration::from_millis(300)).await;
+    let other = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let other = other.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
+    scene.proxy.stick(true);
+    let semaphore = scene.semaphore.clone();
+    let changed = tokio::spawn(async move { semaphore.set_limit(5).await });
+    let out = async || scene.proxy.held_requests();
+    eventually("a change that is out", out, |out| *out > 0).await;
+    scene.proxy.hang_up();
+    in_time("the change", changed).await.unwrap().unwrap();
+    assert_eq!(other.set_limit(3).await.unwrap(), 5);
+    let before = calls(&scene.server);
+    scene.proxy.stick(false);
+    let run = async || calls(&scene.server);
+    eventually("the copy has arrived", run, |calls| *calls > before).await;
+    assert_eq!(other.limit().await.unwrap(), 3);
+}
+
+/// Its limit is declared with its first request.
+#[tokio::test]
+async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
+    let scene = Scene::set(1, PATIENT).await;
+    let semaphore = scene.semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let before = calls(&scene.server);
+    let permit = semaphore.acquire().await.unwrap();
+    assert_eq!(calls(&scene.server), before + 1);
+    permit.release().await.unwrap();
+    let now = semaphore.inspect().await.unwrap();
+    assert_eq!((now.limit, now.declared_limit), (2, Some(2)));
+    let fewer = scene.semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+    fewer.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(semaphore.limit().await.unwrap(), 1, "the newest declaration counts");
+    // It was declared before, and is not declared again.
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(semaphore.limit().await.unwrap(), 1);
+}
+
 #[tokio::test]
 async fn a_stall_that_meets_many_calls_is_one_timeout() {
     let scene = Scene::set(9, Duration::from_secs(2)).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Holder, Permit, Semaphore, Semaphores};
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
@@ -58,6 +58,18 @@ async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> P
     in_time("its turn", waiting).await.unwrap().unwrap()
 }
 
+/// Messages come in order. This one is about a permit that its process never asked for, and gives back.
+async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer) {
+    let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
+    let mut scripts = Scripts::new(server.connect(), "told");
+    let reply = scripts.ok("acquire", &format!("declared 5 1000 {stranger} try"));
+    assert_eq!(reply[3], 1, "granted");
+    tell(server, client, &stranger);
+    let holders = async || observer.look().await.holders;
+    let is_gone = |holders: &Vec<Holder>| holders.iter().all(|holder| holder.id != stranger);
+    eventually("it is given back", holders, is_gone).await;
+}
+
 /// A message that comes late, or twice, or from somebody else, is about a permit in use.
 #[tokio::test]
 async fn no_message_takes_a_permit_that_is_held() {
@@ -76,16 +88,32 @@ async fn no_message_takes_a_permit_that_is_held() {
     for _ in 0..2 {
         permits.iter().for_each(|permit| tell(&server, client, permit.id()));
     }
-    // Messages come in order. This one is about a permit that it never asked for, and gives back.
     renewed.set_limit(5).await.unwrap();
-    let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
-    let mut scripts = Scripts::new(server.connect(), "told");
-    let reply = scripts.ok("acquire", &format!("declared 4 1000 {stranger} try"));
-    assert_eq!(reply[3], 1, "granted");
-    observer.sees(5, 0).await;
-    tell(&server, client, &stranger);
+    give_back_a_stranger(&server, client, &observer).await;
     observer.sees(4, 0).await;
     for permit in permits {
         permit.release().await.unwrap();
     }
+}
+
+/// It is in use until the server has it: to give it back would leave the limit as it was.
+#[tokio::test]
+async fn no_message_takes_a_permit_that_is_being_consumed() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    // Nothing is sent again before the test is over.
+    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("told").limit(4).build().unwrap();
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let permit = semaphore.acquire().await.unwrap();
+    let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
+    proxy.commands(Flow::Swallow);
+    let _consumed = tokio::spawn(permit.forget());
+    let swallowed = async || proxy.swallowed_requests();
+    eventually("the call is lost", swallowed, |swallowed| *swallowed > 0).await;
+    proxy.commands(Flow::Pass);
+    tell(&server, &client, &word);
+    give_back_a_stranger(&server, &client, &observer).await;
+    assert_eq!(observer.look().await.holders[0].id, word);
 }

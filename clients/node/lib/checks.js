@@ -16,13 +16,15 @@ const weight = (value) => integer("weight", value, 1, MOST);
 const milliseconds = (what, value) => integer(`${what} (ms)`, value, 1, LONGEST);
 
 /** Of keys and messages: braces and lines have a meaning there. */
-function name(value) {
+function isName(value) {
   const bytes = Buffer.from(String(value));
   // eslint-disable-next-line no-control-regex
-  if (!/^[^{}\x00-\x1f\x7f]+$/.test(value) || bytes.length > 512 || bytes.toString() !== value) {
-    throw new RangeError(`name must be 1 to 512 bytes without braces and control characters, got ${value}`);
-  }
-  return value;
+  return /^[^{}\x00-\x1f\x7f]+$/.test(value) && bytes.length <= 512 && bytes.toString() === value;
+}
+
+function name(value) {
+  if (isName(value)) return value;
+  throw new RangeError(`name must be 1 to 512 bytes without braces and control characters, got ${value}`);
 }
 
 /** It begins channels, too, and those have no blanks. */
@@ -35,4 +37,27 @@ function prefix(value) {
   return value;
 }
 
-module.exports = { limit, weight, milliseconds, name, prefix };
+const describe = (value) => value?.constructor?.name ?? typeof value;
+
+/** One that is misspelt, or an object of another kind, would do nothing. */
+function options(what, value, known) {
+  const prototype = typeof value === "object" && value !== null ? Object.getPrototypeOf(value) : undefined;
+  if (prototype !== null && prototype !== Object.prototype) {
+    throw new TypeError(`${what} must be a plain object, got ${describe(value)}`);
+  }
+  const unknown = Object.keys(value).find((key) => !known.includes(key));
+  if (unknown !== undefined) throw new TypeError(`${what}: there is no ${unknown}, but ${known.join(", ")}`);
+  return value;
+}
+
+/** Those of node-redis, 4 to 6, that make sense here. */
+const OF_REDIS = [
+  "url", "socket", "username", "password", "credentialsProvider", "name", "database", "commandsQueueMaxLength",
+  "pingInterval", "clientInfoTag", "maintNotifications", "maintEndpointType", "maintRelaxedCommandTimeout",
+  "maintRelaxedSocketTimeout",
+];
+
+/** A URL, or options for node-redis. A client of node-redis or ioredis is neither. */
+const redis = (value) => (typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS));
+
+module.exports = { limit, weight, milliseconds, isName, name, prefix, options, redis };

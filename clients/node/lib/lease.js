@@ -14,9 +14,9 @@ class Lease {
   /** Why the last renewal failed. */
   failure;
 
-  constructor(semaphore, id, since, duration) {
+  constructor(semaphore, word, since, duration) {
     this.#semaphore = semaphore;
-    this.id = id;
+    this.word = word;
     this.deadline = since + duration;
     this.#duration = duration;
   }
@@ -51,7 +51,7 @@ class Lease {
 
   lose(why, cause) {
     this.stop();
-    this.#controller.abort(new LeaseLost(this.#semaphore, this.id, why, cause));
+    this.#controller.abort(new LeaseLost(this.#semaphore, this.word, why, cause));
   }
 
   /** Nobody need be told any more. */

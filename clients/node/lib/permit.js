@@ -1,6 +1,6 @@
 "use strict";
 
-/** A place in the semaphore, renewed in the background until it is released or lost. */
+/** A permit, renewed in the background until it is released or lost. */
 class Permit {
   #lease;
   #giveBack;
@@ -9,8 +9,8 @@ class Permit {
   constructor({ lease, token, weight, giveBack }) {
     this.#lease = lease;
     this.#giveBack = giveBack;
-    this.id = lease.id;
-    this.token = token;
+    this.id = lease.word;
+    this.fencingToken = token;
     this.weight = weight;
   }
 
@@ -20,8 +20,8 @@ class Permit {
   }
 
   /** Exact even where the event loop was too busy to say `lost` in time. */
-  get isHeld() {
-    return !this.#released && this.#lease.isHeld;
+  get isLost() {
+    return this.lost.aborted || (!this.#released && !this.#lease.isHeld);
   }
 
   /** Answers false if the permit had been lost before. */

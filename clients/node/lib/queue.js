@@ -6,8 +6,8 @@ const { Waiter } = require("./waiter");
 
 const MOST = 1000;
 const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
-/** Of the weights, which argument is the first one. */
-const FIRST_WEIGHT = 7;
+/** Of the words, which argument is the first one. */
+const FIRST_WORD = 4;
 /** So that of a thousand waiting processes only the first few call `wake`. */
 const DELAY_BY_POSITION = 20;
 
@@ -18,6 +18,7 @@ class Queue {
   #toAsk = new Set();
   #waiters = new Set();
   #isRunning = false;
+  #isDeclared = false;
   #round;
   #wakeTimer;
 
@@ -37,7 +38,7 @@ class Queue {
 
   add(waiter) {
     this.#waiters.add(waiter);
-    this.#server.waiters.set(waiter.id, { waiter, queue: this });
+    this.#server.waiters.set(waiter.word, { waiter, queue: this });
     this.#ask([waiter]);
   }
 
@@ -56,13 +57,11 @@ class Queue {
     const pauses = new Pauses();
     await undefined; // What is asked for in one go is one call.
     while (this.#toAsk.size > 0) {
-      let batch = [...this.#toAsk].sort(Waiter.compare).slice(0, MOST);
+      const batch = [...this.#toAsk].sort(Waiter.compare).slice(0, MOST);
       for (const waiter of batch) this.#toAsk.delete(waiter);
       try {
-        await this.#semaphore.declare();
-        batch = batch.filter(({ isWaiting }) => isWaiting);
         if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
-        if (batch.length > 0) await this.#acquire(batch);
+        await this.#acquire(batch);
         pauses.reset();
       } catch (error) {
         if (this.#failed(batch, error, pauses.since ?? performance.now())) await pauses.next();
@@ -73,16 +72,21 @@ class Queue {
 
   async #acquire(batch) {
     const { limit, lease } = this.#semaphore;
-    const args = ["declared", limit, this.#server.listener.channel, "publish", this.#server.liveness];
+    const args = [this.#isDeclared ? "declared" : "declare", limit, this.#server.liveness];
     for (const waiter of batch) {
       waiter.isSent = true;
-      args.push(waiter.id, waiter.weight, lease, waiter.place);
+      args.push(waiter.word, waiter.place);
     }
     const { reply, sent } = await this.#semaphore.call("acquire", args);
+    const [, , before] = reply;
+    if (!this.#isDeclared && before !== -1 && before !== limit) {
+      process.emitWarning(`semaphore ${this.name}: another limit of ${before} was declared; now ${limit} is in force`);
+    }
+    this.#isDeclared = true;
     this.#heed(batch, reply, sent);
   }
 
-  #heed(asked, [serverTime, wakeIn, ...rest], sent) {
+  #heed(asked, [serverTime, wakeIn, , ...rest], sent) {
     const allGranted = rest[0] === ALL_GRANTED;
     asked.forEach((waiter, index) => {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
@@ -90,6 +94,7 @@ class Queue {
       if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
       if (kind === GRANTED) this.#granted(waiter, number, sent, this.#semaphore.lease);
       else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
+      else if (wakeIn === 0) this.#ask([waiter]); // The script stopped at a bound: again, after `wake`.
       else this.#settle(waiter, () => waiter.resolve(null));
     });
     const mustWait = asked.some(({ isWaiting }) => isWaiting);
@@ -100,11 +105,11 @@ class Queue {
   /** All calls have failed since then. Answers whether to pause before the next one. */
   #failed(batch, error, since) {
     const waiting = batch.filter(({ isWaiting }) => isWaiting);
-    const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(weight\) is \d+, the limit is (\d+)/.exec(error.message);
+    const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(word\) weighs \d+, the limit is (\d+)/.exec(error.message);
     if (tooHeavy) {
       // The whole call was refused: ask for the others without it.
       const [argument, limit] = tooHeavy.slice(1).map(Number);
-      const heavy = batch[(argument - FIRST_WEIGHT) / 4];
+      const heavy = batch[(argument - FIRST_WORD) / 2];
       this.giveUp(heavy, new TooHeavy(this.name, heavy.weight, limit));
       this.#ask(waiting.filter((waiter) => waiter !== heavy));
       return false;
@@ -153,14 +158,14 @@ class Queue {
   /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
   #giveBack(waiter) {
     const until = performance.now() + this.#server.liveness + this.#semaphore.lease;
-    this.#semaphore.giveBack(waiter.id, until).catch((error) => process.emitWarning(error));
+    this.#semaphore.giveBack(waiter.word, until);
   }
 
   #settle(waiter, tell) {
     waiter.isWaiting = false;
     this.#waiters.delete(waiter);
     this.#toAsk.delete(waiter);
-    this.#server.waiters.delete(waiter.id);
+    this.#server.waiters.delete(waiter.word);
     if (this.#waiters.size === 0) {
       clearTimeout(this.#round);
       clearTimeout(this.#wakeTimer);

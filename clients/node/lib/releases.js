@@ -6,7 +6,7 @@ const { Pauses } = require("./pauses");
 const MOST = 1000;
 const UNKNOWN = 0;
 
-/** Gives ids back until that is confirmed, or until they are gone by themselves. */
+/** Gives words back until that is confirmed, or until they are gone by themselves. */
 class Releases {
   #release;
   #semaphore;
@@ -19,23 +19,23 @@ class Releases {
     this.#release = release;
   }
 
-  /** Answers false if the server surely knew the id no more. At `until` nothing of it is left. */
-  add(id, until) {
+  /** Answers false if the server surely knew the word no more. At `until` nothing of it is left. */
+  add(word, until) {
     return new Promise((resolve, reject) => {
-      this.#enqueue({ id, until, isRepeated: false, callers: [{ resolve, reject }] });
+      this.#enqueue({ word, until, isRepeated: false, callers: [{ resolve, reject }] });
       if (!this.#isRunning) this.#run();
     });
   }
 
-  /** An id is in a call once: one that is given back twice has two callers. */
+  /** A word is in a call once: one that is given back twice has two callers. */
   #enqueue(entry) {
-    const other = this.#waiting.get(entry.id);
+    const other = this.#waiting.get(entry.word);
     if (other) {
       entry.callers.push(...other.callers);
       entry.isRepeated ||= other.isRepeated;
       entry.until = Math.max(entry.until, other.until);
     }
-    this.#waiting.set(entry.id, entry);
+    this.#waiting.set(entry.word, entry);
   }
 
   async #run() {
@@ -44,9 +44,9 @@ class Releases {
     await undefined; // What is given back in one go is one call.
     while (this.#waiting.size > 0) {
       const batch = [...this.#waiting.values()].slice(0, MOST);
-      for (const { id } of batch) this.#waiting.delete(id);
+      for (const { word } of batch) this.#waiting.delete(word);
       try {
-        const { reply } = await this.#release(["return", ...batch.map(({ id }) => id)]);
+        const { reply } = await this.#release(["return", ...batch.map(({ word }) => word)]);
         batch.forEach((entry, index) => settle(entry, reply[2] === 3 ? 3 : reply[2 + index]));
         pauses.reset();
       } catch (error) {

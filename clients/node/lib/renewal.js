@@ -9,6 +9,7 @@ class Renewal {
   #interval;
   #leases = new Map();
   #timer;
+  #isStopped = false;
 
   /** `refresh(args, timeout)` calls the script. */
   constructor(refresh, duration) {
@@ -18,7 +19,7 @@ class Renewal {
   }
 
   add(lease) {
-    this.#leases.set(lease.id, lease);
+    this.#leases.set(lease.word, lease);
     this.#timer ??= this.#plan(this.#interval);
   }
 
@@ -27,7 +28,7 @@ class Renewal {
   }
 
   remove(lease) {
-    this.#leases.delete(lease.id);
+    this.#leases.delete(lease.word);
   }
 
   #plan(pause) {
@@ -42,19 +43,24 @@ class Renewal {
       isDone = await this.#renewBatch(leases.slice(start, start + MOST));
     }
     const pause = isDone ? started + this.#interval - performance.now() : this.#interval / 10;
-    this.#timer = this.#leases.size > 0 ? this.#plan(Math.max(0, pause)) : undefined;
+    this.#timer = this.#leases.size > 0 && !this.#isStopped ? this.#plan(Math.max(0, pause)) : undefined;
+  }
+
+  stop() {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
   }
 
   /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
   async #renewBatch(batch) {
     // One that has ended here was said to be lost, or is now: on the server it must not begin anew.
-    const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check());
+    const leases = batch.filter((lease) => this.#leases.has(lease.word) && lease.check());
     if (leases.length === 0) return true;
-    const args = leases.flatMap(({ id }) => [id, this.#duration]);
+    const args = leases.flatMap(({ word }) => [word, this.#duration]);
     try {
       const { reply, sent } = await this.#refresh(args, this.#interval / 2);
       leases.forEach((lease, index) => {
-        if (!this.#leases.has(lease.id)) return; // Given back meanwhile.
+        if (!this.#leases.has(lease.word)) return; // Given back meanwhile.
         if (reply[2 + index] > 0) lease.renewed(sent);
         else lease.lose("the server does not know it any more");
       });

@@ -1,13 +1,13 @@
 "use strict";
 
 const { ErrorReply } = require("redis");
-const manifest = require("../../../lua/manifest.json");
+const manifest = require("./manifest.json"); // A link; a package has a copy.
 
 const scripts = new Map(manifest.scripts.map((script) => [script.name, script]));
 
 /** The four keys of a semaphore, in the order in which scripts take them. */
 const keysOf = (prefix, name) =>
-  ["permits", "queue", "waiting", "state"].map((key) => `${prefix}:{${name}}:${key}`);
+  ["permits", "queue", "clients", "state"].map((key) => `${prefix}:{${name}}:${key}`);
 
 /** Runs a script: by its SHA-1, or with its text where the server does not know it yet. */
 async function run(connection, script, keys, args, timeout) {

@@ -1,5 +1,7 @@
 "use strict";
 
+const { setMaxListeners } = require("node:events");
+
 const checks = require("./checks");
 const { Closed, LeaseLost } = require("./errors");
 const { Lease } = require("./lease");
@@ -9,15 +11,18 @@ const { Releases } = require("./releases");
 const { Renewal } = require("./renewal");
 const { Waiter } = require("./waiter");
 
+/** What fails in the background. A client that was closed is no news. */
+const warn = (error) => error instanceof Closed || process.emitWarning(error);
+
 /** A semaphore by its name. Keep it: it declares its limit once, and renews its permits together. */
 class Semaphore {
   #server;
   #queue;
   #renewal;
   #releases;
-  #declared;
 
-  constructor(server, name, { limit, lease = 30_000 }) {
+  constructor(server, name, options) {
+    const { limit, lease = 30_000 } = checks.options("options of a semaphore", options, ["limit", "lease"]);
     this.name = checks.name(name);
     this.limit = checks.limit(limit);
     this.lease = checks.milliseconds("lease", lease);
@@ -27,22 +32,23 @@ class Semaphore {
       limit,
       lease,
       call: (script, args) => this.#call(script, args),
-      declare: () => this.#declare(),
       granted: (waiter, token, since) => this.#granted(waiter, token, since),
-      giveBack: (id, until) => this.#giveBack(id, until),
+      giveBack: (word, until) => this.giveBack(word, until),
     });
     this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
     this.#releases = new Releases(name, (args) => this.#call("release", args));
   }
 
   /** Waits in the queue for a permit. What is given up, by timeout or signal, leaves the queue. */
-  async acquire({ weight = 1, timeout, signal } = {}) {
+  async acquire(options = {}) {
+    const { weight = 1, timeout, signal } = checks.options("options of acquire", options, ["weight", "timeout", "signal"]);
     if (timeout !== undefined) checks.milliseconds("timeout", timeout);
     return this.#ask({ weight, timeout, signal, mayQueue: true });
   }
 
   /** A permit if there is room and nobody waits, else null. */
-  async tryAcquire({ weight = 1, signal } = {}) {
+  async tryAcquire(options = {}) {
+    const { weight = 1, signal } = checks.options("options of tryAcquire", options, ["weight", "signal"]);
     return this.#ask({ weight, signal, mayQueue: false });
   }
 
@@ -54,9 +60,10 @@ class Semaphore {
     const inUse = this.#server.inUse(this);
     if (inUse !== this) return inUse.#ask(request);
     this.#server.use(this);
-    const waiter = new Waiter({ id: this.#server.newId(), weight, mayQueue });
+    const waiter = new Waiter({ word: this.#server.newWord(weight, this.lease), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const timer = timeout && setTimeout(() => this.#queue.timedOut(waiter, timeout), timeout);
+    if (signal) setMaxListeners(0, signal); // Any number of waits may share one.
     signal?.addEventListener("abort", abort, { once: true });
     try {
       this.#queue.add(waiter);
@@ -84,7 +91,7 @@ class Semaphore {
       result = await callback(permit);
     } catch (error) {
       // The callback's error is the one to tell; this one must not hide it.
-      await permit.release().catch((failure) => process.emitWarning(failure));
+      await permit.release().catch(warn);
       throw error;
     }
     if (await permit.release()) return result;
@@ -100,42 +107,37 @@ class Semaphore {
     return answer;
   }
 
-  async #declare() {
-    this.#declared ??= this.#call("limit", ["declare", this.limit]).then(({ reply }) => {
-      const before = reply[5];
-      if (before === -1 || before === this.limit) return;
-      process.emitWarning(
-        `semaphore ${this.name}: another client declared a limit of ${before}; now ${this.limit} is in force`,
-      );
-    });
-    try {
-      await this.#declared;
-    } catch (error) {
-      this.#declared = undefined;
-      throw error;
-    }
-  }
-
   #granted(waiter, token, since) {
-    const lease = new Lease(this.name, waiter.id, since, this.lease);
+    const lease = new Lease(this.name, waiter.word, since, this.lease);
+    this.#server.hold(waiter.word);
     const end = () => {
       waiter.isOver = true;
       lease.stop();
       this.#renewal.remove(lease);
       this.#checkUse();
       // A refresh without an answer may arrive late, and hold it for another lease.
-      return this.#giveBack(waiter.id, performance.now() + this.lease);
+      const released = this.#release(waiter.word, performance.now() + this.lease);
+      this.#server.drop(waiter.word);
+      return released;
     };
-    const lost = () => end().catch((error) => error instanceof Closed || process.emitWarning(error));
-    lease.lost.addEventListener("abort", lost, { once: true });
+    lease.lost.addEventListener("abort", () => end().catch(warn), { once: true });
     this.#renewal.add(lease);
     lease.watch();
     const giveBack = async () => lease.check() && end();
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
   }
 
-  #giveBack(id, until) {
-    return this.#server.track(this.#releases.add(id, until));
+  #release(word, until) {
+    return this.#server.track(this.#releases.add(word, until));
+  }
+
+  /** In the background. */
+  giveBack(word, until) {
+    this.#release(word, until).catch(warn);
+  }
+
+  stopRenewing() {
+    this.#renewal.stop();
   }
 }
 

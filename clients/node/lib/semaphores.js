@@ -14,11 +14,10 @@ class Semaphores {
   }
 
   /** `redis` is a URL, or options for node-redis. Times are in ms. */
-  static async connect(
-    redis,
-    { prefix = "sem", liveness = 15_000, responseTimeout = 2_000, outageTolerance = 30_000 } = {},
-  ) {
-    const server = new Server(typeof redis === "string" ? { url: redis } : redis, {
+  static async connect(redis, options = {}) {
+    checks.options("options of connect", options, ["prefix", "liveness", "responseTimeout", "outageTolerance"]);
+    const { prefix = "sem", liveness = 15_000, responseTimeout = 2_000, outageTolerance = 30_000 } = options;
+    const server = new Server(checks.redis(redis), {
       prefix: checks.prefix(prefix),
       liveness: checks.milliseconds("liveness", liveness),
       responseTimeout: checks.milliseconds("responseTimeout", responseTimeout),
@@ -34,8 +33,8 @@ class Semaphores {
   }
 
   /**
-   * Ends all waits, returns when what was given up is given back, and disconnects. Release permits
-   * before: those that are still held are renewed no more, and are lost when their leases end.
+   * Ends all waits, and disconnects when all permits are released or lost: those that are held are
+   * renewed no more, so that takes a lease at most.
    */
   close() {
     return this.#server.close();

@@ -1,27 +1,29 @@
 "use strict";
 
 const { randomBytes } = require("node:crypto");
-const os = require("node:os");
 const { setTimeout: sleep } = require("node:timers/promises");
 
+const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
 const { Closed, says, Unsupported } = require("./errors");
 const { Listener } = require("./listener");
 const { keysOf, run } = require("./scripts");
-
-const random = () => randomBytes(16).toString("hex");
-/** For people who look at who holds. */
-const owner = `${os.hostname().replace(/[^\w.-]/g, "_").slice(0, 100)}:${process.pid}`;
+const { Semaphore } = require("./semaphore");
+const { leaseOf, newClient, newWord } = require("./words");
 
 /** What all semaphores of a client share: the two connections, and who waits. */
 class Server {
-  /** Requests that wait, by id. */
+  /** Requests that wait, by their words. */
   waiters = new Map();
+  /** The words of permits that are held. */
+  #held = new Set();
+  #client = newClient();
   /** Semaphores of which anything waits or is held, by name. */
   #inUse = new Map();
   #connection;
   #checks;
-  #isClosed = false;
+  #closing;
+  #drained = () => {};
   #underWay = new Set();
 
   constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
@@ -29,7 +31,7 @@ class Server {
     this.askInterval = liveness / 3;
     const open = () => Link.open(redis, responseTimeout);
     this.#connection = new Connection(open);
-    this.listener = new Listener(`${prefix}:wake:${random()}`, {
+    this.listener = new Listener(`${prefix}:wake:${this.#client}`, {
       open,
       onMessage: (message) => this.#handOff(message),
       onSubscribed: () => this.#askAgain(),
@@ -48,7 +50,8 @@ class Server {
   }
 
   async #probe() {
-    const [command, why] = (await this.call(`probe-${random()}`, "probe", [this.listener.channel, "publish"])).reply;
+    const name = `probe-${randomBytes(16).toString("hex")}`;
+    const [command, why] = (await this.call(name, "probe", ["P", this.#client])).reply;
     if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
   }
 
@@ -73,8 +76,18 @@ class Server {
     if (this.#inUse.get(semaphore.name) === semaphore) this.#inUse.delete(semaphore.name);
   }
 
-  newId() {
-    return `${owner}:${random()}`;
+  newWord(weight, lease) {
+    return newWord(this.#client, weight, lease);
+  }
+
+  hold(word) {
+    this.#held.add(word);
+  }
+
+  /** It was released, or is lost. */
+  drop(word) {
+    this.#held.delete(word);
+    if (this.#held.size === 0) this.#drained();
   }
 
   async call(name, script, args, timeout = this.responseTimeout) {
@@ -92,9 +105,18 @@ class Server {
 
   #handOff({ name, grants }) {
     for (const grant of grants) {
-      const { waiter, queue } = this.waiters.get(grant.id) ?? {};
+      const { waiter, queue } = this.waiters.get(grant.word) ?? {};
       if (queue?.name === name) queue.handedOff(waiter, grant);
+      else if (!waiter && !this.#held.has(grant.word) && grant.token > 0) this.#giveBack(name, grant.word);
     }
+  }
+
+  /** Nobody here wants that permit: a request has overtaken its release. */
+  #giveBack(name, word) {
+    const lease = leaseOf(this.#client, word);
+    if (lease === undefined || !isName(name)) return; // No script has sent that.
+    const semaphore = this.#inUse.get(name) ?? new Semaphore(this, name, { limit: 0, lease });
+    semaphore.giveBack(word, performance.now() + lease);
   }
 
   #askAgain() {
@@ -118,12 +140,19 @@ class Server {
 
   /** What is asked for while it closes would be left behind. */
   checkOpen() {
-    if (this.#isClosed) throw new Closed();
+    if (this.#closing) throw new Closed();
   }
 
-  async close() {
-    this.#isClosed = true;
+  close() {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close() {
+    await undefined; // First of all nobody may begin anything more.
     for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
+    for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
+    if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));
     const patience = new AbortController();
     const released = Promise.allSettled(this.#underWay).then(() => patience.abort());
     const tooLong = sleep(2 * this.responseTimeout, undefined, { signal: patience.signal }).catch(() => {});

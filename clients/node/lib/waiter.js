@@ -17,8 +17,8 @@ class Waiter {
   /** Given up, released or lost: from now on whatever the server has for it goes back. */
   isOver = false;
 
-  constructor({ id, weight, mayQueue }) {
-    Object.assign(this, { id, weight, mayQueue });
+  constructor({ word, weight, mayQueue }) {
+    Object.assign(this, { word, weight, mayQueue });
     this.outcome = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
   }
 

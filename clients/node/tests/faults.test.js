@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { Semaphores, Unavailable, Unsupported } = require("../index.js");
 const {
-  admin, connect, empty, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
+  admin, connect, empty, held, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
 } = require("./support.js");
 
 const liveness = 600;
@@ -12,15 +12,13 @@ const liveness = 600;
 test("a cut subscription is made anew, and the turn is not missed", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, waiter] = [await connect(t, server), await connect(t, server)]; // Asks again after 5 s.
+  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, liveness: 600_000 })];
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
   assert.equal(await send("CLIENT", "KILL", "TYPE", "pubsub"), 2);
   await permit.release(); // Nobody listens at this moment, or the message is lost.
-  const started = performance.now();
-  await (await wait).release();
-  assert.ok(performance.now() - started < 2000);
+  await (await wait).release(); // It would ask again after minutes.
   await empty(send, name);
 });
 
@@ -47,7 +45,7 @@ test("calls whose replies are lost are repeated", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
-  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 1500 });
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 3000 });
   await (await semaphore.acquire()).release();
 
   const loseOne = () => {
@@ -58,7 +56,7 @@ test("calls whose replies are lost are repeated", async (t) => {
   let isLost = loseOne();
   const permit = await semaphore.acquire();
   isLost();
-  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1);
+  assert.equal(await held(send, name), 1);
 
   isLost = loseOne();
   const wait = semaphore.acquire();
@@ -69,9 +67,9 @@ test("calls whose replies are lost are repeated", async (t) => {
   isLost = loseOne();
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
   const first = await end();
-  await until("it was renewed for two leases", async () => (await end()) > first + 3000);
+  await until("it was renewed for two leases", async () => (await end()) > first + 6000);
   isLost();
-  assert.equal(permit.isHeld, true);
+  assert.equal(permit.isLost, false);
 
   isLost = loseOne();
   assert.equal(await permit.release(), true);
@@ -95,13 +93,13 @@ test("many acquires go on while connections are cut", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
   const other = await connect(t, server);
-  const [limit, held] = [3, new Set()];
+  const [limit, inside] = [3, new Set()];
   const tasks = Array.from({ length: 300 }, (_, number) =>
     [semaphores, other][number % 2].semaphore(name, { limit }).use(async (permit) => {
-      held.add(permit.id);
-      assert.ok(held.size <= limit);
+      inside.add(permit.id);
+      assert.ok(inside.size <= limit);
       await new Promise(setImmediate);
-      held.delete(permit.id);
+      inside.delete(permit.id);
     }),
   );
   const all = Promise.all(tasks);
@@ -114,7 +112,7 @@ test("many acquires go on while connections are cut", async (t) => {
     if (looks % 10 === 1) cut += await kill(looks % 20 === 1 ? "normal" : "pubsub");
     return isDone;
   };
-  await until("all are done", isOver, 30_000);
+  await until("all are done", isOver, 120_000);
   await all;
   assert.ok(cut > 0);
   await empty(send, name);
@@ -205,8 +203,8 @@ test("connecting fails at once where nobody listens, and for a user who lacks a 
   // The line of docs/protocol.md.
   const rights =
     "on >secret ~sem:{* resetchannels &sem:wake:* +evalsha +eval +script|load +subscribe +ping +time +hmget " +
-    "+hset +hdel +hlen +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrank +zrem +persist +pexpireat " +
-    "+unlink +pubsub|numsub +publish";
+    "+hset +hdel +zadd +zcard +zcount +zscore +zmscore +zrange +zrangebyscore +zrank +zrem +persist +pexpireat " +
+    "+pubsub|numsub +publish";
   await send("ACL", "SETUSER", "jobs", ...rights.split(" "));
   const semaphores = await connect(t, { url, liveness });
   const semaphore = semaphores.semaphore(name, { limit: 1 });
@@ -231,26 +229,26 @@ test("messages that no script sends are ignored, and old ones", async (t) => {
   const permit = await semaphore.acquire();
   const wait = semaphore.acquire();
   await queued(send, name, 1);
-  const [id, record] = await send("HGETALL", keyOf(name, "waiting"));
-  const channel = record.split(" ")[4];
+  const [word] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
+  const channel = `sem:wake:${word.split(":")[1]}`;
   const now = Date.now();
   const messages = [
-    "", name, "\n\n", `${name}\n${id}`, `${name}\n${id} 5 -1`, `${name}\n${id} 5 99999999999999999`,
-    `${name}\n${id} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
-    `other\n${id} 5 ${now + 2 * lease}`,
+    "", name, "\n\n", `${name}\n${word}`, `${name}\n${word} 5 -1`, `${name}\n${word} 5 99999999999999999`,
+    `${name}\n${word} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
+    `other\n${word} 5 ${now + 2 * lease}`,
     `${name}\nsomebody 5 ${now + 2 * lease}`,
-    `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
-    `${name}\n${id} 0 0`, // Asks again, and is told that it is queued.
-    name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
+    `${name}\n${word} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
+    `${name}\n${word} 0 0`, // Asks again, and is told that it is queued.
+    name + `\n${word} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
   ];
   for (const message of messages) await send("PUBLISH", channel, message);
   const notUtf8 = "return redis.call('PUBLISH', KEYS[1], ARGV[1] .. '\\nx\\255 1 1')";
-  await send("EVAL", notUtf8, 1, channel, `${name}\n${id} 5 ${now + 2 * lease}`);
+  await send("EVAL", notUtf8, 1, channel, `${name}\n${word} 5 ${now + 2 * lease}`);
   const other = semaphore.acquire();
   await queued(send, name, 2);
   await permit.release();
   const granted = await wait;
-  assert.ok(granted.token > permit.token); // What was published before came before this grant.
+  assert.ok(granted.fencingToken > permit.fencingToken); // What was published before came before this grant.
   assert.equal(await queueLength(send, name), 1);
   await granted.release();
   await (await other).release();

@@ -8,7 +8,7 @@ const { Semaphores } = require("../index.js");
 async function main([name, limit, lease, liveness]) {
   const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { liveness: Number(liveness) });
   const permit = await semaphores.semaphore(name, { limit: Number(limit), lease: Number(lease) }).acquire();
-  process.stdout.write(`held ${permit.token}\n`);
+  process.stdout.write(`held ${permit.fencingToken}\n`);
   await once(process.stdin, "data");
   await permit.release();
   await semaphores.close();

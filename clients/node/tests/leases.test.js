@@ -4,29 +4,29 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { LeaseLost } = require("../index.js");
 const {
-  admin, connect, empty, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
+  admin, connect, empty, held, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
 } = require("./support.js");
 
 /** How late a timer may be on a busy machine. */
-const SLACK = 300;
+const SLACK = 2000;
 
 test("a permit is held far beyond its lease, and has a token", async (t) => {
   const [name, send, semaphores, other] = [newName(), await admin(t), await connect(t), await connect(t)];
-  const lease = 400;
+  const lease = 1500;
   const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
-  assert.ok(Number.isSafeInteger(permit.token) && permit.token > 0);
+  assert.ok(Number.isSafeInteger(permit.fencingToken) && permit.fencingToken > 0);
   const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
   const first = await end();
   const rival = other.semaphore(name, { limit: 1, lease });
-  await until("four leases more", async () => {
+  await until("two leases more", async () => {
     assert.equal(await rival.tryAcquire(), null);
-    assert.ok(permit.isHeld && !permit.lost.aborted);
-    return (await end()) > first + 4 * lease;
+    assert.ok(!permit.isLost && !permit.lost.aborted);
+    return (await end()) > first + 2 * lease;
   });
   assert.equal(await permit.release(), true);
-  assert.equal(permit.isHeld, false);
+  assert.equal(permit.isLost, false);
   const next = await rival.acquire();
-  assert.ok(next.token > permit.token);
+  assert.ok(next.fencingToken > permit.fencingToken);
   await next.release();
   await empty(send, name);
 });
@@ -34,28 +34,28 @@ test("a permit is held far beyond its lease, and has a token", async (t) => {
 test("all permits of a semaphore are renewed in one call", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
-  const semaphore = semaphores.semaphore(name, { limit: 30, lease: 900 });
+  const semaphore = semaphores.semaphore(name, { limit: 30, lease: 2400 });
   const permits = await Promise.all(Array.from({ length: 30 }, () => semaphore.acquire()));
   const before = await scriptCalls(send);
-  const ends = () => send("ZRANGE", keyOf(name, "permits"), 0, 0, "WITHSCORES");
+  const ends = () => send("ZRANGEBYSCORE", keyOf(name, "permits"), 0, "+inf", "WITHSCORES", "LIMIT", 0, 1);
   const [, first] = await ends();
-  await until("two leases more", async () => Number((await ends())[1]) > Number(first) + 1800);
+  await until("two leases more", async () => Number((await ends())[1]) > Number(first) + 4800);
   const calls = (await scriptCalls(send)) - before;
-  assert.ok(calls >= 5 && calls <= 8, `${calls} calls`); // Every 300 ms one.
-  for (const permit of permits) assert.ok(permit.isHeld);
+  assert.ok(calls >= 5 && calls <= 8, `${calls} calls`); // Every 800 ms one.
+  for (const permit of permits) assert.ok(!permit.isLost);
   await Promise.all(permits.map((permit) => permit.release()));
   await empty(send, name);
 });
 
 test("a permit whose key was deleted is lost at the next renewal", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const permit = await semaphores.semaphore(name, { limit: 1, lease: 1500 }).acquire();
+  const permit = await semaphores.semaphore(name, { limit: 1, lease: 6000 }).acquire();
   await send("DEL", keyOf(name, "permits"));
   const started = performance.now();
   await once(permit.lost, "abort");
-  assert.ok(performance.now() - started < 500 + SLACK);
+  assert.ok(performance.now() - started < 2000 + SLACK);
   assert.ok(permit.lost.reason instanceof LeaseLost);
-  assert.equal(permit.isHeld, false);
+  assert.equal(permit.isLost, true);
   assert.equal(await permit.release(), false);
 });
 
@@ -83,13 +83,13 @@ for (const [how, signal] of [["hangs", "SIGSTOP"], ["has died", "SIGKILL"]]) {
   });
 }
 
-test("isHeld is exact while the event loop is too busy to tell of a loss", async (t) => {
+test("isLost is exact while the event loop is too busy to tell of a loss", async (t) => {
   const [name, semaphores] = [newName(), await connect(t)];
   const lease = 200;
   const permit = await semaphores.semaphore(name, { limit: 1, lease }).acquire();
-  assert.equal(permit.isHeld, true);
+  assert.equal(permit.isLost, false);
   for (const end = performance.now() + lease; performance.now() < end; );
-  assert.equal(permit.isHeld, false);
+  assert.equal(permit.isLost, true);
   assert.equal(await permit.release(), false);
 });
 
@@ -121,10 +121,10 @@ test("a permit that was lost while a refresh was unanswered is given back", asyn
   await once(permit.lost, "abort");
   assert.ok((await end()) > renewed, "the server has renewed it");
   assert.equal(await permit.release(), false);
-  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1, "it waits for no server that is away");
+  assert.equal(await held(send, name), 1, "it waits for no server that is away");
   proxy.onRequest = () => "pass";
   await semaphores.close();
-  assert.equal(await send("ZCARD", keyOf(name, "permits")), 0);
+  assert.equal(await held(send, name), 0);
 });
 
 test("a release is repeated for as long as a refresh that was unanswered may hold the permit", async (t) => {
@@ -140,8 +140,8 @@ test("a release is repeated for as long as a refresh that was unanswered may hol
   await renewal(end);
   proxy.onRequest = () => "cut";
   const released = permit.release();
-  await until("the lease has ended here", () => performance.now() > renewed + lease + SLACK);
-  assert.equal(await send("ZCARD", keyOf(name, "permits")), 1);
+  await until("the lease has ended here", () => performance.now() > renewed + lease + 100);
+  assert.equal(await held(send, name), 1);
   proxy.onRequest = () => "pass";
   await released;
   await empty(send, name);
@@ -160,7 +160,7 @@ test("a lease that has ended here is not renewed, though the server still has it
   await first.release();
   const permit = await wait;
   const before = await scriptCalls(send);
-  while (permit.isHeld);
+  while (!permit.isLost);
   assert.equal(permit.lost.aborted, false);
   await once(permit.lost, "abort");
   await empty(send, name);
@@ -189,7 +189,7 @@ test("a killed process loses its permit when its lease ends, and its wait with i
 
 test("use gives the permit back, whatever the callback does", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const semaphore = semaphores.semaphore(name, { limit: 2, lease: 600 });
+  const semaphore = semaphores.semaphore(name, { limit: 2, lease: 1500 });
   assert.equal(await semaphore.use((permit) => permit.weight + 1, { weight: 2 }), 3);
   await empty(send, name);
   const failure = new Error("the work failed");
@@ -210,7 +210,6 @@ test("a permit can be disposed of, and released twice", async (t) => {
   const permit = await semaphore.acquire();
   // Node.js 18 may not have it.
   await (Symbol.asyncDispose ? permit[Symbol.asyncDispose]() : permit.release());
-  assert.equal(permit.isHeld, false);
   assert.equal(await permit.release(), true);
   assert.equal(permit.lost.aborted, false);
   await empty(send, name);

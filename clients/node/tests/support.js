@@ -18,12 +18,12 @@ const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
 
 /** A test that waits for something in vain must end, too. */
-const test = (what, run) => nodeTest.test(what, { timeout: 60_000 }, run);
+const test = (what, run) => nodeTest.test(what, { timeout: 240_000 }, run);
 
 const newName = () => `node-test-${randomUUID()}`;
 
 /** Waits until the condition holds, and answers what it answered. */
-async function until(what, condition, patience = 10_000) {
+async function until(what, condition, patience = 60_000) {
   for (const deadline = performance.now() + patience; ; await sleep(5)) {
     const answer = await condition();
     if (answer) return answer;
@@ -40,8 +40,8 @@ async function admin(t, url = URL) {
   return (...words) => client.sendCommand(words.map(String));
 }
 
-async function connect(t, { url = URL, ...options } = {}) {
-  const semaphores = await Semaphores.connect(url, options);
+async function connect(t, { url = URL, liveness, responseTimeout, outageTolerance } = {}) {
+  const semaphores = await Semaphores.connect(url, { liveness, responseTimeout, outageTolerance });
   t.after(() => semaphores.close());
   return semaphores;
 }
@@ -53,12 +53,12 @@ const queueLength = (send, name) => send("ZCARD", keyOf(name, "queue"));
 const queued = (send, name, count) =>
   until(`${count} in the queue`, async () => (await queueLength(send, name)) === count);
 
+/** How many leases the server knows. */
+const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), 0, "+inf");
+
 /** Once nobody holds or waits. */
 const empty = (send, name) =>
-  until(`nothing left of ${name}`, async () => {
-    const keys = ["permits", "queue", "waiting"].map((key) => keyOf(name, key));
-    return (await send("EXISTS", ...keys)) === 0;
-  });
+  until(`nothing left of ${name}`, async () => (await held(send, name)) + (await queueLength(send, name)) === 0);
 
 /** How many scripts the server has run. */
 async function scriptCalls(send) {
@@ -165,6 +165,6 @@ async function startProxy(t, { port }) {
 }
 
 module.exports = {
-  test, newName, until, admin, connect, keyOf, queued, queueLength, empty, scriptCalls, startServer, startHolder,
+  test, newName, until, admin, connect, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
   startProxy,
 };

@@ -5,12 +5,12 @@ async function main(): Promise<void> {
   const semaphores = await Semaphores.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
   const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000 });
   const controller = new AbortController();
-  const length: number = await semaphore.use(async (permit) => `${permit.token}`.length, { signal: controller.signal });
+  const length: number = await semaphore.use(async (permit) => `${permit.fencingToken}`.length, { signal: controller.signal });
   const text: string = await semaphore.use(() => "at once", { timeout: 500, weight: length });
   const permit: Permit | null = await semaphore.tryAcquire({ weight: 2 });
   permit?.lost.addEventListener("abort", () => controller.abort(text));
   try {
-    const held: boolean | undefined = permit?.isHeld && (await permit.release());
+    const held: boolean | undefined = permit?.isLost ? false : await permit?.release();
     await permit?.[Symbol.asyncDispose]();
     if (!held) throw new Error("lost");
   } catch (error) {

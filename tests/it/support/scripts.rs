@@ -33,11 +33,6 @@ pub fn lease(word: &str) -> i64 {
     part(word, 3).parse().unwrap()
 }
 
-/// `publish` to this channel, heard of within ten seconds, limit declared.
-pub fn acquire_head(limit: u32, client: &str) -> Vec<String> {
-    ["declared", &limit.to_string(), client, "publish", "10000"].map(str::to_owned).to_vec()
-}
-
 pub fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -1,59 +1,73 @@
 """The connection on which wake-up messages come."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
+from typing import Any, Callable, Optional
 
 import redis
+import redis.asyncio
 
-logger = logging.getLogger("redis_semaphore")
+from .pauses import Pauses
 
-RETRY_PAUSE = 0.2
+logger = logging.getLogger("redis_lease_semaphore")
 
 
 class Listener:
     """Keeps one channel subscribed, whatever happens to the connection."""
 
-    def __init__(self, connections, channel, ping_interval, on_message, on_subscribed):
+    def __init__(
+        self,
+        connections: redis.asyncio.Redis,
+        channel: str,
+        ping_interval: float,
+        on_message: Callable[[bytes], None],
+        on_subscribed: Callable[[], None],
+    ) -> None:
         self._connections = connections
         self._channel = channel
         self._ping_interval = ping_interval
         self._on_message = on_message
         self._on_subscribed = on_subscribed
-        self._task = None
-        self.error = None  # why it is not subscribed
+        self._task: Optional[asyncio.Task[None]] = None
+        self.error: Optional[Exception] = None  # why it is not subscribed
 
-    async def start(self):
+    async def start(self) -> None:
         """Returns when the subscription is confirmed."""
         self._task = asyncio.create_task(self._run(await self._subscribe()))
 
-    async def stop(self):
+    async def stop(self) -> None:
         # While it subscribes, redis-py may take a cancellation for a timeout of its own.
         while self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
 
-    async def _run(self, pubsub):
-        try:
-            while True:
-                try:
-                    if pubsub is None:
-                        pubsub = await self._subscribe()
-                        self.error = None
-                        self._on_subscribed()
-                    await self._read(pubsub)
-                except (redis.RedisError, OSError) as error:
-                    logger.info("the connection for wake-ups is gone, connecting anew: %s", error)
-                    self.error = error
-                    if pubsub is not None:
-                        await _close(pubsub)
-                        pubsub = None
-                    await asyncio.sleep(RETRY_PAUSE)
-        finally:
-            if pubsub is not None:
+    async def _run(self, pubsub: Any) -> None:
+        while True:
+            try:
+                await self._read(pubsub)
+            except (redis.RedisError, OSError) as error:
+                logger.info("the connection for wake-ups is gone, connecting anew: %s", error)
+                self.error = error
+            finally:
                 await _close(pubsub)
+            pubsub = await self._subscribe_again()
+            self.error = None
+            self._on_subscribed()
 
-    async def _subscribe(self):
-        pubsub = self._connections.pubsub()
+    async def _subscribe_again(self) -> Any:
+        """At once, since a turn may be missed meanwhile; after a failure with pauses."""
+        pauses = Pauses()
+        while True:
+            try:
+                return await self._subscribe()
+            except (redis.RedisError, OSError) as error:
+                self.error = error
+                await asyncio.sleep(pauses.next())
+
+    async def _subscribe(self) -> Any:
+        pubsub: Any = self._connections.pubsub()
         try:
             await pubsub.subscribe(self._channel)
             message = await pubsub.get_message(timeout=self._ping_interval)
@@ -64,7 +78,7 @@ class Listener:
             raise
         return pubsub
 
-    async def _read(self, pubsub):
+    async def _read(self, pubsub: Any) -> None:
         pinged = False
         while True:
             message = await pubsub.get_message(timeout=self._ping_interval)
@@ -81,6 +95,6 @@ class Listener:
                 pinged = True
 
 
-async def _close(pubsub):
+async def _close(pubsub: Any) -> None:
     # redis-py renamed it in 5.0.1, and warns of the old name.
     await (pubsub.aclose() if hasattr(pubsub, "aclose") else pubsub.close())

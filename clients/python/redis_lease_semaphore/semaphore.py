@@ -5,63 +5,105 @@ order in which they were made, what gathers during a call goes out with the next
 never overtakes an acquire. It lives while there is something to do.
 """
 
+from __future__ import annotations
+
 import asyncio
+import collections.abc
 import logging
 import math
 import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generator, Iterator, Optional, Sequence, TypeVar, cast
 
 import redis
 
-from . import checks, scripts
+from . import checks, scripts, words
+from .claims import Claim, Release
 from .errors import AcquireTimeout, Closed, SemaphoreError, TooHeavy, Unavailable
-from .listener import RETRY_PAUSE
+from .pauses import Pauses
 from .permit import Permit
-from .requests import Claim, Release
 
-logger = logging.getLogger("redis_semaphore")
+if TYPE_CHECKING:
+    from .semaphores import Semaphores
+
+logger = logging.getLogger("redis_lease_semaphore")
 
 _BATCH = 1000  # requests in a call, at most
-_FIRST_WEIGHT = 7  # which argument of a call that is
+_FIRST_WORD = 4  # which argument of `acquire` that is
 _WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
+_T = TypeVar("_T")
+
+
+class Acquire(collections.abc.Coroutine[Any, Any, Permit]):
+    """What acquire() returns: to be awaited, or to be used with `async with` as it is."""
+
+    def __init__(self, coroutine: collections.abc.Coroutine[Any, Any, Permit]) -> None:
+        self._coroutine = coroutine
+        self._permit: Optional[Permit] = None
+
+    def __await__(self) -> Generator[Any, Any, Permit]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    async def __aenter__(self) -> Permit:
+        self._permit = await self._coroutine
+        return self._permit
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if self._permit is not None:
+            await self._permit.__aexit__(kind, error, traceback)
 
 
 class Semaphore:
-    """Made by Client.semaphore()."""
+    """Made by Semaphores.semaphore()."""
 
-    def __init__(self, client, name, limit, lease):
+    def __init__(self, client: Semaphores, name: str, limit: int, lease: float) -> None:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
         self._lease_ms = round(checks.seconds("a lease", lease) * 1000)
         self.lease = self._lease_ms / 1000  # as the server counts it
         self._client = client
         self._keys = scripts.keys(client.prefix, name)
-        self._waits = {}  # id: Claim
-        self._permits = {}  # id: Permit that is held
-        self._releases = {}  # id: Release that is not confirmed
+        self._waits: dict[str, Claim] = {}  # all by their words
+        self._permits: dict[str, Permit] = {}  # held
+        self._releases: dict[str, Release] = {}  # not confirmed
         self._is_declared = False
         self._renew_at = self._ask_at = self._wake_at = math.inf
-        self._error = None  # why the last pass failed
+        self._error: Optional[Exception] = None  # why the last pass failed
         self._failing_since = math.inf
-        self._worker = None
-        self._poked = None
+        self._worker: Optional[asyncio.Task[None]] = None
+        self._poked: asyncio.Event
 
-    async def acquire(self, timeout=None, weight=1):
+    def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
-        return await self._claim("wait", timeout, weight)
+        return Acquire(cast("collections.abc.Coroutine[Any, Any, Permit]", self._claim("wait", timeout, weight)))
 
-    async def try_acquire(self, weight=1):
+    async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
         """A permit, or None when there is no room or anybody waits."""
         return await self._claim("try", None, weight)
 
-    async def _claim(self, place, timeout, weight):
+    async def _claim(self, place: str, timeout: Optional[float], weight: int) -> Optional[Permit]:
         checks.whole("a weight", weight, 1)
         if timeout is not None:
             checks.seconds("a timeout", timeout, 0, math.inf)
         if not self._client.is_connected:
             raise Closed("the client is not connected")
-        claim = Claim(weight, place)
-        self._waits[claim.id] = claim
+        claim = Claim(words.new(self._client._client, weight, self._lease_ms), weight, place)
+        self._waits[claim.word] = claim
         self._poke()
         try:
             await asyncio.wait([claim.outcome], timeout=timeout)
@@ -75,44 +117,49 @@ class Semaphore:
 
     # What the rest of the package tells the semaphore.
 
-    def _released(self, permit):
-        """A future: whether it was given back in time."""
+    def _released(self, permit: Permit) -> asyncio.Future[bool]:
+        """Whether it was given back in time."""
         del self._permits[permit.id]
         return self._give_back(permit.id, time.monotonic() + permit.expires_in)
 
-    def _lost(self, permit):
+    def _lost(self, permit: Permit) -> None:
         """A renewal of unknown outcome may still reach the server, so it is given back."""
         if self._permits.pop(permit.id, None):
             self._give_back(permit.id, time.monotonic() + self.lease)
 
-    def _handed_off(self, id, token, end):
+    def _knows(self, word: str) -> bool:
+        return word in self._waits or word in self._permits or word in self._releases
+
+    def _handed_off(self, word: str, token: int, end: int) -> None:
         """A message says that this request left the queue."""
-        claim = self._waits.get(id)
+        claim, release = self._waits.get(word), self._releases.get(word)
+        if release is not None:
+            release.is_late = token > 0  # the grant may be newer than the call that is under way
         if claim is None or (token and end - self._lease_ms < claim.queued_at):
-            return  # given up; or about a permit of the past, older than the answer "queued"
-        if token == 0 or time.monotonic() - claim.asked_at >= self.lease / 2:
+            return  # held already; or about a permit of the past, older than the answer "queued"
+        asked_at = claim.asked_at
+        if token == 0 or asked_at is None or time.monotonic() - asked_at >= self.lease / 2:
             # Asking tells why it left the queue, or starts the lease anew, or queues it again.
             claim.is_due = True
             self._poke()
         else:
-            self._grant(claim, token, claim.asked_at)
+            self._grant(claim, token, asked_at)
 
-    def _ask_now(self):
+    def _ask_now(self) -> None:
         """A message may have been missed."""
         for claim in self._waits.values():
             claim.is_due = True
         self._poke()
 
-    def _close(self):
+    def _close(self) -> Optional[asyncio.Task[None]]:
         for claim in list(self._waits.values()):
             self._refuse(claim, Closed("the client was closed"))
-        for permit in list(self._permits.values()):
-            permit._take_back()
+        self._poke()
         return self._worker
 
     # The worker.
 
-    def _poke(self):
+    def _poke(self) -> None:
         if self._worker is None:
             self._poked = asyncio.Event()
             self._worker = asyncio.create_task(self._work())
@@ -120,14 +167,16 @@ class Semaphore:
         else:
             self._poked.set()
 
-    async def _work(self):
+    async def _work(self) -> None:
+        pauses = Pauses()
         try:
             while True:
                 self._poked.clear()
                 await self._pass()
                 if self._error is not None:
-                    await asyncio.sleep(RETRY_PAUSE)
+                    await asyncio.sleep(pauses.next())
                     continue
+                pauses.reset()
                 pause = self._next_due() - time.monotonic()
                 if pause == math.inf:
                     return
@@ -145,20 +194,20 @@ class Semaphore:
                 release.outcome.set_result(False)
             self._releases.clear()
             self._worker = None
-            self._client._active.discard(self)
+            await self._client._has_ended(self)
 
-    def _next_due(self):
+    def _next_due(self) -> float:
         if self._releases or any(claim.is_due for claim in self._waits.values()):
             return 0
         # "At once" is for whoever else waits, too.
         wake_at = self._wake_at if self._waits or self._wake_at <= time.monotonic() else math.inf
         ask_at = self._ask_at if self._waits else math.inf
-        renew_at = self._renew_at if self._permits else math.inf
+        renew_at = self._renew_at if self._permits and self._client.is_connected else math.inf
         return min(wake_at, ask_at, renew_at)
 
-    async def _pass(self):
+    async def _pass(self) -> None:
         """Makes each call that is due."""
-        failed = None
+        failed: Optional[Exception] = None
         for step in (self._renew, self._send_releases, self._ask, self._wake):
             try:
                 await step()
@@ -174,17 +223,19 @@ class Semaphore:
         if failed is not None:
             self._give_up_after_outage(failed)
 
-    async def _call(self, script, *arguments):
+    async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
         return await self._client._call(script, self._keys, arguments)
 
     # Renewing
 
-    async def _renew(self):
-        if time.monotonic() < self._renew_at:
+    async def _renew(self) -> None:
+        if time.monotonic() < self._renew_at or not self._client.is_connected:
             return
         sent = time.monotonic()
         for permits in _batches(list(self._permits.values())):
-            arguments = (word for permit in permits for word in (permit.id, self._lease_ms))
+            arguments: list[scripts.Argument] = []
+            for permit in permits:
+                arguments += (permit.id, self._lease_ms)
             _, wake_in, *ends = await self._call("refresh", *arguments)
             self._plan_wake(wake_in)
             for permit, end in zip(permits, ends):
@@ -198,49 +249,49 @@ class Semaphore:
 
     # Releasing
 
-    def _give_back(self, id, until):
-        release = self._releases[id] = Release(until)
+    def _give_back(self, word: str, until: float) -> asyncio.Future[bool]:
+        release = self._releases[word] = Release(until)
         self._poke()
         return release.outcome
 
-    def _give_up(self, claim):
+    def _give_up(self, claim: Claim) -> None:
         """The caller wants no permit any more. The server may have queued it, or granted it."""
         if claim.outcome.done() and claim.outcome.exception() is not None:
             return  # refused, and given back already
-        self._waits.pop(claim.id, None)
-        permit = self._permits.get(claim.id)
+        self._waits.pop(claim.word, None)
+        permit = self._permits.get(claim.word)
         if permit is not None:
-            permit._give_back()
+            permit._release_in_background()
         elif claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.liveness + self.lease)
+            self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
 
-    async def _send_releases(self):
+    async def _send_releases(self) -> None:
         now = time.monotonic()
-        for id in [id for id, release in self._releases.items() if now >= release.until]:
-            self._releases.pop(id).outcome.set_result(False)
+        for word in [word for word, release in self._releases.items() if now >= release.until]:
+            self._releases.pop(word).outcome.set_result(False)
         for batch in _batches(list(self._releases.items())):
             for _, release in batch:
-                release.tries += 1
-            _, wake_in, *statuses = await self._call("release", "return", *(id for id, _ in batch))
+                release.tries, release.is_late = release.tries + 1, False
+            _, wake_in, *statuses = await self._call("release", "return", *(word for word, _ in batch))
             self._plan_wake(wake_in)
             if statuses == [_ALL_HELD]:
                 statuses = [1] * len(batch)
-            for (id, release), status in zip(batch, statuses):
-                del self._releases[id]
+            for (word, release), status in zip(batch, statuses):
+                if release.is_late and status == 0:
+                    continue  # once more
+                del self._releases[word]
                 # Unknown to the server: an earlier try did it, if there was one.
                 release.outcome.set_result(status != 0 or release.tries > 1)
 
     # Asking for permits
 
-    async def _ask(self):
+    async def _ask(self) -> None:
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + self._client.ask_interval
             for claim in self._waits.values():
                 claim.is_due = True
         due = [claim for claim in self._waits.values() if claim.is_due]
-        if due and not self._is_declared:
-            await self._declare(due)
         due.sort(key=lambda claim: claim.ticket)
         tries = [claim for claim in due if claim.place == "try"]
         for batch in _batches(tries if self._client._deaf_because else due):
@@ -249,47 +300,45 @@ class Semaphore:
             # Subscribe first, then queue: nobody is granted a permit to whom no message would come.
             raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
 
-    async def _declare(self, claims):
-        try:
-            reply = await self._call("limit", "declare", self.limit)
-        except (redis.RedisError, SemaphoreError, OSError) as error:
-            self._not_answered(claims, error)
-            raise
-        before = reply[5]
-        if before not in (-1, self.limit):
-            logger.warning("semaphore %s had a limit of %s, now %s", self.name, before, self.limit)
-        self._is_declared = True
-
-    async def _ask_for(self, claims):
-        claims = [claim for claim in claims if claim.id in self._waits]
+    async def _ask_for(self, claims: Sequence[Claim]) -> None:
+        claims = [claim for claim in claims if claim.word in self._waits]
         if not claims:
             return
         sent = time.monotonic()
-        arguments = ["declared", self.limit, self._client._channel, "publish", self._client._liveness_ms]
+        kind = "declared" if self._is_declared else "declare"
+        arguments: list[scripts.Argument] = [kind, self.limit, self._client._liveness_ms]
         for claim in claims:
             claim.is_due = False
             claim.asked_at = claim.asked_at or sent
-            arguments += (claim.id, claim.weight, self._lease_ms, claim.place)
+            arguments += (claim.word, claim.place)
         try:
-            server_time, wake_in, *answers = await self._call("acquire", *arguments)
+            server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
             # The whole call was refused: the others are asked for without it.
-            self._refuse(claims[(error.argument - _FIRST_WEIGHT) // 4], error)
+            self._refuse(claims[(error.argument - _FIRST_WORD) // 2], error)
             for claim in claims:
                 claim.is_due = True
             return
         except (redis.RedisError, SemaphoreError, OSError) as error:
             self._not_answered(claims, error)
             raise
+        if not self._is_declared and limit not in (-1, self.limit):
+            logger.warning("semaphore %s had a limit of %s, now %s", self.name, limit, self.limit)
+        self._is_declared = True
         if answers[0] == _ALL_GRANTED:
             _, token, end = answers
-            answers = [word for i in range(len(claims)) for word in (_GRANTED, token + i, end)]
+            answers = [number for i in range(len(claims)) for number in (_GRANTED, token + i, end)]
         for i, claim in enumerate(claims):
-            self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 3])
+            if wake_in == 0 and answers[3 * i] == 0:
+                claim.is_due = True  # refused, as the script stopped at a bound: again after `wake`
+            else:
+                self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 3])
         self._plan_wake(wake_in)
 
-    def _answered(self, claim, sent, server_time, status, number, last):
-        if claim.id not in self._waits:
+    def _answered(
+        self, claim: Claim, sent: float, server_time: int, status: int, number: int, last: int
+    ) -> None:
+        if claim.word not in self._waits:
             return  # given up: its release comes next; or the message of a later grant was faster
         claim.answered_at = time.monotonic()
         if status == _GRANTED:
@@ -302,10 +351,10 @@ class Semaphore:
             claim.asked_at, claim.queued_at = sent, server_time
             self._ask_at = min(self._ask_at, sent + self._client.ask_interval)
         else:
-            del self._waits[claim.id]
+            del self._waits[claim.word]
             claim.outcome.set_result(None)
 
-    def _not_answered(self, claims, error):
+    def _not_answered(self, claims: Sequence[Claim], error: Exception) -> None:
         for claim in claims:
             claim.is_due = True
             # One that is in the queue outlasts what the server refuses for a while, as when its
@@ -313,47 +362,47 @@ class Semaphore:
             if claim.ticket == math.inf and not scripts.is_passing(error):
                 self._refuse(claim, error)
 
-    def _grant(self, claim, token, since):
-        del self._waits[claim.id]
+    def _grant(self, claim: Claim, token: int, since: float) -> None:
+        del self._waits[claim.word]
         deadline = since + self.lease
         permit = Permit(self, claim, token, deadline, self._client._new_event())
-        self._permits[claim.id] = permit
+        self._permits[claim.word] = permit
         self._renew_at = min(self._renew_at, time.monotonic() + self.lease / 3)
         self._poke()
         claim.outcome.set_result(permit)
 
-    def _refuse(self, claim, error):
-        if self._waits.pop(claim.id, None) is None:
+    def _refuse(self, claim: Claim, error: Exception) -> None:
+        if self._waits.pop(claim.word, None) is None:
             return  # given up meanwhile
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:
-            self._give_back(claim.id, time.monotonic() + self._client.liveness + self.lease)
+            self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
 
-    def _give_up_after_outage(self, error):
+    def _give_up_after_outage(self, error: Exception) -> None:
         for claim in list(self._waits.values()):
             # This process may have been stopped, so a long silence alone says nothing.
             outage = time.monotonic() - max(claim.answered_at, self._failing_since)
-            if claim.is_due and outage > self._client.patience:
+            if claim.is_due and outage > self._client.outage_tolerance:
                 self._refuse(claim, Unavailable(f"all calls have failed for {outage:.1f} s: {error}"))
 
     # Serving the queue when a lease ends
 
-    def _plan_wake(self, wake_in):
+    def _plan_wake(self, wake_in: int) -> None:
         """Heeds the `wake_in` of a reply: ms, 0 for at once, -1 for no need."""
         if wake_in < 0:
             return
         waits = [claim.ahead for claim in self._waits.values() if claim.ticket != math.inf]
-        delay = min(waits, default=0) * _WAKE_DELAY
+        delay = min(waits, default=0) * _WAKE_DELAY if wake_in else 0
         # Where that is long, asking again serves the queue before.
         if delay < self._client.ask_interval:
             self._wake_at = time.monotonic() + wake_in / 1000 + delay
 
-    async def _wake(self):
+    async def _wake(self) -> None:
         if time.monotonic() >= self._wake_at:
             self._wake_at = math.inf
             _, wake_in, _ = await self._call("wake")
             self._plan_wake(wake_in)
 
 
-def _batches(requests):
+def _batches(requests: Sequence[_T]) -> Iterator[Sequence[_T]]:
     return (requests[i : i + _BATCH] for i in range(0, len(requests), _BATCH))

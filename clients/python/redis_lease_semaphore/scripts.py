@@ -1,16 +1,20 @@
 """The semaphore's Lua scripts, and how they are called."""
 
+from __future__ import annotations
+
 import json
 import pathlib
 import re
+from typing import Any, Sequence, Union
 
 import redis
+import redis.asyncio
 
 from . import errors
 
 # In the repository this is a link to lua/manifest.json; an installed package has a copy.
 _MANIFEST = json.loads(pathlib.Path(__file__).with_name("manifest.json").read_text("utf-8"))
-SCRIPTS = {script["name"]: script for script in _MANIFEST["scripts"]}
+SCRIPTS: dict[str, dict[str, str]] = {script["name"]: script for script in _MANIFEST["scripts"]}
 _NO_ANSWER = (redis.ConnectionError, redis.TimeoutError, OSError)
 # For these redis-py takes the code off the text; for others, and where Redis 6.2 puts words in front
 # of it, it does not.
@@ -21,25 +25,35 @@ _CANNOT_NOW = (
 )
 _PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY)\b")
 
-KEYS = ("permits", "queue", "waiting", "state")
+KEYS = ("permits", "queue", "clients", "state")
+
+Argument = Union[str, int]
 
 
-def keys(prefix, name):
+def keys(prefix: str, name: str) -> list[str]:
     return [f"{prefix}:{{{name}}}:{key}" for key in KEYS]
 
 
-async def call(connection, name, keys, arguments):
+def channel(prefix: str, client: str) -> str:
+    """Where messages for the words of that client come."""
+    return f"{prefix}:wake:{client}"
+
+
+async def call(
+    connection: redis.asyncio.Redis, name: str, keys: Sequence[str], arguments: Sequence[Argument]
+) -> Any:
     script = SCRIPTS[name]
+    execute: Any = connection.execute_command
     operands = (len(keys), *keys, *arguments)
     try:
         try:
-            return await connection.execute_command("EVALSHA", script["sha1"], *operands)
+            return await execute("EVALSHA", script["sha1"], *operands)
         except redis.exceptions.NoScriptError:
-            return await connection.execute_command("EVAL", script["source"], *operands)
+            return await execute("EVAL", script["source"], *operands)
     except redis.ResponseError as error:
         raise errors.from_reply(error)
 
 
-def is_passing(error):
+def is_passing(error: BaseException) -> bool:
     """Whether a call that failed so should be repeated: no answer came, or the server can't now."""
     return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None

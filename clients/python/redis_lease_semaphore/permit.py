@@ -1,12 +1,20 @@
 """A permit that is held."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Optional
 
+from .claims import Claim
 from .errors import LeaseLost
 
-logger = logging.getLogger("redis_semaphore")
+if TYPE_CHECKING:
+    from .semaphore import Semaphore
+
+logger = logging.getLogger("redis_lease_semaphore")
 
 
 class Permit:
@@ -17,84 +25,81 @@ class Permit:
     had been lost.
     """
 
-    def __init__(self, semaphore, claim, token, deadline, lost):
+    def __init__(
+        self, semaphore: Semaphore, claim: Claim, token: int, deadline: float, lost: asyncio.Event
+    ) -> None:
         self._semaphore = semaphore
-        self._outcome = None  # of the release
-        self._timer = None
+        self._outcome: Optional[asyncio.Future[bool]] = None  # of the release
+        self._timer: Optional[asyncio.TimerHandle] = None
         self._deadline = deadline
-        self.id = claim.id
+        self.id = claim.word
         self.weight = claim.weight
         self.fencing_token = token
         self.lost = lost
         self._set_timer()
 
     @property
-    def is_lost(self):
+    def is_lost(self) -> bool:
         # Not only the event: its loop may be busy while the lease ends.
         return self.lost.is_set() or (self._outcome is None and self.expires_in <= 0)
 
     @property
-    def expires_in(self):
+    def expires_in(self) -> float:
         """Seconds until it is lost, unless the lease is renewed before."""
         return self._deadline - time.monotonic()
 
     @property
-    def was_released(self):
+    def was_released(self) -> bool:
         """Whether it has been given back, and Redis has confirmed that."""
         return self._outcome is not None and self._outcome.done() and self._outcome.result()
 
-    def check(self):
+    def check(self) -> None:
         """Raises LeaseLost if it was lost."""
         if self.is_lost:
             raise LeaseLost(self.id)
 
-    async def release(self):
+    async def release(self) -> bool:
         """Gives it back: True when that is confirmed, False when the lease had ended before.
 
         Goes on in the background when it is cancelled. Further calls tell the same.
         """
+        self._release_in_background()
         if self._outcome is None:
-            if self.is_lost:
-                self._lose()
-                return False
-            self._give_back()
+            self._lose()
+            return False
         return await asyncio.shield(self._outcome)
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Permit:
         return self
 
-    async def __aexit__(self, kind, error, traceback):
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
         if not await self.release() and error is None:
             raise LeaseLost(self.id)
 
-    def _release_in_background(self):
+    def _release_in_background(self) -> None:
         if self._outcome is None and not self.is_lost:
-            self._give_back()
+            self._stop_timer()
+            self._outcome = self._semaphore._released(self)
 
-    def _give_back(self):
-        self._stop_timer()
-        self._outcome = self._semaphore._released(self)
-
-    def _take_back(self):
-        """The client is closed: whoever holds it finds it lost."""
-        self._stop_timer()
-        self.lost.set()
-        self._semaphore._released(self)
-
-    def _renewed(self, deadline):
+    def _renewed(self, deadline: float) -> None:
         if not self.is_lost:
             self._deadline = deadline
             self._set_timer()
 
-    def _set_timer(self):
+    def _set_timer(self) -> None:
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(self.expires_in, self._lose)
 
-    def _stop_timer(self):
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _lose(self):
+    def _lose(self) -> None:
         if self._outcome is None and not self.lost.is_set():
             self._stop_timer()
             self.lost.set()

@@ -1,14 +1,17 @@
 """Wake-up messages."""
 
+from __future__ import annotations
+
 import re
+from typing import Optional
 
 _LONGEST = 1_000_000
 _LARGEST = 2**53 - 1
 _LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
 
 
-def parse(data):
-    """The semaphore's name and (id, token, end of lease) of each line.
+def parse(data: bytes) -> Optional[tuple[str, list[tuple[str, int, int]]]]:
+    """The semaphore's name and (word, token, end of lease) of each line.
 
     None for what no script sends: anybody who may publish on the channel can send anything.
     """

@@ -1,9 +1,9 @@
 """A fair counting semaphore in Redis, shared by processes in any language.
 
-This is the blocking client, for threads. The one for asyncio is redis_semaphore.asyncio.
+This is the blocking client, for threads. The one for asyncio is redis_lease_semaphore.asyncio.
 """
 
-from .blocking import Client, Permit, Semaphore
+from .blocking import Permit, Semaphore, Semaphores
 from .errors import (
     AcquireTimeout,
     Closed,
@@ -17,7 +17,6 @@ from .errors import (
 
 __all__ = [
     "AcquireTimeout",
-    "Client",
     "Closed",
     "LeaseLost",
     "MissingPermission",
@@ -25,6 +24,7 @@ __all__ = [
     "ProtocolError",
     "Semaphore",
     "SemaphoreError",
+    "Semaphores",
     "TooHeavy",
     "Unavailable",
 ]

@@ -1,8 +1,10 @@
 """What can go wrong. Errors of Redis itself, such as a wrong password, stay redis.RedisError."""
 
+from __future__ import annotations
+
 import re
 
-_TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(weight\) is (\d+), the limit is (\d+)")
+_TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(word\) weighs (\d+), the limit is (\d+)")
 
 
 class SemaphoreError(Exception):
@@ -16,13 +18,13 @@ class AcquireTimeout(SemaphoreError, TimeoutError):
 class LeaseLost(SemaphoreError):
     """The permit was held no longer: somebody else may have had it meanwhile."""
 
-    def __init__(self, id):
+    def __init__(self, id: str) -> None:
         super().__init__(f"the lease of {id} has ended")
         self.id = id
 
 
 class Unavailable(SemaphoreError):
-    """All calls have failed for longer than the client's patience. The text has the last error."""
+    """All calls have failed for longer than `outage_tolerance`. The text has the last error."""
 
 
 class Closed(SemaphoreError):
@@ -40,16 +42,17 @@ class ProtocolError(SemaphoreError):
 class TooHeavy(SemaphoreError):
     """The request weighs more than the limit, so it could never be granted."""
 
-    def __init__(self, message):
+    def __init__(self, message: str, argument: int, weight: int, limit: int) -> None:
         super().__init__(message)
-        self.argument, self.weight, self.limit = map(int, _TOO_HEAVY.search(message).groups())
+        self.argument, self.weight, self.limit = argument, weight, limit
 
 
-def from_reply(error):
+def from_reply(error: Exception) -> Exception:
     """The error that an answer of the scripts stands for; any other one as it is."""
     text = str(error)
-    if text.startswith("SEM_TOO_HEAVY "):
-        return TooHeavy(text)
+    too_heavy = _TOO_HEAVY.search(text) if text.startswith("SEM_TOO_HEAVY ") else None
+    if too_heavy:
+        return TooHeavy(text, *map(int, too_heavy.groups()))
     if text.startswith("SEM_"):
         return ProtocolError(text)
     return error

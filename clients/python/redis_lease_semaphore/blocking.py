@@ -1,0 +1,303 @@
+"""The blocking client, for threads: the asyncio one on a loop in a thread of its own.
+
+That thread renews the leases, whatever the threads of the program do, and all share its two
+connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from types import TracebackType
+from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
+
+from . import permit as core_permit
+from . import semaphore as core_semaphore
+from . import semaphores as core
+from .errors import Closed, LeaseLost
+
+_T = TypeVar("_T")
+
+
+class Semaphores:
+    """As redis_lease_semaphore.asyncio.Semaphores. Threads may share it, and forked processes may not."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "sem",
+        liveness: float = 15.0,
+        response_timeout: float = 2.0,
+        outage_tolerance: float = 30.0,
+        **options: Any,
+    ) -> None:
+        self._core = core.Semaphores(
+            url,
+            prefix=prefix,
+            liveness=liveness,
+            response_timeout=response_timeout,
+            outage_tolerance=outage_tolerance,
+            **options,
+        )
+        self._core._new_event = cast(Callable[[], asyncio.Event], threading.Event)
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._thread: Optional[threading.Thread] = None
+        self._pid: Optional[int] = None
+        # What is given to the loop is given before it stops. (Both locks may be taken again by the
+        # handler of a signal that interrupts whoever has them.)
+        self._handing_over = threading.RLock()
+        self._connecting = threading.RLock()
+
+    def semaphore(self, name: str, limit: int, lease: float = 30.0) -> Semaphore:
+        """The semaphore of that name, with at most `limit` held at once."""
+
+        async def make() -> core_semaphore.Semaphore:
+            return self._core.semaphore(name, limit, lease)
+
+        return Semaphore(self, self._run(make()))
+
+    def connect(self) -> None:
+        """Finds out whether the server is there and permits what is needed."""
+        if self._is_forked():
+            raise Closed("the client is that of the parent process")
+        with self._connecting:
+            if self._loop is not None and self._core.is_connected:
+                return
+            if self._core._is_closed:
+                raise Closed("the client was closed")
+            self._pid = os.getpid()
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
+            )
+            self._thread.start()
+            try:
+                self._run(self._core.connect())
+            except BaseException:
+                self._stop()
+                raise
+
+    def close(self) -> None:
+        """Ends all waits, and disconnects when Redis has taken back what was given up.
+
+        Permits that are still held are not taken away. They are renewed no more, and are lost at the
+        end of their leases unless they are released before, which still works.
+        """
+        if self._is_forked():
+            return
+        with self._connecting:
+            is_in_use = False
+            try:
+                self._run(self._core.close())
+                is_in_use = self._run(self._leave())
+            except Closed:
+                pass  # a signal's handler has closed it meanwhile, or it was not connected
+            finally:
+                if not is_in_use:
+                    self._stop()
+
+    async def _leave(self) -> bool:
+        """Where permits are held, the loop goes on until the last one is released or lost."""
+        self._core._on_idle = self._tell_loop_to_stop
+        return self._core._is_in_use
+
+    def _is_forked(self) -> bool:
+        """A forked process has neither the loop's thread nor whoever would let go of a lock."""
+        return self._pid not in (None, os.getpid())
+
+    def __enter__(self) -> Semaphores:
+        self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def _stop(self) -> None:
+        self._tell_loop_to_stop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _tell_loop_to_stop(self) -> None:
+        with self._handing_over:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
+
+    def _run(
+        self, coroutine: Coroutine[Any, Any, _T], undo: Optional[Callable[[_T], None]] = None
+    ) -> _T:
+        """Waits for what the coroutine returns.
+
+        When that wait is interrupted, as by Ctrl-C, the coroutine is cancelled; `undo` gets its
+        result if that comes too late.
+        """
+        answer: _Answer[_T] = _Answer()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def work() -> None:
+            try:
+                answer.tell(await coroutine)
+            except asyncio.CancelledError:
+                answer.fail(Closed("the client was closed"))
+            except BaseException as error:
+                answer.fail(error)
+
+        def start() -> None:
+            tasks.append(asyncio.get_running_loop().create_task(work()))
+            tasks[0].add_done_callback(ended)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            # One that is cancelled before it has begun tells nothing itself.
+            coroutine.close()
+            answer.fail(Closed("the client was closed"))
+
+        def abandon() -> None:
+            if not tasks:
+                coroutine.close()  # interrupted before it was handed over
+            elif not answer.is_there:
+                tasks[0].cancel()
+            elif undo is not None and answer.error is None:
+                undo(answer.value)
+
+        try:
+            if not self._hand_over(start):
+                coroutine.close()
+                raise Closed("the client is not connected in this process")
+            return answer.wait()
+        except BaseException as error:
+            if error is not answer.error:
+                self._hand_over(abandon)  # a client that was closed meanwhile has given it back
+            raise
+
+    def _hand_over(self, callback: Callable[[], None]) -> bool:
+        """Has the loop's thread call that, unless it has ended."""
+        if self._is_forked():
+            return False
+        with self._handing_over:
+            loop = self._loop
+            if loop is None:
+                return False
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:  # a signal's handler has closed it just now
+                return False
+            return True
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """The loop's thread."""
+    loop.run_forever()
+    loop.run_until_complete(_cancel_all())  # no thread may wait for ever
+    loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Answer(Generic[_T]):
+    """What a coroutine on the loop's thread returned, for the thread that waits for it.
+
+    A plain lock tells of it: a signal that interrupts the one thread leaves nothing taken on which
+    the other could be held up.
+    """
+
+    value: _T
+
+    def __init__(self) -> None:
+        self._told = threading.Lock()
+        self._told.acquire()
+        self.is_there = False
+        self.error: Optional[BaseException] = None
+
+    def tell(self, value: _T) -> None:
+        if not self.is_there:
+            self.value, self.is_there = value, True
+            self._told.release()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.is_there:
+            self.error, self.is_there = error, True
+            self._told.release()
+
+    def wait(self) -> _T:
+        self._told.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Semaphore:
+    """Made by Semaphores.semaphore()."""
+
+    def __init__(self, client: Semaphores, core: core_semaphore.Semaphore) -> None:
+        self._client, self._core = client, core
+        self.name, self.limit, self.lease = core.name, core.limit, core.lease
+
+    def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Permit:
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
+        return Permit(self._client, self._client._run(self._core.acquire(timeout, weight), undo=_give_back))
+
+    def try_acquire(self, weight: int = 1) -> Optional[Permit]:
+        """A permit, or None when there is no room or anybody waits."""
+        permit = self._client._run(self._core.try_acquire(weight), undo=_give_back)
+        return None if permit is None else Permit(self._client, permit)
+
+
+def _give_back(permit: Optional[core_permit.Permit]) -> None:
+    if permit is not None:
+        permit._release_in_background()
+
+
+class Permit:
+    """As redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
+
+    def __init__(self, client: Semaphores, core: core_permit.Permit) -> None:
+        self._client, self._core = client, core
+        self.id, self.weight, self.fencing_token = core.id, core.weight, core.fencing_token
+        self.lost = cast(threading.Event, core.lost)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._core.is_lost
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds until it is lost, unless the lease is renewed before."""
+        return self._core.expires_in
+
+    def check(self) -> None:
+        """Raises LeaseLost if it was lost."""
+        self._core.check()
+
+    def release(self) -> bool:
+        """Gives it back: True when that is confirmed, False when the lease had ended before."""
+        try:
+            return self._client._run(self._core.release())
+        except Closed:
+            return self._core.was_released
+        except BaseException:  # interrupted: it goes on in the background
+            self._client._hand_over(self._core._release_in_background)
+            raise
+
+    def __enter__(self) -> Permit:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        if not self.release() and error is None:
+            raise LeaseLost(self.id)

@@ -1,0 +1,41 @@
+"""What a semaphore has asked the server for, and has no answer to yet."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, Optional, Union
+
+if TYPE_CHECKING:
+    from .permit import Permit
+
+
+class Claim:
+    """A request for a permit, from acquire() until it is granted, refused or given up."""
+
+    def __init__(self, word: str, weight: int, place: str) -> None:
+        self.word = word
+        self.weight = weight
+        self.place: Union[str, int] = place  # "try", "wait" or the ticket
+        self.ahead = 0  # requests in the queue before this one
+        self.outcome: asyncio.Future[Optional[Permit]] = asyncio.get_running_loop().create_future()
+        self.is_due = True  # to be asked for in the next pass
+        # When the last request was sent that was answered "queued"; before, the first of all.
+        self.asked_at: Optional[float] = None
+        self.queued_at = 0  # the server's time in that answer, ms
+        self.answered_at = time.monotonic()
+
+    @property
+    def ticket(self) -> float:
+        return self.place if isinstance(self.place, int) else math.inf
+
+
+class Release:
+    """A word that is being given back, until that is confirmed or does not matter any more."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.tries = 0
+        self.is_late = False  # a message of a grant came while the call was under way
+        self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
