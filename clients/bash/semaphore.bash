@@ -145,7 +145,7 @@ sem__serve() { # NAME
 # Asks until the answer is in time. Answers 0 when the permit was granted, 1 when it was refused or
 # is queued.
 sem__ask() { # WORD LIMIT LEASE_MS PLACE
-    local name=${sem__names[$1]} kind=declare give_up end token
+    local name=${sem__names[$1]} kind=declare give_up end token code more
     [ "${sem__declared[$name]:-}" != "$2" ] || kind=declared
     sem__now
     give_up=$((sem__now + SEM_PATIENCE))
@@ -156,12 +156,13 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
         fi
         kind=declared sem__declared[$name]=$2
         # 10 ms less, as this clock counts in steps of that.
-        end=$((sem__sent + $3 - 10)) token=${sem__reply[4]}
-        if ((sem__reply[3] == 0 && sem__reply[1] == 0)); then
-            sem__serve "$name" || return $?
+        end=$((sem__sent + $3 - 10)) token=${sem__reply[4]} code=${sem__reply[3]} more=$((sem__reply[1] == 0))
+        ((code != 2)) || return 1
+        sem__serve "$name" || return $?
+        if ((code == 0)); then
+            ((more)) || return 1
             continue # There may be room now.
         fi
-        ((sem__reply[3] == 1)) || return 1
         sem__now
         if ((sem__now < end)); then
             sem__ends[$1]=$end SEM_TOKEN=$token
