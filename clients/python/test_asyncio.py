@@ -192,13 +192,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn(None, permits)
 
     async def test_a_wait_is_cancelled_when_it_was_granted_just_now(self):
+        grant, granted = self.semaphore._grant, []
+
+        def grant_and_cancel(claim, *arguments):
+            grant(claim, *arguments)
+            wait.cancel()  # before the task runs again
+            granted.append(claim.outcome.result())
+
+        self.semaphore._grant = grant_and_cancel
         wait = asyncio.create_task(self.semaphore.acquire())
-        await asyncio.sleep(0)
-        (claim,) = self.semaphore._waits.values()
-        claim.outcome.add_done_callback(lambda _: wait.cancel())  # before the task runs again
         with self.assertRaises(asyncio.CancelledError):
             await wait
-        self.assertIsNotNone(claim.outcome.result())
+        self.assertIsNotNone(granted[0])
         await until_async(self.keys.are_empty)
 
     async def test_a_lease_is_renewed_beyond_its_length(self):
