@@ -38,21 +38,21 @@ elseif not is_integer(number, 0, MAX_COUNT) then
 elseif not is_integer(liveness, 1, 604800000) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(3, 2) do
-  local index, part = 2 * i + 2, read_word(2 * i + 2, 1, MAX_COUNT)
-  local place = ARGV[index + 1]
-  words[i], parts[i] = ARGV[index], part
-  if part ~= parts[1] and part and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    wrong(index, 'word', 'of the same HOW and CLIENT as the first')
+check_requests(3, 2)
+local words, parts = read_words(4, 2, 1, MAX_COUNT)
+for i = 1, #words do
+  local place, part = ARGV[2 * i + 3], parts[i]
+  if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
   elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
     and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(index + 1, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
 if refusal then
   return refusal
 end
+local lookup = words
 -- include: lib/read.lua
 
 local declared_before = declared or -1
@@ -117,27 +117,31 @@ if may_wait then
 end
 -- include: lib/serve.lua
 
-local others, refused = {}, 0 -- `others` are not granted
+local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
 local waits, alike, lease = false, words[2] ~= nil, parts[1][4]
-for i, word in ipairs(words) do
-  local part, index = parts[i], #granted + 1
-  if ends[i] or queued == 0 and not index_of[word] and held + part[3] <= limit then
-    granted[index], leases[index], index_of[word] = word, part[4], index
+for i = 1, #words do
+  local word, part = words[i], parts[i]
+  local index = index_of[word]
+  if ends[i] or not index and queued == 0 and held + part[3] <= limit then
+    index = #granted + 1
+    granted[index], leases[index] = word, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif tickets[i] and not index_of[word] then
+  elseif index then -- it was served
+  elseif tickets[i] then
     local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
     others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif ARGV[2 * i + 3] == 'try' and not index_of[word] then
+  elseif ARGV[2 * i + 3] == 'try' then
     others[i], refused = {0, 0, 0}, refused + 1
-  elseif not index_of[word] then
+  else
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
     others[i], waits = {2, last, queued}, true
   end
-  alike = alike and part[4] == lease and index_of[word] == i
+  indexes[i] = index
+  alike = alike and index == i and part[4] == lease
 end
 if refused == #words then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
@@ -148,8 +152,8 @@ if alike then
   return {now, wake_in, declared_before, 3, token, now + lease}
 end
 local reply = {now, wake_in, declared_before}
-for i, word in ipairs(words) do
-  local index, other = index_of[word], others[i]
+for i = 1, #words do
+  local index, other = indexes[i], others[i]
   reply[3 * i + 1] = index and 1 or other[1]
   reply[3 * i + 2] = index and token + index - 1 or other[2]
   reply[3 * i + 3] = index and now + parts[i][4] or other[3]

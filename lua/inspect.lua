@@ -14,8 +14,8 @@
 --   limit           in force, -1 where there is none
 --   declared        -1 where there is none
 --   runtime         -1 where there is none
---   held            the weight of all permits whose lease has not ended (at least 1,000 ended ones
---                   are left out)
+--   held            the weight of all permits whose lease has not ended; too high for a moment when
+--                   more than 1,000 have
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, 0 before the first
@@ -37,7 +37,7 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
     wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
-local words = {}
+local lookup = {}
 if refusal then
   return refusal
 end

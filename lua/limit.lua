@@ -9,7 +9,7 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
---   "initial" n     sets n at run time, unless a limit is known
+--   "initial" n     sets n at run time, unless one is set at run time
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
@@ -29,7 +29,7 @@
 -- include: lib/arguments.lua
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, words, mark = ARGV[1], 0, {}, nil
+local action, number, words, marks = ARGV[1], 0, {}, nil
 local count = ARGUMENTS[action]
 if not count then
   wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
@@ -41,24 +41,25 @@ if not refusal and action ~= 'clear' then
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
 if not refusal and (count == 3 or action == 'clear') then
-  mark, words[1] = read_word(count, 0, 0), ARGV[count]
+  words, marks = read_words(count, 1, 0, 0)
 end
 if refusal then
   return refusal
 end
+local lookup = words
 -- include: lib/read.lua
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (mark and ends[1] and ends[1] + 0 > now)
+local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f', MAX_COUNT - limit, MAX_COUNT))
   return refusal
 end
-if mark and is_new then
+if marks and is_new then
   if ends[1] then
     redis.call('ZREM', PERMITS, words[1])
   end
-  granted[1], leases[1], permits = words[1], mark[4], permits + (ends[1] and 0 or 1)
+  granted[1], leases[1], permits = words[1], marks[1][4], permits + (ends[1] and 0 or 1)
 end
 if action == 'declare' and number ~= declared then
   declared, need = set('declared', number), math.max(need, now)

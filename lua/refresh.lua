@@ -20,19 +20,19 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-local words, parts, nexts, durations = {}, {}, {}, {}
-local count = count_requests(0, 2)
+check_requests(0, 2)
+local words, parts = read_words(1, 2, 0, MAX_COUNT)
+local count, nexts, durations = #words, {}, {}
 for i = 1, count do
-  local index = 2 * i - 1
-  local next, part = ARGV[index + 1], read_word(index, 0, MAX_COUNT)
-  words[i], parts[i] = ARGV[index], part
-  if part and string.find(next, ':', 1, true) then
-    part = read_word(index + 1, part[3], part[3])
-    nexts[i], durations[i] = next, part and part[4]
-  elseif part and is_integer(next, 1, part[4]) then
+  local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
+  local next = ARGV[index]
+  if string.find(next, ':', 1, true) then
+    local _, next_parts = read_words(index, #ARGV, weight, weight)
+    nexts[i], durations[i] = next, next_parts[1] and next_parts[1][4]
+  elseif is_integer(next, 1, lease) then
     durations[i] = next + 0
   else
-    wrong(index + 1, 'next', 'an integer from 1 to the lease in the word, or another word')
+    wrong(index, 'next', 'an integer from 1 to the lease in the word, or another word')
   end
 end
 if refusal then
@@ -41,6 +41,7 @@ end
 for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
+local lookup = words
 -- include: lib/read.lua
 
 local end_of = {}

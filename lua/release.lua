@@ -25,40 +25,36 @@ local how = ARGV[1]
 if how ~= 'return' and how ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(1, 1) do
-  words[i], parts[i] = ARGV[i + 1], read_word(i + 1, 0, MAX_COUNT)
-end
+check_requests(1, 1)
+local words, parts = read_words(2, 1, 0, MAX_COUNT)
 if refusal then
   return refusal
 end
+local lookup = {}
 -- include: lib/read.lua
+-- include: lib/purge.lua
 
--- This comes first, whether it removes anything or not: a server that may not write refuses it, and
--- one whose memory is full lets a script go on that began like this.
-redis.call('ZREM', PERMITS, unpack(words))
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-local reply, weight, left, all_held = {now, 0}, 0, {}, words[2] ~= nil
-for i, word in ipairs(words) do
-  reply[i + 2] = 0
-  if ends[i] then
+-- The removals come first, whether they find anything or not: a server that may not write refuses
+-- them, and one whose memory is full lets a script go on that began like this.
+local reply, weight, all_held = {now, 0}, 0, words[2] ~= nil
+for i = 1, #words do
+  local word = words[i]
+  local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
+  if redis.call('ZREM', PERMITS, word) == 1 then
     permits, held = permits - 1, held - parts[i][3]
-    if ends[i] + 0 > now then
-      reply[i + 2], weight = 1, weight + parts[i][3]
-    end
-  elseif tickets[i] then
-    reply[i + 2], left[#left + 1] = 2, word
+    reply[i + 2] = has_ended and 0 or 1
+    weight = has_ended and weight or weight + parts[i][3]
+  elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
+    reply[i + 2], queued = 2, queued - 1
+  else
+    reply[i + 2] = 0
   end
   all_held = all_held and reply[i + 2] == 1
-end
-if left[1] then
-  queued = queued - redis.call('ZREM', QUEUE, unpack(left))
 end
 if how == 'consume' and weight > 0 and (runtime or declared) then
   runtime = set('runtime', math.max(0, limit - weight))
   limit, need, has_new_limit = runtime, math.max(need, now), true
 end
--- include: lib/purge.lua
 -- include: lib/serve.lua
 local waits = false
 -- include: lib/write.lua

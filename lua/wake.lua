@@ -16,7 +16,7 @@
 -- include: lib/arguments.lua
 
 check_count(0)
-local words = {}
+local lookup = {}
 if refusal then
   return refusal
 end

@@ -2,9 +2,9 @@
 //!
 //! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
 //! wants this has a connection of its own, where a permit just granted is refreshed first: a replica
-//! that has the refresh has the grant, since replicas get everything in order. The refresh is for a
-//! millisecond more than the grant: one that changed nothing would not be sent to replicas, and Valkey
-//! would count all that have what was written over the connection before.
+//! that has the refresh has the grant, since replicas get everything in order. (A refresh is always sent to
+//! replicas, as it takes a number. Of one that wrote nothing Valkey would count all replicas that have
+//! what was written over the connection before.)
 
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Request for Acknowledge {
     fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.claim.id).arg(millis(self.duration) + 1);
+        cmd.arg(&self.claim.word).arg(millis(self.duration));
     }
 
     /// The count of the replicas comes last.

@@ -1,7 +1,7 @@
 //! An acquire, from the first request to the permit.
 //!
 //! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
-//! back whatever the server has or will have for its id.
+//! back whatever the server has or will have for its word.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Pending {
         let gate = &self.claim.gate;
         // A request that was granted at once is neither in the table nor forgotten by the worker.
         if was_queued {
+            gate.hold(std::iter::once(&self.claim));
             gate.shared().waits().remove(&self.claim.number);
-            gate.keep_renewing(std::iter::once(&self.claim));
         }
         if self.claim.is_over() || gate.client.is_closed() {
             return Err(Error::Shutdown);
@@ -68,22 +68,14 @@ impl Drop for Pending {
 }
 
 impl Gate {
-    async fn check(
-        self: &Arc<Self>,
-        operation: &'static str,
-        weight: u32,
-        patience: Duration,
-    ) -> Result<(), Error> {
+    fn check(&self, weight: u32) -> Result<(), Error> {
         if weight == 0 {
             return Err(Error::invalid("weight", "must be at least 1, not 0"));
         }
         if self.client.is_closed() {
             return Err(Error::Shutdown);
         }
-        if self.declared.initialized() {
-            return Ok(());
-        }
-        self.unless_shut_down(Box::pin(self.declare(operation, patience))).await
+        Ok(())
     }
 
     /// What takes long, and that nobody needs any more after a shutdown. What the server may have
@@ -126,14 +118,16 @@ impl Gate {
         async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
     }
 
-    /// Best pinned where it is made: it is large, and awaiting it as it is moves it first.
+    /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it is
+    /// moves it first.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
+        ahead: u32,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        async move { self.unless_closed(pin!(self.wait_at_most(weight, timeout))).await }
+        async move { self.unless_closed(pin!(self.wait_at_most(weight, ahead, timeout))).await }
             .instrument(span)
     }
 
@@ -149,7 +143,7 @@ impl Gate {
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.shared().settings.patience();
         let claim = Claim::new(self, weight, Instant::now());
-        self.check("try_acquire", weight, patience).await?;
+        self.check(weight)?;
         let result = self.try_for(&claim, patience).await;
         self.leave_nothing(&claim, &result, || claim.created).await;
         result
@@ -189,17 +183,18 @@ impl Gate {
     async fn wait_at_most(
         self: &Arc<Self>,
         weight: u32,
+        ahead: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
         let started = Instant::now();
         let claim = Claim::new(self, weight, started);
         let mut wait = pin!(async {
-            let patience = self.shared().settings.outage_tolerance;
-            self.check("acquire", weight, patience).await?;
+            self.check(weight)?;
             if !self.channel.is_heard() {
+                let patience = self.shared().settings.outage_tolerance;
                 self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
             }
-            let result = self.wait_in_queue(&claim).await;
+            let result = self.wait_in_queue(&claim, ahead).await;
             self.leave_nothing(&claim, &result, Instant::now).await;
             result
         });
@@ -217,12 +212,17 @@ impl Gate {
         })
     }
 
-    async fn wait_in_queue(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Permit, Error> {
+    async fn wait_in_queue(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        ahead: u32,
+    ) -> Result<Permit, Error> {
         let (pending, mut since) = (Pending::new(claim), claim.created);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
             let patience = self.shared().settings.outage_tolerance;
-            let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Queue };
+            let otherwise = Otherwise::Queue { ahead };
+            let request = Acquire { claim: claim.clone(), otherwise };
             let answer = self.ask(request, since, patience).await?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },

@@ -12,8 +12,10 @@ use crate::client::Undone;
 use crate::clock;
 use crate::gate::{Gate, Limit};
 use crate::lane::Request;
-use crate::requests::{Refresh, millis, too_heavy, wake_in_of};
+use crate::requests::{Refresh, Release, millis, too_heavy, wake_in_of};
+use crate::semaphore_builder::LONGEST_LEASE;
 use crate::servers::{Answer, Failure};
+use crate::word;
 
 pub(crate) enum LimitAction {
     Declare(u32),
@@ -83,23 +85,6 @@ impl Gate {
         }
     }
 
-    /// Declares the limit of the configuration, the first time. `operation` is what that is part of.
-    pub(crate) async fn declare(
-        self: &Arc<Self>,
-        operation: &'static str,
-        patience: Duration,
-    ) -> Result<(), Error> {
-        if self.declared.initialized() {
-            return Ok(());
-        }
-        let gate = self.clone();
-        // Others wait for whoever declares, which must not be left alone in the middle.
-        // In a box, since every acquire has room for it.
-        let declare = Box::pin(async move { gate.declare_at_most(operation, patience).await });
-        let declared = self.client.by_a_task(patience, declare).await;
-        declared.unwrap_or_else(|undone| Err(self.undone(operation, patience, undone)))
-    }
-
     fn undone(&self, operation: &'static str, elapsed: Duration, undone: Undone) -> Error {
         match undone {
             Undone::Rests => self.home_rests(operation, elapsed),
@@ -112,43 +97,6 @@ impl Gate {
         let last = (ErrorKind::Io, "the runtime in which was connected does not run").into();
         let last = clock::or_paused(last);
         self.error(operation, Failure::NoAnswer { elapsed, last })
-    }
-
-    async fn declare_at_most(
-        self: &Arc<Self>,
-        operation: &'static str,
-        patience: Duration,
-    ) -> Result<(), Error> {
-        let started = Instant::now();
-        let declared = self.declared.get_or_try_init(|| self.declare_now(operation, patience));
-        // Whoever comes while another one tries waits for that, but no longer than for itself.
-        let declared = tokio::time::timeout(patience, declared).await.unwrap_or_else(|_| {
-            let last = (ErrorKind::Io, "the limit could not be declared").into();
-            Err(self.error(operation, Failure::NoAnswer { elapsed: started.elapsed(), last }))
-        });
-        declared.map(|_| ())
-    }
-
-    async fn declare_now(
-        self: &Arc<Self>,
-        operation: &'static str,
-        patience: Duration,
-    ) -> Result<(), Error> {
-        let (action, ours) = match self.settings.limit {
-            Limit::Declared(limit) => (LimitAction::Declare(limit), i64::from(limit)),
-            // Whatever was declared before does not count beside a limit at run time.
-            Limit::Initial(permits) => (LimitAction::Initial(permits), -1),
-        };
-        let limits = self.change_limit(action, operation, patience).await?;
-        if ours >= 0 && ![-1, ours].contains(&limits.declared_before) {
-            tracing::warn!(
-                semaphore = self.name,
-                declared = ours,
-                before = limits.declared_before,
-                "another client declared another limit; the newest one is in force"
-            );
-        }
-        Ok(())
     }
 
     /// A script that stopped at its bound wants `wake` at once.
@@ -167,7 +115,7 @@ impl Gate {
         let answer: Answer<Vec<i64>> = self
             .call(Refresh::SCRIPT, Refresh::SCRIPT, patience, |cmd| {
                 for (claim, duration) in requests {
-                    cmd.arg(&claim.id).arg(millis(*duration));
+                    cmd.arg(&claim.word).arg(millis(*duration));
                 }
             })
             .await?;
@@ -183,13 +131,33 @@ impl Gate {
         Ok((wake_in_of(next), queued))
     }
 
+    /// Releases permits that nobody here wants, or the end of their leases does.
+    pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
+        let patience = self.settings.lease.max(self.shared().settings.patience());
+        let write = |cmd: &mut Cmd| {
+            cmd.arg("return").arg(words);
+        };
+        let answer: Answer<Vec<i64>> =
+            self.call(Release::SCRIPT, Release::SCRIPT, patience, write).await?;
+        Release::read(self, &answer.reply, words.len());
+        Ok(())
+    }
+
     pub(crate) async fn limit(
         self: &Arc<Self>,
         action: LimitAction,
         patience: Duration,
     ) -> Result<Limits, Error> {
         let operation = action.operation();
-        self.declare(operation, patience).await?;
+        // What is changed is what the configuration says, where nobody has said so yet.
+        if !self.is_declared() {
+            let declare = match self.settings.limit {
+                Limit::Declared(limit) => LimitAction::Declare(limit),
+                Limit::Initial(permits) => LimitAction::Initial(permits),
+            };
+            let limits = self.change_limit(declare, operation, patience).await?;
+            self.was_declared(limits.declared_before);
+        }
         self.change_limit(action, operation, patience).await
     }
 
@@ -199,22 +167,32 @@ impl Gate {
         operation: &'static str,
         patience: Duration,
     ) -> Result<Limits, Error> {
-        // One id for all attempts: a repeated "add" counts once.
-        let id = uuid::Uuid::new_v4().simple().to_string();
+        // One for all attempts: a change that comes again counts once.
+        let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
             .call("limit", operation, patience, |cmd| {
                 match action {
                     LimitAction::Declare(limit) => cmd.arg("declare").arg(limit),
                     LimitAction::Initial(limit) => cmd.arg("initial").arg(limit),
-                    LimitAction::Set(limit) => cmd.arg("set").arg(limit),
-                    LimitAction::Add(permits) => cmd.arg("add").arg(permits).arg(&id),
-                    LimitAction::Clear => cmd.arg("clear"),
+                    LimitAction::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
+                    LimitAction::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),
+                    LimitAction::Clear => cmd.arg("clear").arg(&mark),
                 };
             })
             .await?;
         let (_, next, in_force, before, _, declared_before) = answer.reply;
         self.heed_bound(next);
         Ok(Limits { in_force, before, declared_before })
+    }
+
+    /// A word without weight, which the server keeps for as long as a call may still reach it.
+    fn mark(&self, patience: Duration) -> String {
+        const SHORTEST: Duration = Duration::from_secs(60);
+        let shared = self.shared();
+        let latest = patience.saturating_add(shared.settings.longest_trip());
+        let lease = millis(latest.clamp(SHORTEST, LONGEST_LEASE));
+        let start = word::start(&format!("N:{}:", shared.name), 0, lease);
+        word::new(&start, shared.next_number(Instant::now()))
     }
 
     pub(crate) async fn inspect_page(
@@ -239,6 +217,6 @@ fn copy_arguments(from: &Cmd, to: &mut Cmd) {
     }
 }
 
-/// As the script answers: time, limit, declared, runtime, held, members, queued, sequence, then the
-/// holders and the waiters.
+/// As the script answers: time, limit, declared, runtime, held, members, queued, the last number, then
+/// the holders and the waiters.
 pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);

@@ -1,11 +1,10 @@
-//! A claim: one id's life from the first request to the end of its permit.
+//! A claim: one word's life from the first request to the end of its permit.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use crate::Error;
 use crate::gate::Gate;
@@ -23,7 +22,7 @@ pub(crate) struct Claim {
     /// Its name inside this process.
     pub(crate) number: u128,
     /// Its name on the server.
-    pub(crate) id: String,
+    pub(crate) word: String,
     pub(crate) weight: u32,
     pub(crate) gate: Arc<Gate>,
     /// From when it became a permit.
@@ -79,10 +78,10 @@ pub(crate) struct Place {
 impl Claim {
     pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Arc<Self> {
         let number = gate.shared().next_number(created);
-        let id = id_of(&gate.shared().owner, number);
+        let word = gate.word(weight, number);
         Arc::new(Self {
             number,
-            id,
+            word,
             weight,
             gate: gate.clone(),
             lease: OnceLock::new(),
@@ -202,11 +201,4 @@ impl Claim {
             settled => wait.outcome = settled,
         }
     }
-}
-
-/// As a UUID is written, which takes a fraction of what formatting the number does.
-fn id_of(owner: &str, number: u128) -> String {
-    let mut buffer = Uuid::encode_buffer();
-    let number = Uuid::from_u128(number).simple().encode_lower(&mut buffer);
-    [owner, ":", number].concat()
 }

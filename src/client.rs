@@ -1,10 +1,11 @@
 //! What all semaphores of a process share: the servers, the table of waits, and the worker's inbox.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,12 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::claim::Claim;
+use crate::gate::Gate;
 use crate::home::{Timer, Watch, current_runtime};
 use crate::numbered::Numbered;
 use crate::servers::{Servers, user_timeout};
 use crate::wakeups::Wakeups;
+use crate::word;
 use crate::worker::Task;
 
 const MOST_DRIVERS: usize = 16;
@@ -23,11 +26,13 @@ const MOST_DRIVERS: usize = 16;
 pub(crate) struct Shared {
     pub(crate) servers: Servers,
     pub(crate) prefix: String,
-    /// The first part of every id, so that `inspect` tells who holds.
-    pub(crate) owner: String,
+    /// The name of this process, so that `inspect` tells who holds.
+    pub(crate) name: String,
+    /// What all its words begin with.
+    pub(crate) words: String,
     pub(crate) wakeups: Wakeups,
     pub(crate) settings: ClientSettings,
-    gates: AtomicU64,
+    gate_numbers: AtomicU64,
     /// Claims are counted from a random number on.
     claims: AtomicU64,
     /// With a random key.
@@ -37,6 +42,8 @@ pub(crate) struct Shared {
     /// How many messages came that no script has sent.
     pub(crate) strange_messages: AtomicU64,
     waits: Mutex<Numbered<Arc<Claim>>>,
+    /// All that there are, by name: some may have been built with the same one.
+    gates: Mutex<HashMap<String, Vec<Weak<Gate>>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,24 +74,28 @@ impl Shared {
     pub(crate) fn new(
         servers: Servers,
         prefix: String,
-        owner: String,
+        name: String,
         wakeups: Wakeups,
         settings: ClientSettings,
     ) -> Self {
         let claims = AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1);
-        let (gates, hasher, drivers, strange_messages, waits) = Default::default();
+        let words = format!("{}:{name}:", wakeups.how());
+        let (gate_numbers, hasher, drivers) = Default::default();
+        let (strange_messages, waits, gates) = Default::default();
         Self {
             servers,
             prefix,
-            owner,
+            name,
+            words,
             wakeups,
             settings,
-            gates,
+            gate_numbers,
             claims,
             hasher,
             drivers,
             strange_messages,
             waits,
+            gates,
         }
     }
 
@@ -103,11 +114,11 @@ impl Shared {
     }
 
     pub(crate) fn next_gate(&self) -> u64 {
-        self.gates.fetch_add(1, Ordering::Relaxed)
+        self.gate_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number that no claim has had, in any process. Nobody can guess it from those before: who
-    /// knows the id of a claim that waits can forge the message of its grant. A keyed hash costs a
+    /// knows the word of a claim that waits can forge the message of its grant. A keyed hash costs a
     /// fraction of what the system takes for random bytes. After a fork both processes have the same
     /// count and the same key: what differs is the moment, to the nanosecond. (To ask for the process
     /// id takes longer than all the rest.)
@@ -122,10 +133,35 @@ impl Shared {
         self.waits.lock().expect("nothing panics while it is locked")
     }
 
-    /// The claim of that id, if it waits.
-    pub(crate) fn wait_of(&self, id: &str) -> Option<Arc<Claim>> {
-        let number = u128::from_str_radix(id.rsplit_once(':')?.1, 16).ok()?;
-        self.waits().get(&number).filter(|claim| claim.id == id).cloned()
+    /// The claim of that word, if it waits.
+    pub(crate) fn wait_of(&self, word: &str) -> Option<Arc<Claim>> {
+        let number = word::number_of(word)?;
+        self.waits().get(&number).filter(|claim| claim.word == word).cloned()
+    }
+
+    fn gates(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<Gate>>>> {
+        self.gates.lock().expect("nothing panics while it is locked")
+    }
+
+    /// A semaphore is new.
+    pub(crate) fn enter(&self, gate: &Arc<Gate>) {
+        self.gates().entry(gate.name.clone()).or_default().push(Arc::downgrade(gate));
+    }
+
+    /// A semaphore of that name is gone.
+    pub(crate) fn strike(&self, name: &str) {
+        let mut gates = self.gates();
+        if let Some(same) = gates.get_mut(name) {
+            same.retain(|gate| gate.strong_count() > 0);
+            if same.is_empty() {
+                gates.remove(name);
+            }
+        }
+    }
+
+    /// The semaphores of that name.
+    pub(crate) fn gates_of(&self, name: &str) -> Vec<Arc<Gate>> {
+        self.gates().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 }
 

@@ -1,10 +1,8 @@
-//! One semaphore as this process uses it: its keys, its settings, and the permits to renew.
+//! One semaphore as this process uses it: its keys, its settings, and the permits that it holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-
-use tokio::sync::OnceCell;
 
 use crate::acknowledge::{Acknowledge, Acknowledgement, Replicated};
 use crate::claim::Claim;
@@ -13,9 +11,11 @@ use crate::closing::Closing;
 use crate::keys::Keys;
 use crate::lane::Lane;
 use crate::numbered::Numbered;
-use crate::requests::{Acquire, Acquired, How, Refresh, Release};
+use crate::requests::{Acquire, Acquired, How, Refresh, Release, millis};
 use crate::servers::slot_of;
+use crate::unwanted::Unwanted;
 use crate::wakeups::Channel;
+use crate::word;
 use crate::worker::Task;
 
 pub(crate) struct Gate {
@@ -28,18 +28,22 @@ pub(crate) struct Gate {
     /// Where its wake-ups arrive.
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
+    /// What a word begins with, where the weight is 1.
+    word_start: String,
     pub(crate) client: Client,
     pub(crate) closing: Closing,
-    /// Done once the limit was declared.
-    pub(crate) declared: OnceCell<()>,
+    /// The server was told the limit of the configuration.
+    declared: AtomicBool,
     pub(crate) acquires: Lane<Acquire>,
     pub(crate) releases: Lane<Release>,
     pub(crate) refreshes: Lane<Refresh>,
     pub(crate) acknowledges: Lane<Acknowledge>,
     pub(crate) replicated: Replicated,
-    /// The permits to renew, by number.
-    renewed: Mutex<Numbered<Weak<Claim>>>,
+    /// What holds a permit, by number.
+    held: Mutex<Numbered<Weak<Claim>>>,
     renewing: AtomicBool,
+    /// Words that hold a permit which nobody here wants.
+    pub(crate) unwanted: Unwanted,
     /// The last call answered many, who may all have a next request.
     rush: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
@@ -78,20 +82,21 @@ impl Limit {
 }
 
 impl Gate {
-    pub(crate) fn new(name: String, settings: Settings, client: Client) -> Self {
-        let Shared { prefix, wakeups, .. } = &*client.shared;
-        let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
-        let channel = wakeups.channel_for(prefix, &name, slot);
-        let (declared, renewed, renewing, rush, wake_at) = Default::default();
+    pub(crate) fn new(name: String, settings: Settings, client: Client) -> Arc<Self> {
+        let shared = client.shared.clone();
+        let (keys, slot) = (Keys::new(&shared.prefix, &name), slot_of(&name));
+        let channel = shared.wakeups.channel_for(&shared.prefix, &name, &shared.name, slot);
+        let word_start = word::start(&shared.words, 1, millis(settings.first_lease()));
+        let (declared, held, renewing, unwanted, rush, wake_at) = Default::default();
         let (acquires, releases, refreshes, acknowledges, replicated) = Default::default();
-        let number = client.shared.next_gate();
-        Self {
-            number,
+        let gate = Arc::new(Self {
+            number: shared.next_gate(),
             name,
             keys,
             slot,
             channel,
             settings,
+            word_start,
             client,
             closing: Closing::default(),
             declared,
@@ -100,41 +105,73 @@ impl Gate {
             refreshes,
             acknowledges,
             replicated,
-            renewed,
+            held,
             renewing,
+            unwanted,
             rush,
             wake_at,
-        }
+        });
+        shared.enter(&gate);
+        gate
     }
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.client.shared
     }
 
-    fn renewed(&self) -> MutexGuard<'_, Numbered<Weak<Claim>>> {
-        self.renewed.lock().expect("nothing panics while it is locked")
+    /// A new word.
+    pub(crate) fn word(&self, weight: u32, number: u128) -> String {
+        if weight == 1 {
+            return word::new(&self.word_start, number);
+        }
+        let lease = millis(self.settings.first_lease());
+        word::new(&word::start(&self.shared().words, weight, lease), number)
     }
 
-    /// From now on the worker renews the leases of these permits.
-    pub(crate) fn keep_renewing<'a>(
-        self: &Arc<Self>,
-        claims: impl Iterator<Item = &'a Arc<Claim>>,
-    ) {
-        if !self.settings.auto_renew {
+    pub(crate) fn is_declared(&self) -> bool {
+        self.declared.load(Ordering::Relaxed)
+    }
+
+    /// The server knows our limit now. This is the one that it was told before, if any.
+    pub(crate) fn was_declared(&self, before: i64) {
+        if self.is_declared() || self.declared.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut renewed = self.renewed();
-        renewed.extend(claims.map(|claim| (claim.number, Arc::downgrade(claim))));
-        if !renewed.is_empty() && !self.renewing.swap(true, Ordering::AcqRel) {
+        if let Limit::Declared(ours) = self.settings.limit
+            && ![-1, ours.into()].contains(&before)
+        {
+            tracing::warn!(
+                semaphore = self.name,
+                declared = ours,
+                before,
+                "another client declared another limit; the newest one is in force"
+            );
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Numbered<Weak<Claim>>> {
+        self.held.lock().expect("nothing panics while it is locked")
+    }
+
+    /// From now on these are held, and the worker renews their leases where that is wanted.
+    pub(crate) fn hold<'a>(self: &Arc<Self>, claims: impl Iterator<Item = &'a Arc<Claim>>) {
+        let mut held = self.held();
+        held.extend(claims.map(|claim| (claim.number, Arc::downgrade(claim))));
+        let renews = self.settings.auto_renew && !held.is_empty();
+        if renews && !self.renewing.swap(true, Ordering::AcqRel) {
             self.client.send(Task::Renew(self.clone()));
         }
     }
 
-    pub(crate) fn stop_renewing<'a>(&self, claims: impl Iterator<Item = &'a Claim>) {
-        let mut renewed = self.renewed();
+    pub(crate) fn hold_no_more<'a>(&self, claims: impl Iterator<Item = &'a Claim>) {
+        let mut held = self.held();
         for claim in claims {
-            renewed.remove(&claim.number);
+            held.remove(&claim.number);
         }
+    }
+
+    pub(crate) fn holds(&self, number: u128) -> bool {
+        self.held().contains_key(&number)
     }
 
     /// Has the worker give back whatever the server has for this claim. Answers whether there still
@@ -142,21 +179,21 @@ impl Gate {
     pub(crate) fn give_back(&self, claim: &Arc<Claim>, how: How) -> bool {
         let is_sent = self.client.send(Task::Release(claim.clone(), how));
         if !is_sent {
-            self.stop_renewing(std::iter::once(&**claim));
+            self.hold_no_more(std::iter::once(&**claim));
         }
         is_sent
     }
 
     /// What the worker must renew. `None` has the worker forget this semaphore, until the next
-    /// [`keep_renewing`](Self::keep_renewing).
+    /// [`hold`](Self::hold).
     pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Claim>>> {
-        let renewed = self.renewed();
-        if renewed.is_empty() {
+        let held = self.held();
+        if held.is_empty() {
             // Under the lock, so that no permit is put in between unseen.
             self.renewing.store(false, Ordering::Release);
             return None;
         }
-        Some(renewed.values().filter_map(Weak::upgrade).collect())
+        Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
     pub(crate) fn is_rush(&self) -> bool {
@@ -210,6 +247,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
+        self.shared().strike(&self.name);
         self.client.send(Task::Gone(self.number));
     }
 }

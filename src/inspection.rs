@@ -3,6 +3,7 @@ use std::time::Duration;
 use redis::{Value, from_redis_value};
 
 use crate::calls::InspectReply;
+use crate::word;
 
 /// Who holds a semaphore and who waits for it, at one moment on the server.
 ///
@@ -77,34 +78,51 @@ pub struct Waiter {
     pub num_permits: u32,
     /// The place in the queue, where 1 is the head.
     pub position: u64,
-    /// Since the request was queued.
+    /// Since the request was queued. A head start counts.
     pub waited: Duration,
+    /// For how long its process is taken to be there, unless it is heard of again. `None` where it is
+    /// not: the request leaves the queue when its turn comes.
+    pub present_for: Option<Duration>,
 }
 
 impl Holder {
-    /// The label of the process: what stands in front of the last colon of the id.
+    /// The label of the process: its client up to the last dot.
     ///
     /// # Examples
     ///
     /// See [`Inspection`].
     pub fn owner(&self) -> &str {
-        owner(&self.id)
+        word::owner_of(self.client())
+    }
+
+    /// The process: no two of them have the same client, though maybe the same owner.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn client(&self) -> &str {
+        client_of(&self.id)
     }
 }
 
 impl Waiter {
-    /// The label of the process: what stands in front of the last colon of the id.
+    /// The label of the process: its client up to the last dot.
     ///
     /// # Examples
     ///
     /// See [`Inspection`].
     pub fn owner(&self) -> &str {
-        owner(&self.id)
+        word::owner_of(self.client())
     }
-}
 
-fn owner(id: &str) -> &str {
-    id.rsplit_once(':').map_or(id, |(owner, _)| owner)
+    /// The process: no two of them have the same client, though maybe the same owner.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn client(&self) -> &str {
+        client_of(&self.id)
+    }
 }
 
 impl Inspection {
@@ -116,18 +134,6 @@ impl Inspection {
         before: u64,
     ) -> Result<Self, redis::ParsingError> {
         let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters) = reply;
-        let holders = triples(holders)?.map(|(id, num_permits, ms)| Holder {
-            id,
-            num_permits,
-            expires_in: Duration::from_millis(ms),
-        });
-        let waiters =
-            triples(waiters)?.zip(before + 1..).map(|((id, num_permits, ms), position)| Waiter {
-                id,
-                num_permits,
-                position,
-                waited: Duration::from_millis(ms),
-            });
         Ok(Self {
             limit: u32::try_from(limit).unwrap_or(configured),
             declared_limit: u32::try_from(declared).ok(),
@@ -135,21 +141,39 @@ impl Inspection {
             held: held.max(0) as u64,
             queued,
             last_token,
-            holders: holders.collect(),
-            waiters: waiters.collect(),
+            holders: read_holders(&holders)?,
+            waiters: read_waiters(&waiters, before)?,
         })
     }
 }
 
-/// Ids of clients in other languages may be any bytes.
-fn triples(
-    values: Vec<Value>,
-) -> Result<impl Iterator<Item = (String, u32, u64)>, redis::ParsingError> {
-    let read = |three: &[Value]| -> Result<(String, u32, u64), redis::ParsingError> {
-        let three = Value::Array(three.to_vec());
-        let (id, weight, ms) = from_redis_value::<(Vec<u8>, u32, u64)>(three)?;
-        Ok((String::from_utf8_lossy(&id).into_owned(), weight, ms))
-    };
-    let triples: Result<Vec<_>, _> = values.chunks_exact(3).map(read).collect();
-    Ok(triples?.into_iter())
+/// Marks, which weigh nothing, are left out. So is what no script has written.
+pub(crate) fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
+    let holders = values.chunks_exact(2).map(|two| {
+        let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
+        let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
+        Ok(Holder { id, num_permits, expires_in })
+    });
+    holders.filter(|holder| !matches!(holder, Ok(Holder { num_permits: 0, .. }))).collect()
+}
+
+fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
+    let waiters = values.chunks_exact(3).zip(before + 1..).map(|(three, position)| {
+        let (id, waited, present): (Vec<u8>, u64, i64) =
+            from_redis_value(Value::Array(three.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
+        let (num_permits, waited) = (weight_of(&id), Duration::from_millis(waited));
+        let present_for = u64::try_from(present).ok().map(Duration::from_millis);
+        Ok(Waiter { id, num_permits, position, waited, present_for })
+    });
+    waiters.collect()
+}
+
+fn client_of(word: &str) -> &str {
+    word::client_and_weight(word).map_or(word, |(client, _)| client)
+}
+
+fn weight_of(word: &str) -> u32 {
+    word::client_and_weight(word).map_or(0, |(_, weight)| weight)
 }

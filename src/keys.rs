@@ -1,10 +1,12 @@
 //! The four keys of a semaphore, and the names from which they are made.
 
 use crate::Error;
+use crate::word::MAX_OWNER;
 
 const MAX_NAME: usize = 512;
+const MAX_PREFIX: usize = 200;
 
-/// permits, queue, waiting, state: in the order in which every script takes them. The name in
+/// permits, queue, clients, state: in the order in which every script takes them. The name in
 /// braces is their hash tag, so a cluster keeps them together.
 #[derive(Debug)]
 pub(crate) struct Keys(pub(crate) [String; 4]);
@@ -12,7 +14,7 @@ pub(crate) struct Keys(pub(crate) [String; 4]);
 impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
         Self(
-            ["permits", "queue", "waiting", "state"]
+            ["permits", "queue", "clients", "state"]
                 .map(|key| format!("{prefix}:{{{name}}}:{key}")),
         )
     }
@@ -35,18 +37,39 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// A word travels in messages that are split at white space.
-pub(crate) fn check_word(what: &'static str, word: &str, max: usize) -> Result<(), Error> {
-    if word.is_empty() || word.len() > max {
-        return Err(Error::invalid(what, format!("must be 1 to {max} bytes, not {}", word.len())));
+/// A prefix begins the names of channels, too, and rules of access, which are split at white space.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    check_name("prefix", prefix)?;
+    if prefix.len() > MAX_PREFIX {
+        let reason = format!("must be 1 to {MAX_PREFIX} bytes, not {}", prefix.len());
+        return Err(Error::invalid("prefix", reason));
     }
-    let stranger = |c: &char| c.is_whitespace() || c.is_control();
-    match word.chars().find(stranger) {
+    match prefix.chars().find(|c| c.is_whitespace()) {
         Some(c) => Err(Error::invalid(
-            what,
-            format!("{word:?} has {c:?} in it: must have no white space or control characters"),
+            "prefix",
+            format!("{prefix:?} has {c:?} in it: must have no white space"),
         )),
-        None if word.starts_with('+') => Err(Error::invalid(what, "must not begin with \"+\"")),
         None => Ok(()),
     }
+}
+
+/// An owner becomes part of words and channels.
+pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
+    if owner.is_empty() || owner.len() > MAX_OWNER {
+        let reason = format!("must be 1 to {MAX_OWNER} bytes, not {}", owner.len());
+        return Err(Error::invalid("owner", reason));
+    }
+    match owner.chars().find(|c| !may_be_in_owner(c)) {
+        Some(c) => Err(Error::invalid(
+            "owner",
+            format!(
+                "{owner:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" and \"-\""
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn may_be_in_owner(c: &char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(*c)
 }

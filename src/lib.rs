@@ -75,8 +75,10 @@ mod semaphores_connect;
 mod servers;
 mod term;
 mod tls;
+mod unwanted;
 mod url;
 mod wakeups;
+mod word;
 mod worker;
 
 pub use credentials::Credentials;

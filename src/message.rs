@@ -11,7 +11,7 @@ const LAST_NUMBER: u64 = (1 << 53) - 1;
 /// A request that left the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HandOff<'a> {
-    pub(crate) id: &'a str,
+    pub(crate) word: &'a str,
     /// 0 says that it left without a permit: asking again tells why.
     pub(crate) token: u64,
     /// The end of its lease, on the server's clock.
@@ -28,13 +28,13 @@ pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static 
     // An empty message says nothing.
     let name = lines.next().unwrap_or_default();
     let hand_offs: Option<Vec<_>> = lines.map(hand_off).collect();
-    Ok((name, hand_offs.ok_or("a line is not an id, a token and an end of lease")?))
+    Ok((name, hand_offs.ok_or("a line is not a word, a token and an end of lease")?))
 }
 
 fn hand_off(line: &str) -> Option<HandOff<'_>> {
-    let mut words = line.split(' ');
-    let id = words.next()?;
-    let mut number = || words.next()?.parse().ok().filter(|number| *number <= LAST_NUMBER);
+    let mut parts = line.split(' ');
+    let word = parts.next()?;
+    let mut number = || parts.next()?.parse().ok().filter(|number| *number <= LAST_NUMBER);
     let (token, ends) = (number()?, number()?);
-    Some(HandOff { id, token, ends: ends as i64 })
+    Some(HandOff { word, token, ends: ends as i64 })
 }

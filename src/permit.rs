@@ -74,7 +74,7 @@ impl Permit {
     pub(crate) fn new(claim: Arc<Claim>, grant: Grant) -> Self {
         claim.begin_lease(grant);
         let semaphore = &claim.gate.name;
-        tracing::debug!(semaphore, id = claim.id, token = grant.token, "granted");
+        tracing::debug!(semaphore, id = claim.word, token = grant.token, "granted");
         Self { claim, on_drop: Some(How::Return) }
     }
 
@@ -173,7 +173,7 @@ impl Permit {
         if is_held {
             return Ok(());
         }
-        let (semaphore, id) = (self.claim.gate.name.clone(), self.claim.id.clone());
+        let (semaphore, id) = (self.claim.gate.name.clone(), self.claim.word.clone());
         Err(Error::Lost { semaphore, operation, id })
     }
 
@@ -298,14 +298,15 @@ impl Permit {
         self.claim.weight
     }
 
-    /// The id under which the server knows the permit: the owner label, a colon, and a number of 32
-    /// hexadecimal digits that no other permit has.
+    /// The word under which the server knows the permit, and which no other permit has:
+    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the owner label of the process, a dot, and what
+    /// tells it from others of that owner; the lease is in ms.
     ///
     /// # Examples
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn id(&self) -> &str {
-        &self.claim.id
+        &self.claim.word
     }
 }
 
@@ -313,7 +314,7 @@ impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
             .field("semaphore", &self.claim.gate.name)
-            .field("id", &self.claim.id)
+            .field("id", &self.claim.word)
             .field("num_permits", &self.claim.weight)
             .finish_non_exhaustive()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Probe {
     /// Where it is one of a cluster.
     pub(crate) node: Option<(Arc<Cluster>, Address)>,
     prefix: String,
-    /// Of a semaphore that nobody has.
+    /// Of a semaphore that nobody has, and of a client that nobody is.
     name: String,
 }
 
@@ -138,9 +138,13 @@ impl Probe {
     }
 
     async fn try_out(&self, connection: &Connection) -> Result<Refused, Error> {
-        let (keys, (channel, kind)) = (Keys::new(&self.prefix, &self.name), self.channel());
+        let keys = Keys::new(&self.prefix, &self.name);
+        let how = match self.node {
+            None => Wakeups::PUBLISH,
+            Some(_) => Wakeups::SHARDED_PUBLISH,
+        };
         let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.0.len()).arg(&keys.0).arg(&channel.name).arg(kind);
+            cmd.arg(keys.0.len()).arg(&keys.0).arg(how.to_string()).arg(&self.name);
         };
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         let refused = registry.run_with(&mut connection, self.link.call_by(), "probe", write).await;
@@ -169,7 +173,7 @@ impl Probe {
 
     /// Fails where the user may not listen for wake-ups.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
-        let (channel, _) = self.channel();
+        let channel = self.channel();
         let listened = match &self.node {
             None => wakeups::subscribe(&self.link, &channel).await.map(drop),
             Some((cluster, node)) => wakeups::try_sharded(cluster, node, &channel.name).await,
@@ -177,14 +181,11 @@ impl Probe {
         listened.map_err(|error| self.explain(error))
     }
 
-    /// A channel that nobody has, and how messages are sent there.
-    fn channel(&self) -> (Channel, &'static str) {
+    /// A channel that nobody has.
+    fn channel(&self) -> Channel {
         match self.node {
-            None => (Channel::of_process(&self.prefix), Wakeups::PUBLISH),
-            Some(_) => {
-                let name = sharded_name(&self.prefix, &self.name);
-                (Channel::named(name), Wakeups::SHARDED_PUBLISH)
-            }
+            None => Channel::of_process(&self.prefix, &self.name),
+            Some(_) => Channel::named(sharded_name(&self.prefix, &self.name, &self.name)),
         }
     }
 

@@ -18,7 +18,10 @@ const ALL: i64 = 3;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Otherwise {
     Refuse,
-    Queue,
+    /// With a head start, in ms.
+    Queue {
+        ahead: u32,
+    },
     /// Stays in the queue: a sign of life.
     Stay,
 }
@@ -57,7 +60,7 @@ impl Request for Acquire {
     fn operation(&self) -> &'static str {
         match self.otherwise {
             Otherwise::Refuse => "try_acquire",
-            Otherwise::Queue | Otherwise::Stay => "acquire",
+            Otherwise::Queue { .. } | Otherwise::Stay => "acquire",
         }
     }
 
@@ -74,7 +77,7 @@ impl Request for Acquire {
     fn sending<'a>(gate: &Gate, requests: impl Iterator<Item = &'a Self>) {
         let mut waits = gate.shared().waits();
         for request in requests {
-            if matches!(request.otherwise, Otherwise::Queue) && !request.claim.is_over() {
+            if matches!(request.otherwise, Otherwise::Queue { .. }) && !request.claim.is_over() {
                 waits.insert(request.claim.number, request.claim.clone());
             }
         }
@@ -88,12 +91,13 @@ impl Request for Acquire {
         let granted = answers.clone().filter_map(|(request, reply)| {
             matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.claim)
         });
+        // In this order, so that a message finds each of them in one of the two tables.
+        gate.hold(granted.clone());
         let mut waits = gate.shared().waits();
-        for claim in granted.clone() {
+        for claim in granted {
             waits.remove(&claim.number);
         }
         drop(waits);
-        gate.keep_renewing(granted);
         for (request, reply) in answers {
             if matches!(request.otherwise, Otherwise::Stay) {
                 heed(&request.claim, sent, reply);
@@ -102,30 +106,30 @@ impl Request for Acquire {
     }
 
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd) {
-        let shared = gate.shared();
         let kind = match gate.settings.limit {
-            Limit::Declared(_) => "declared",
+            Limit::Declared(_) if gate.is_declared() => "declared",
+            Limit::Declared(_) => "declare",
             Limit::Initial(_) => "initial",
         };
         cmd.arg(kind).arg(gate.settings.limit.number());
-        cmd.arg(&gate.channel.name).arg(shared.wakeups.kind());
-        cmd.arg(millis(shared.settings.liveness));
+        cmd.arg(millis(gate.shared().settings.liveness));
     }
 
-    fn write(&self, gate: &Gate, cmd: &mut Cmd) {
-        let lease = millis(gate.settings.first_lease());
-        cmd.arg(&self.claim.id).arg(self.claim.weight).arg(lease);
+    fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
+        cmd.arg(&self.claim.word);
         match (self.otherwise, self.claim.place()) {
             (Otherwise::Refuse, _) => cmd.arg("try"),
             (_, Some(place)) => cmd.arg(place.ticket),
+            (Otherwise::Queue { ahead: ahead @ 1.. }, None) => cmd.arg(format!("+{ahead}")),
             (_, None) => cmd.arg("wait"),
         };
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<AcquireReply> {
-        let [server_time, wake_in, requests @ ..] = reply else {
+        let [server_time, wake_in, declared_before, requests @ ..] = reply else {
             return Vec::new();
         };
+        gate.was_declared(*declared_before);
         let requests: Vec<Acquired> = match *requests {
             [ALL, first, _] => (first..).take(count).map(granted).collect(),
             _ => requests.chunks_exact(3).map(acquired).collect(),
@@ -213,11 +217,11 @@ impl Request for Release {
     }
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.claim.id);
+        cmd.arg(&self.claim.word);
     }
 
     fn sending<'a>(gate: &Gate, requests: impl Iterator<Item = &'a Self>) {
-        gate.stop_renewing(requests.map(|request| &*request.claim));
+        gate.hold_no_more(requests.map(|request| &*request.claim));
     }
 
     /// What may still reach the server has done so, or never will, when they are released again.
@@ -268,7 +272,7 @@ impl Request for Refresh {
     fn write_first(&self, _gate: &Gate, _cmd: &mut Cmd) {}
 
     fn write(&self, _gate: &Gate, cmd: &mut Cmd) {
-        cmd.arg(&self.claim.id).arg(millis(self.duration));
+        cmd.arg(&self.claim.word).arg(millis(self.duration));
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64], _count: usize) -> Vec<bool> {
@@ -308,12 +312,13 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     duration.as_millis().clamp(1, u64::MAX.into()) as u64
 }
 
-/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[7] (weight) is 8, the limit is 5`.
+/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (word) weighs 8, the limit is 5`.
 pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
     if error.code() != Some("SEM_TOO_HEAVY") {
         return None;
     }
-    let (weight, limit) = error.detail()?.split_once(" is ")?.1.split_once(", the limit is ")?;
+    let (weight, limit) =
+        error.detail()?.split_once(" weighs ")?.1.split_once(", the limit is ")?;
     let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
     Some((weight.parse().ok()?, limit.parse().ok()?))
 }

@@ -9,7 +9,7 @@ use crate::{Error, Semaphore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
-const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Says how this process uses a semaphore. From [`Semaphores::semaphore`](crate::Semaphores::semaphore).
 ///
@@ -198,14 +198,9 @@ impl SemaphoreBuilder {
             return Err(Error::invalid("max_hold", reason));
         }
         self.check_acknowledgement()?;
-        // The refresh that replicas acknowledge is for a millisecond more.
-        let lease = match self.acknowledgement {
-            Some(_) => self.lease.min(LONGEST_LEASE - Duration::from_millis(1)),
-            None => self.lease,
-        };
         let settings = Settings {
             limit,
-            lease,
+            lease: self.lease,
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
             acquire_timeout: self.acquire_timeout,

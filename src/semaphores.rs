@@ -156,7 +156,7 @@ impl fmt::Debug for Semaphores {
         let shared = &self.client.shared;
         f.debug_struct("Semaphores")
             .field("prefix", &shared.prefix)
-            .field("owner", &shared.owner)
+            .field("client", &shared.name)
             .field("settings", &shared.settings)
             .finish_non_exhaustive()
     }

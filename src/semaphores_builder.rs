@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::client::ClientSettings;
 use crate::credentials::{BoxError, Provider};
-use crate::keys::{check_name, check_word};
+use crate::keys::{check_owner, check_prefix, may_be_in_owner};
 use crate::registry::{CallBy, Library};
 use crate::{Credentials, Error};
 
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
-const MAX_OWNER: usize = 128;
 
 /// Settings of the connection. From [`Semaphores::builder`](crate::Semaphores::builder).
 ///
@@ -73,8 +72,7 @@ impl SemaphoresBuilder {
     }
 
     /// The label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
-    /// process; host name and process id unless set. 1 to 128 bytes, no white space or control
-    /// characters, no `+` in front.
+    /// process; host name and process id unless set. 1 to 91 letters, digits, `.`, `_` and `-`.
     ///
     /// # Examples
     ///
@@ -189,10 +187,9 @@ impl SemaphoresBuilder {
     pub(crate) fn check(&self) -> Result<(), Error> {
         const LONGEST_RESPONSE: Duration = Duration::from_secs(60 * 60);
         const LONGEST_LIVENESS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-        check_name("prefix", &self.prefix)?;
-        check_word("prefix", &self.prefix, 200)?;
+        check_prefix(&self.prefix)?;
         if let Some(owner) = &self.owner {
-            check_word("owner", owner, MAX_OWNER)?;
+            check_owner(owner)?;
         }
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
         if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
@@ -207,10 +204,10 @@ impl SemaphoresBuilder {
     }
 }
 
-/// Host and process, with nothing in it that an id may not have.
+/// Host and process, with nothing in it that an owner may not have.
 pub(crate) fn default_owner() -> String {
+    const MAX_HOST: usize = 64;
     let host = gethostname::gethostname().to_string_lossy().into_owned();
-    let allowed = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
-    let host: String = host.chars().filter(allowed).take(MAX_OWNER / 2).collect();
-    format!("{}:{}", if host.is_empty() { "host" } else { &host }, std::process::id())
+    let host: String = host.chars().filter(may_be_in_owner).take(MAX_HOST).collect();
+    format!("{}.{}", if host.is_empty() { "host" } else { &host }, std::process::id())
 }

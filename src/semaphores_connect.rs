@@ -9,7 +9,7 @@ use crate::client::Shared;
 use crate::semaphores_builder::default_owner;
 use crate::servers::{Cluster, Dialer, Link, Servers, Source};
 use crate::wakeups::{Channel, Channels, Listener, Wakeups};
-use crate::{Error, Semaphores, SemaphoresBuilder, clock, connect, tls, url, worker};
+use crate::{Error, Semaphores, SemaphoresBuilder, clock, connect, tls, url, word, worker};
 
 impl SemaphoresBuilder {
     /// Connects, and checks that the server can do what the scripts need: see there for the URL.
@@ -199,26 +199,38 @@ impl SemaphoresBuilder {
         connect::check_cluster(&cluster, &self.prefix).await?;
         let listener = Listener::Sharded(cluster.clone());
         let wakeups = Wakeups::Sharded(Channels::default());
-        Ok(self.start(Servers::Cluster(cluster), wakeups, listener))
+        let name = self.new_client();
+        Ok(self.start(name, Servers::Cluster(cluster), wakeups, listener))
     }
 
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
         tls::choose_cryptography();
         let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
-        let channel = Arc::new(Channel::of_process(&self.prefix));
+        let name = self.new_client();
+        let channel = Arc::new(Channel::of_process(&self.prefix, &name));
         let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
         let listener = Listener::Single(link.clone(), subscription);
-        Ok(self.start(Servers::One(link), Wakeups::Process(channel), listener))
+        Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 
     fn dialer(&self) -> Dialer {
         Dialer::new(self.settings.response_timeout, self.credentials.clone())
     }
 
-    fn start(self, servers: Servers, wakeups: Wakeups, listener: Listener) -> Semaphores {
-        let owner = self.owner.unwrap_or_else(default_owner);
-        let shared = Shared::new(servers, self.prefix, owner, wakeups, self.settings);
+    /// The name of this process.
+    fn new_client(&self) -> String {
+        word::new_client(&self.owner.clone().unwrap_or_else(default_owner))
+    }
+
+    fn start(
+        self,
+        name: String,
+        servers: Servers,
+        wakeups: Wakeups,
+        listener: Listener,
+    ) -> Semaphores {
+        let shared = Shared::new(servers, self.prefix, name, wakeups, self.settings);
         Semaphores::new(worker::start(Arc::new(shared), listener))
     }
 }

@@ -45,13 +45,13 @@ async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Re
 
 /// Pairs of calls that do nothing, and of acquire and release.
 async fn in_turns(floor: &mut Floor, semaphore: &Semaphore, pairs: usize) -> Result<Rounds> {
-    let id = floor::id();
+    let word = floor::word();
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let (mut floors, mut values) = (Vec::new(), Vec::new());
         for _ in 0..pairs {
             let start = Instant::now();
-            floor.pair(&id).await?;
+            floor.pair(&word).await?;
             floors.push(micros(start.elapsed()));
             let start = Instant::now();
             semaphore.acquire().await?.release().await?;

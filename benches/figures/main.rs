@@ -1,4 +1,4 @@
-//! The figures P1 to P10, and N1 to N8 over a network: each measured beside its floor in one run,
+//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network: each measured beside its floor in one run,
 //! about five minutes.
 //!
 //! ```text
@@ -11,10 +11,12 @@
 //! A ratio comes from rounds in which floor and crate take turns, so that a machine that is slow
 //! for a while is slow for both; the median of the rounds counts.
 
+mod calls;
 mod cluster;
 mod contention;
 mod growth;
 mod hand_off;
+mod history;
 mod latency;
 mod memory;
 mod network;
@@ -64,6 +66,12 @@ async fn on_loopback(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("P10") {
         report.add_all(memory::p10().await?);
+    }
+    if arguments.wants("P11 P11a") {
+        report.add_all(history::p11().await?);
+    }
+    if arguments.wants("S1 S2 S3 S4 S5 S6 S7") {
+        report.add_all(calls::s1_to_s7().await?);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
 use crate::support::rounds::{median, rounds_of};
-use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
+use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
 use crate::support::server::{Server, connection, unique_name};
 
 const ROUNDS: usize = 5;
@@ -32,8 +32,8 @@ pub async fn p10() -> Result<Vec<Figure>> {
         Figure::of_value(id, what, "B", (member, value), at_most)
     };
     Ok(vec![
-        figure("P10", "memory on the server: a permit", permit, 160.0),
-        figure("P10w", "memory on the server: a waiter", waiter, 350.0),
+        figure("P10", "memory on the server: a permit", permit, 165.0),
+        figure("P10w", "memory on the server: a waiter", waiter, 200.0),
     ])
 }
 
@@ -45,24 +45,24 @@ async fn each(server: &mut Server, add: impl Future<Output = Result<()>>) -> Res
 }
 
 async fn add_members(connection: &mut MultiplexedConnection, key: &str) -> Result<()> {
-    for ids in batches(0..MANY) {
-        let members: Vec<_> = ids.iter().map(|id| (1, id)).collect();
+    for words in batches(0..MANY) {
+        let members: Vec<_> = words.iter().map(|id| (1, id)).collect();
         redis::pipe().zadd_multiple(key, &members).exec_async(connection).await?;
     }
     Ok(())
 }
 
 async fn hold(scripts: &mut Scripts) -> Result<()> {
-    for ids in batches(0..MANY) {
-        scripts.acquire(u32::MAX, &ids, GRANTED).await?;
+    for words in batches(0..MANY) {
+        scripts.acquire(u32::MAX, &words, GRANTED).await?;
     }
     Ok(())
 }
 
 async fn wait(scripts: &mut Scripts) -> Result<()> {
-    scripts.acquire(1, &[numbered_id(MANY)], GRANTED).await?;
-    for ids in batches(0..MANY) {
-        scripts.acquire(1, &ids, QUEUED).await?;
+    scripts.acquire(1, &[numbered_word(MANY)], GRANTED).await?;
+    for words in batches(0..MANY) {
+        scripts.acquire(1, &words, QUEUED).await?;
     }
     Ok(())
 }

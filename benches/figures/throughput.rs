@@ -62,9 +62,9 @@ impl Place {
 }
 
 async fn floor_pairs(mut floor: Floor, end: Instant) -> Result<u64> {
-    let (id, mut done) = (floor::id(), 0);
+    let (word, mut done) = (floor::word(), 0);
     while Instant::now() < end {
-        floor.pair(&id).await?;
+        floor.pair(&word).await?;
         done += 1;
     }
     Ok(done)

@@ -18,7 +18,7 @@ use support::designs::fair::Fair;
 use support::holders::Fill;
 use support::open_files;
 use support::ours::Ours;
-use support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
+use support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
 use support::server::{Server, connection, unique_name};
 use tokio::task::JoinSet;
 
@@ -94,7 +94,7 @@ impl Memory {
     async fn waiters(&mut self, count: u64) -> Result<u64> {
         let mut scripts = Scripts::open(&unique_name("memory")).await?;
         let all_queue = async {
-            scripts.acquire(1, &[numbered_id(0)], GRANTED).await?;
+            scripts.acquire(1, &[numbered_word(0)], GRANTED).await?;
             for ids in batches(1..1 + count) {
                 scripts.acquire(1, &ids, QUEUED).await?;
             }

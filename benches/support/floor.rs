@@ -9,7 +9,7 @@ use super::Result;
 use super::design::Design;
 use super::server::{client, connection_to, load, unique_name};
 
-const ACQUIRE: &str = "return {1, 2, 1, 3, 4}";
+const ACQUIRE: &str = "return {1, -1, 2, 1, 3, 4}";
 const RELEASE: &str = "return {1, -1, 1}";
 const REFRESH: &str =
     "local reply = {1, -1} for i = 1, #ARGV / 2 do reply[i + 2] = 3 end return reply";
@@ -22,7 +22,6 @@ pub struct Floor {
     release: String,
     refresh: String,
     keys: [String; 4],
-    channel: String,
 }
 
 impl Floor {
@@ -42,39 +41,37 @@ impl Floor {
         let refresh = load(&mut connection, REFRESH).await?;
         let name = unique_name("floor");
         let keys =
-            ["permits", "queue", "waiting", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
-        let channel = format!("sem:wake:{}", uuid::Uuid::new_v4().simple());
-        Ok(Self { connection, acquire, release, refresh, keys, channel })
+            ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{{name}}}:{key}"));
+        Ok(Self { connection, acquire, release, refresh, keys })
     }
 
     /// One call with what an acquire sends.
-    pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
+    pub async fn acquire(&mut self, word: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.acquire);
-        cmd.arg("declared").arg(1000).arg(&self.channel).arg("publish").arg(15000);
-        cmd.arg(id).arg(1).arg(30000).arg("wait");
-        self.send(cmd, 5).await
+        cmd.arg("declared").arg(1000).arg(15000).arg(word).arg("wait");
+        self.send(cmd, 6).await
     }
 
     /// One call with what a release sends.
-    pub async fn release(&mut self, id: &str) -> RedisResult<()> {
+    pub async fn release(&mut self, word: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.release);
-        cmd.arg("return").arg(id);
+        cmd.arg("return").arg(word);
         self.send(cmd, 3).await
     }
 
     /// One call with what a refresh of so many permits sends.
-    pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
+    pub async fn refresh(&mut self, words: &[String]) -> RedisResult<()> {
         let mut cmd = self.call(&self.refresh);
-        for id in ids {
-            cmd.arg(id).arg(30000);
+        for word in words {
+            cmd.arg(word).arg(30000);
         }
-        self.send(cmd, ids.len() + 2).await
+        self.send(cmd, words.len() + 2).await
     }
 
     /// What an acquire and a release cost at least.
-    pub async fn pair(&mut self, id: &str) -> RedisResult<()> {
-        self.acquire(id).await?;
-        self.release(id).await
+    pub async fn pair(&mut self, word: &str) -> RedisResult<()> {
+        self.acquire(word).await?;
+        self.release(word).await
     }
 
     fn call(&self, script: &str) -> Cmd {
@@ -104,17 +101,18 @@ impl Design for Floor {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let id = id();
-        self.acquire(&id).await?;
-        Ok(id)
+        let word = word();
+        self.acquire(&word).await?;
+        Ok(word)
     }
 
-    async fn release(&mut self, id: String) -> Result<()> {
-        Ok(self.release(&id).await?)
+    async fn release(&mut self, word: String) -> Result<()> {
+        Ok(self.release(&word).await?)
     }
 }
 
-/// An id as long as the crate's own.
-pub fn id() -> String {
-    format!("{}:{}:{}", "bench-host", std::process::id(), uuid::Uuid::new_v4().simple())
+/// As long as the crate's own.
+pub fn word() -> String {
+    let nonce = uuid::Uuid::new_v4().simple().to_string();
+    format!("P:bench-host.{}.12345678:1:30000:{}", std::process::id(), &nonce[..22])
 }

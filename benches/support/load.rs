@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Result;
 use super::crew::Crew;
 use super::design::Design;
-use super::floor::{Floor, id};
+use super::floor::{Floor, word};
 use super::rounds::median;
 
 /// Rounds that all tasks have had before anything is counted.
@@ -53,10 +53,10 @@ impl Load {
 
 /// How long a script that does nothing takes, there and back.
 pub async fn round_trip(floor: &mut Floor) -> Result<Duration> {
-    let (id, mut times) = (id(), Vec::new());
+    let (word, mut times) = (word(), Vec::new());
     for _ in 0..ROUND_TRIPS {
         let begun = Instant::now();
-        floor.release(&id).await?;
+        floor.release(&word).await?;
         times.push(begun.elapsed().as_secs_f64());
     }
     Ok(Duration::from_secs_f64(median(&mut times)))

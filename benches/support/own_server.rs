@@ -25,6 +25,15 @@ pub struct OwnServer {
 impl OwnServer {
     /// In a folder that has these files, by their names and contents.
     pub fn start(files: &[(&str, String)], options: &[&str]) -> Result<Self> {
+        Self::start_with(files, options, |_| {})
+    }
+
+    /// The same, with whatever else the server's command is to have.
+    pub fn start_with(
+        files: &[(&str, String)],
+        options: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
         let program = env::var("REDIS_SERVER_BIN")
             .map_err(|_| "REDIS_SERVER_BIN is not set: run scripts/with-redis cargo bench")?;
         let folder = env::temp_dir().join(unique_name("server"));
@@ -33,14 +42,16 @@ impl OwnServer {
             fs::write(folder.join(name), content)?;
         }
         let port = free_port()?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", "no", "--logfile", "log", "--unixsocket", "socket"])
             .args(options)
             .current_dir(&folder)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        prepare(&mut command);
+        let child = command.spawn()?;
         let mut server = Self { child, folder, port };
         server.answers()?;
         Ok(server)

@@ -26,31 +26,30 @@ pub struct Scripts {
 
 impl Scripts {
     pub async fn open(name: &str) -> Result<Self> {
-        let keys = ["permits", "queue", "waiting", "state"];
+        let keys = ["permits", "queue", "clients", "state"];
         let keys = keys.map(|key| format!("sem:{{{name}}}:{key}"));
         Ok(Self { connection: connection().await?, keys })
     }
 
-    /// Fails unless all of these ids get the same answer.
-    pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
-        let mut arguments = Vec::with_capacity(5 + 4 * ids.len());
-        arguments.extend(["declared".to_owned(), limit.to_string()]);
-        arguments.extend(["bench".to_owned(), "poll".to_owned(), LONG.to_string()]);
-        for id in ids {
-            arguments.extend([id.clone(), "1".to_owned(), LONG.to_string(), "wait".to_owned()]);
+    /// Fails unless all of these words get the same answer.
+    pub async fn acquire(&mut self, limit: u32, words: &[String], answer: i64) -> Result<()> {
+        let mut arguments = Vec::with_capacity(3 + 2 * words.len());
+        arguments.extend(["declared".to_owned(), limit.to_string(), LONG.to_string()]);
+        for word in words {
+            arguments.extend([word.clone(), "wait".to_owned()]);
         }
         let reply = self.call("acquire", &arguments).await?;
-        match reply[2..] {
+        match reply[3..] {
             // One answer for all.
             [3, ..] => all_are(answer, [1].into_iter()),
             ref each => all_are(answer, each.chunks_exact(3).map(|request| request[0])),
         }
     }
 
-    /// Fails unless all of these ids held a permit.
-    pub async fn release(&mut self, ids: &[String]) -> Result<()> {
+    /// Fails unless all of these words held a permit.
+    pub async fn release(&mut self, words: &[String]) -> Result<()> {
         let arguments: Vec<&str> =
-            ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+            ["return"].into_iter().chain(words.iter().map(String::as_str)).collect();
         let reply = self.call("release", &arguments).await?;
         match reply[2..] {
             [3] => Ok(()),
@@ -58,11 +57,11 @@ impl Scripts {
         }
     }
 
-    /// Fails unless all of these ids hold a permit.
-    pub async fn refresh(&mut self, ids: &[String]) -> Result<()> {
+    /// Fails unless all of these words hold a permit.
+    pub async fn refresh(&mut self, words: &[String]) -> Result<()> {
         let lease = LONG.to_string();
         let arguments: Vec<&str> =
-            ids.iter().flat_map(|id| [id.as_str(), lease.as_str()]).collect();
+            words.iter().flat_map(|word| [word.as_str(), lease.as_str()]).collect();
         let reply = self.call("refresh", &arguments).await?;
         all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
     }
@@ -85,14 +84,14 @@ fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// The same id for the same number, as long as those of the crate.
-pub fn numbered_id(number: u64) -> String {
-    format!("bench-host:{}:{number:032x}", std::process::id())
+/// The same word for the same number, as long as those of the crate.
+pub fn numbered_word(number: u64) -> String {
+    format!("N:bench-host.{}.12345678:1:{LONG}:{number:022x}", std::process::id())
 }
 
-/// Ids for these numbers, in batches for one call each.
+/// Words for these numbers, in batches for one call each.
 pub fn batches(numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<String>> {
     let end = numbers.end;
     let starts = numbers.step_by(BATCH as usize);
-    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_id).collect())
+    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_word).collect())
 }

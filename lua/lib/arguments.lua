@@ -35,41 +35,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`; and what each says, {how, client,
+-- weight, lease}.
+local function read_words(from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = '\n', nil, 1 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, 'word', 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.

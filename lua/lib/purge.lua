@@ -3,6 +3,7 @@
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -10,8 +11,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)

@@ -1,4 +1,5 @@
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -26,10 +27,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 

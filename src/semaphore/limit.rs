@@ -26,8 +26,8 @@ impl Semaphore {
     /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
     /// away: it drains. 0 pauses the semaphore.
     ///
-    /// A call that has no answer is made again. In an outage the network may deliver the first one
-    /// seconds later, and so undo what another call has set meanwhile: look at
+    /// A call that has no answer is made again, and counts once, however often it arrives. One that
+    /// failed with [`Error::Unavailable`] may still arrive seconds later: look at
     /// [`limit`](Self::limit) then.
     ///
     /// # Errors

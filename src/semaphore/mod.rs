@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gate::Gate;
+use crate::inspection::read_holders;
 use crate::{Error, Inspection, Permit};
 pub use request::AcquireRequest;
 
@@ -16,8 +17,7 @@ const PAGE: u64 = 1000;
 /// A counting semaphore that many processes and machines share.
 ///
 /// It is built once for a process and cloned for each task, which is cheap: clones share the calls
-/// that they make. One that is built anew for each request works as well, but declares its limit first,
-/// with a call of its own, and shares nothing. It is `Send`, `Sync` and `'static`, and so are its
+/// that they make. One that is built anew for each request works as well, but shares nothing. It is `Send`, `Sync` and `'static`, and so are its
 /// permits and the futures of [`request`](Self::request): they can be sent to tasks and kept in structs.
 ///
 /// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
@@ -45,8 +45,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    pub(crate) fn new(gate: Gate) -> Self {
-        Self { gate: Arc::new(gate) }
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
     }
 
     /// The name, without the prefix.
@@ -97,7 +97,7 @@ impl Semaphore {
     ///
     /// See [`Semaphore`].
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(1, self.gate.settings.acquire_timeout)).await
+        pin!(self.gate.acquire_within(1, 0, self.gate.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for a permit of this weight, from 1 to the limit.
@@ -114,7 +114,7 @@ impl Semaphore {
     ///
     /// See [`Inspection`].
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(n, self.gate.settings.acquire_timeout)).await
+        pin!(self.gate.acquire_within(n, 0, self.gate.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout the
@@ -146,7 +146,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(1, Some(timeout))).await
+        pin!(self.gate.acquire_within(1, 0, Some(timeout))).await
     }
 
     /// Takes one permit if there is one now and nobody waits. Never queues.
@@ -308,9 +308,20 @@ impl Semaphore {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
+        let (mut from, count) = holders;
         let reply = self.gate.inspect_page(operation, holders, waiters).await?;
-        Ok(Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
-            .map_err(redis::RedisError::from)?)
+        let mut told = reply.8.len();
+        let mut now = Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
+            .map_err(redis::RedisError::from)?;
+        // Marks take room in a page, but are no holders.
+        while (now.holders.len() as u64) < count && told as u64 == 2 * count {
+            from += count;
+            let more = self.gate.inspect_page(operation, (from, count), (0, 0)).await?.8;
+            told = more.len();
+            now.holders.extend(read_holders(&more).map_err(redis::RedisError::from)?);
+        }
+        now.holders.truncate(count as usize);
+        Ok(now)
     }
 
     /// Has the server purge ended leases and serve the queue. Answers how many still wait.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::gate::Gate;
 use crate::{Error, Permit};
 
-/// What is asked of a semaphore: a weight, and how long to wait. From
+const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
+
+/// What is asked of a semaphore: a weight, a head start, and how long to wait. From
 /// [`Semaphore::request`](crate::Semaphore::request).
 ///
 /// Nothing is sent before [`acquire`](Self::acquire) or [`try_acquire`](Self::try_acquire). Their
@@ -37,12 +39,14 @@ use crate::{Error, Permit};
 pub struct AcquireRequest {
     gate: Arc<Gate>,
     weight: u32,
+    ahead: Duration,
     timeout: Option<Duration>,
 }
 
 impl AcquireRequest {
     pub(crate) fn new(gate: &Arc<Gate>) -> Self {
-        Self { gate: gate.clone(), weight: 1, timeout: gate.settings.acquire_timeout }
+        let (weight, ahead, timeout) = (1, Duration::ZERO, gate.settings.acquire_timeout);
+        Self { gate: gate.clone(), weight, ahead, timeout }
     }
 
     /// How much of the limit the permit takes: from 1 to the limit. 1 unless set.
@@ -52,6 +56,34 @@ impl AcquireRequest {
     /// See [`AcquireRequest`].
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
+        self
+    }
+
+    /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had come
+    /// that much earlier. None unless set. A try never waits and does not look at it.
+    ///
+    /// It is a priority with a bound: whoever came more than that much earlier is not overtaken, so
+    /// nobody waits for ever. While the server's clock is behind by more than a second, since it was set
+    /// back, a head start counts for nothing, until the clock has caught up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let renders = semaphores.semaphore(name).limit(4).build()?;
+    /// // Somebody looks at this one: it goes ahead of what came in the last minute.
+    /// let preview = renders.request().ahead(Duration::from_secs(60)).acquire().await?;
+    /// # preview.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ahead(mut self, head_start: Duration) -> Self {
+        self.ahead = head_start;
         self
     }
 
@@ -95,7 +127,7 @@ impl AcquireRequest {
     /// # Errors
     ///
     /// As for [`Semaphore::acquire`](crate::Semaphore::acquire), and [`Error::Invalid`] for a weight
-    /// of 0.
+    /// of 0, or a head start of more than an hour.
     ///
     /// # Cancel safety
     ///
@@ -105,7 +137,12 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(self.weight, self.timeout)).await
+        if self.ahead > LONGEST_HEAD_START {
+            let reason = format!("must be 0 to 1 hour, not {:?}", self.ahead);
+            return Err(Error::invalid("ahead", reason));
+        }
+        let ahead = self.ahead.as_millis() as u32;
+        pin!(self.gate.acquire_within(self.weight, ahead, self.timeout)).await
     }
 
     /// Takes the permit if it fits now and nobody waits. Never queues.
@@ -132,6 +169,7 @@ impl fmt::Debug for AcquireRequest {
         f.debug_struct("AcquireRequest")
             .field("semaphore", &self.gate.name)
             .field("weight", &self.weight)
+            .field("ahead", &self.ahead)
             .field("timeout", &self.timeout)
             .finish()
     }

@@ -80,7 +80,7 @@ impl Servers {
     }
 
     /// Runs a script, and again while the failure is a passing one and patience lasts. That is
-    /// right for these scripts: the same id gets the same answer.
+    /// right for these scripts: the same word gets the same answer.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,

@@ -1,10 +1,10 @@
 //! Channels: the addresses at which wake-ups arrive.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::{Notify, watch};
-use uuid::Uuid;
 
 /// One channel. Nobody need listen to it any more when the last handle is gone.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) struct Channel {
 impl Channel {
     /// The one of a process, which is subscribed to before there are semaphores. In an outage
     /// requests are queued all the same, and asked for again after it.
-    pub(crate) fn of_process(prefix: &str) -> Self {
-        Self::named(format!("{prefix}:wake:{}", Uuid::new_v4().simple()))
+    pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
+        Self::named(format!("{prefix}:wake:{client}"))
     }
 
     pub(crate) fn named(name: String) -> Self {
@@ -66,6 +66,13 @@ impl Channel {
 #[derive(Debug)]
 pub(super) struct Heard(Weak<Channel>);
 
+impl Heard {
+    /// Whether it is this one, and not one of the same name before.
+    pub(super) fn is_of(&self, channel: &Arc<Channel>) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(channel))
+    }
+}
+
 impl Drop for Heard {
     fn drop(&mut self) {
         if let Some(channel) = self.0.upgrade() {
@@ -80,37 +87,41 @@ impl Drop for Channel {
     }
 }
 
-/// The sharded channels of a process.
+/// The sharded channels of a process, by name: semaphores of one name share one.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    open: Mutex<Vec<Weak<Channel>>>,
+    open: Mutex<HashMap<String, Weak<Channel>>>,
     changes: watch::Sender<()>,
 }
 
 impl Channels {
-    pub(super) fn open(&self, prefix: &str, name: &str, slot: u16) -> Arc<Channel> {
+    pub(super) fn open(&self, name: String, slot: u16) -> Arc<Channel> {
+        let mut open = self.list();
+        if let Some(channel) = open.get(&name).and_then(Weak::upgrade) {
+            return channel;
+        }
         let channel = Arc::new(Channel {
-            name: sharded_name(prefix, name),
+            name: name.clone(),
             slot,
             listeners: AtomicUsize::new(0),
             heard: Notify::new(),
             is_wanted: AtomicBool::new(false),
             changes: self.changes.clone(),
         });
-        self.list().push(Arc::downgrade(&channel));
+        open.insert(name, Arc::downgrade(&channel));
         channel
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<Channel>>> {
+    fn list(&self) -> MutexGuard<'_, HashMap<String, Weak<Channel>>> {
         self.open.lock().expect("nothing panics while it is locked")
     }
 
     /// Those that are wanted.
     pub(super) fn all(&self) -> Vec<Arc<Channel>> {
         let mut open = self.list();
-        open.retain(|channel| channel.strong_count() > 0);
+        open.retain(|_, channel| channel.strong_count() > 0);
         let wanted = |channel: &Arc<Channel>| channel.is_wanted.load(Ordering::Acquire);
-        open.iter().filter_map(Weak::upgrade).filter(wanted).collect()
+        open.values().filter_map(Weak::upgrade).filter(wanted).collect()
     }
 
     /// Changes when a channel is wanted for the first time, or dropped.
@@ -120,6 +131,6 @@ impl Channels {
 }
 
 /// With the hash tag of the semaphore's keys: a script may only publish to channels of its slot.
-pub(crate) fn sharded_name(prefix: &str, name: &str) -> String {
-    format!("{prefix}:{{{name}}}:wake:{}", Uuid::new_v4().simple())
+pub(crate) fn sharded_name(prefix: &str, name: &str, client: &str) -> String {
+    format!("{prefix}:{{{name}}}:wake:{client}")
 }

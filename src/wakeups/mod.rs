@@ -19,6 +19,7 @@ pub(crate) use single::{Subscription, subscribe, subscribe_first};
 use crate::client::Shared;
 use crate::message::{self, HandOff};
 use crate::servers::{Cluster, Link};
+use crate::word;
 use crate::worker::{AskWhen, Task};
 
 /// Where this process hears of hand-offs.
@@ -31,21 +32,27 @@ pub(crate) enum Wakeups {
 }
 
 impl Wakeups {
-    pub(crate) const PUBLISH: &str = "publish";
-    pub(crate) const SHARDED_PUBLISH: &str = "spublish";
+    pub(crate) const PUBLISH: char = 'P';
+    pub(crate) const SHARDED_PUBLISH: char = 'S';
 
-    /// How the scripts are to send them.
-    pub(crate) fn kind(&self) -> &'static str {
+    /// How the scripts are to send them, as words say it.
+    pub(crate) fn how(&self) -> char {
         match self {
             Self::Process(_) => Self::PUBLISH,
             Self::Sharded(_) => Self::SHARDED_PUBLISH,
         }
     }
 
-    pub(crate) fn channel_for(&self, prefix: &str, name: &str, slot: u16) -> Arc<Channel> {
+    pub(crate) fn channel_for(
+        &self,
+        prefix: &str,
+        name: &str,
+        client: &str,
+        slot: u16,
+    ) -> Arc<Channel> {
         match self {
             Self::Process(channel) => channel.clone(),
-            Self::Sharded(channels) => channels.open(prefix, name, slot),
+            Self::Sharded(channels) => channels.open(sharded_name(prefix, name, client), slot),
         }
     }
 }
@@ -91,11 +98,12 @@ fn deliver(shared: &Shared, channel: &str, payload: &[u8], tasks: &WeakUnbounded
             return;
         }
     };
-    let mut ask = false;
-    for HandOff { id, token, ends } in hand_offs {
-        match shared.wait_of(id).filter(|claim| claim.gate.name == name) {
-            // Granted by a reply meanwhile, or given up: the worker gives that back.
-            None => {}
+    let (mut ask, mut not_waited_for) = (false, Vec::new());
+    for HandOff { word, token, ends } in hand_offs {
+        match shared.wait_of(word) {
+            None if token == 0 => {}
+            None => not_waited_for.push(word),
+            Some(claim) if claim.gate.name != name => {}
             Some(_) if token == 0 => ask = true,
             Some(claim) => claim.granted_by_message(token, ends),
         }
@@ -103,5 +111,34 @@ fn deliver(shared: &Shared, channel: &str, payload: &[u8], tasks: &WeakUnbounded
     if ask {
         // A worker that has ended has ended all waits.
         ask_now(tasks);
+    }
+    if !not_waited_for.is_empty() {
+        give_back_unwanted(shared, name, &not_waited_for, tasks);
+    }
+}
+
+/// Nobody waits for these. What holds a permit was granted by a reply, or by the same message, before;
+/// the others are to be given back.
+fn give_back_unwanted(
+    shared: &Shared,
+    name: &str,
+    words: &[&str],
+    tasks: &WeakUnboundedSender<Task>,
+) {
+    let gates = shared.gates_of(name);
+    // Where there is none the server hears of us no more, and takes what is left for dead.
+    let Some(gate) = gates.first() else {
+        return;
+    };
+    let is_unwanted = |word: &&str| {
+        word::number_of_ours(word, &shared.words)
+            .is_some_and(|number| !gates.iter().any(|gate| gate.holds(number)))
+    };
+    let unwanted = words.iter().copied().filter(is_unwanted).map(str::to_owned);
+    if gate.unwanted.add(unwanted)
+        && let Some(tasks) = tasks.upgrade()
+    {
+        // A worker that has ended has given back what it could.
+        let _ = tasks.send(Task::ReleaseUnwanted(gate.clone()));
     }
 }

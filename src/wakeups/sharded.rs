@@ -51,7 +51,7 @@ pub(super) async fn listen(
         for (node, channels) in wanted.drain() {
             if let Some((sender, _)) = nodes.get(&node) {
                 sender.send_if_modified(|now| {
-                    let is_new = !now.keys().eq(channels.keys());
+                    let is_new = !names(now).eq(names(&channels));
                     *now = channels;
                     is_new
                 });
@@ -78,6 +78,11 @@ pub(super) async fn listen(
         }
         clock::rest_if_paused().await;
     }
+}
+
+/// A channel may have gone, and one of the same name have come.
+fn names(channels: &Wanted) -> impl Iterator<Item = (&str, *const Channel)> {
+    channels.iter().map(|(name, channel)| (&**name, channel.as_ptr()))
 }
 
 /// And whether all channels have a node.
@@ -194,6 +199,11 @@ impl Listener {
     /// Gives up what is wanted no more, and subscribes to some of what is wanted and not heard yet.
     /// Answers whether that is all.
     async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<bool, Lost> {
+        // What was told until now is about what was subscribed to until now.
+        for _ in 0..subscriptions.pushes.len() {
+            let push = subscriptions.pushes.recv().await;
+            self.heed(subscriptions, push)?;
+        }
         let wanted = self.wanted.borrow_and_update().clone();
         let Subscriptions { connection, heard, .. } = subscriptions;
         let gone: Vec<String> =
@@ -201,7 +211,10 @@ impl Listener {
         let all_gone =
             join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
         let new = wanted.values().filter_map(Weak::upgrade);
-        let new = new.filter(|channel| !heard.contains_key(&channel.name));
+        let is_heard = |channel: &Arc<Channel>| {
+            heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
+        };
+        let new = new.filter(|channel| !is_heard(channel));
         let new: Vec<_> = new.take(MOST_AT_ONCE).collect();
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {

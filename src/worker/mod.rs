@@ -31,6 +31,8 @@ pub(crate) enum Task {
     Release(Arc<Claim>, How),
     /// A claim was given back, but an acquire of it may reach the server later.
     ReleaseAgain(Arc<Claim>),
+    /// A semaphore has permits that nobody wants.
+    ReleaseUnwanted(Arc<Gate>),
     /// Claims wait.
     Ask(AskWhen),
     WakeAt(Arc<Gate>, Instant),
@@ -143,6 +145,10 @@ impl Worker {
                     self.timers.renew_at(Instant::now() + gate.renewal_interval(), &gate);
                 }
                 Task::Release(claim, how) => releases.add(claim, how),
+                Task::ReleaseUnwanted(gate) => {
+                    self.releasing += 1;
+                    self.jobs.spawn(release::release_unwanted(gate));
+                }
                 Task::ReleaseAgain(claim) => {
                     let pause = self.shared.settings.longest_trip();
                     self.timers.release_in(pause, claim);

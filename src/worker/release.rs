@@ -41,6 +41,18 @@ impl Releases {
     }
 }
 
+/// Of permits that messages tell of, one call after the other.
+pub(super) async fn release_unwanted(gate: Arc<Gate>) -> Done {
+    while let Some(words) = gate.unwanted.take() {
+        tracing::debug!(semaphore = gate.name, permits = words.len(), "nobody here wants them");
+        if let Err(error) = gate.release_unwanted(&words).await {
+            let semaphore = &gate.name;
+            tracing::warn!(semaphore, %error, "could not give permits back that nobody wants");
+        }
+    }
+    Done::Released
+}
+
 /// Goes on until Redis confirms it, or the leases have ended anyway.
 async fn release(gate: Arc<Gate>, claims: Vec<Arc<Claim>>, how: How) -> Done {
     let until = gate.settings.lease.max(gate.shared().settings.patience());

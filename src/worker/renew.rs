@@ -59,10 +59,10 @@ async fn renew_batch(gate: &Arc<Gate>, batch: &[(&Claim, &Lease, Duration)]) -> 
 }
 
 fn stop(permit: &Claim, lease: &Lease) {
-    permit.gate.stop_renewing(std::iter::once(permit));
+    permit.gate.hold_no_more(std::iter::once(permit));
     // A permit that was given back meanwhile was not lost.
     if !permit.is_over() {
         let semaphore = &permit.gate.name;
-        tracing::warn!(semaphore, id = permit.id, token = lease.token, "permit lost");
+        tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");
     }
 }

@@ -31,8 +31,10 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
         assert_eq!(now.holders[0].id, permit.id());
         assert_eq!(now.holders[0].num_permits, weight);
         assert_eq!(now.last_token, last);
-        let owner = now.holders[0].owner();
-        assert!(owner.ends_with(&format!(":{}", std::process::id())), "{owner}");
+        let (owner, client) = (now.holders[0].owner(), now.holders[0].client());
+        assert!(owner.ends_with(&format!(".{}", std::process::id())), "{owner}");
+        assert!(client.starts_with(&format!("{owner}.")), "{client}");
+        assert!(permit.id().starts_with(&format!("P:{client}:{weight}:30000:")), "{permit:?}");
         permit.release().await.unwrap();
     }
 }

@@ -109,7 +109,7 @@ async fn calls_follow_the_keys_of_a_slot_on_its_way() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
     let scene = Scene::set(&cluster, &name).await;
-    cluster.begin_to_move(&name, 0, 1, &["permits", "queue", "waiting", "state"]);
+    cluster.begin_to_move(&name, 0, 1, &["permits", "queue", "clients", "state"]);
     in_time("a refresh", scene.holder.refresh()).await.unwrap();
     assert_eq!(scene.observer.look().await.queued, 1);
     cluster.end_move(&name, 1);
@@ -172,7 +172,7 @@ async fn calls_wait_while_the_keys_are_parted() {
     let refused = impatient.try_acquire().await.unwrap_err();
     let Error::Unavailable { source, .. } = &refused else { panic!("{refused}") };
     assert_eq!(source.kind(), ErrorKind::Server(ServerErrorKind::TryAgain), "{source}");
-    cluster.begin_to_move(&name, 0, 1, &["waiting", "state"]);
+    cluster.begin_to_move(&name, 0, 1, &["clients", "state"]);
     cluster.end_move(&name, 1);
     scene.ends_well().await;
 }

@@ -170,7 +170,7 @@ async fn the_queue_is_deleted_and_comes_back_in_its_order() {
     let scene = Scene::set().await;
     let second = start_waiting(&scene.semaphore);
     let before = scene.observer.sees(1, 2).await;
-    let keys = ["sem:{fault}:queue", "sem:{fault}:waiting"];
+    let keys = ["sem:{fault}:queue", "sem:{fault}:clients"];
     redis::cmd("DEL").arg(&keys).exec(&mut scene.server.connect()).unwrap();
     let after = scene.observer.sees(1, 2).await;
     let ids = |now: &redis_semaphore::Inspection| -> Vec<String> {
@@ -252,7 +252,7 @@ async fn keys_that_are_something_else_are_told_to_everybody() {
 async fn another_version_of_the_protocol_is_left_alone() {
     let scene = Scene::set().await;
     let mut connection = scene.server.connect();
-    let set = ["sem:{fault}:state", "version", "2"];
+    let set = ["sem:{fault}:state", "version", "1"];
     redis::cmd("HSET").arg(&set).exec(&mut connection).unwrap();
     let refused = scene.semaphore.try_acquire().await.unwrap_err();
     assert!(refused.to_string().contains("SEM_VERSION"), "{refused}");
@@ -277,12 +277,15 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     });
     observer.sees(1, 1).await;
     let mut connection = server.connect();
-    let mut records = async || -> Vec<String> {
-        redis::cmd("HVALS").arg("sem:{early}:waiting").query(&mut connection).unwrap()
+    let mut heard = async || -> Vec<String> {
+        redis::cmd("ZRANGE")
+            .arg(&["sem:{early}:clients", "0", "-1", "WITHSCORES"])
+            .query(&mut connection)
+            .unwrap()
     };
-    let before = records().await;
+    let before = heard().await;
     proxy.replies(Flow::Hold);
-    eventually("the sign of life is heard", records, |records| *records != before).await;
+    eventually("the sign of life is heard", heard, |heard| *heard != before).await;
     held.release().await.unwrap();
     let permit = in_time("the permit", waiting).await.unwrap().unwrap();
     proxy.replies(Flow::Pass);

@@ -59,7 +59,7 @@ fn signal(process: u32, signal: Signal) {
 
 /// The process that holds a permit: part of the owner's name.
 fn a_holder(now: &Inspection) -> u32 {
-    now.holders[0].owner().rsplit_once(':').unwrap().1.parse().unwrap()
+    now.holders[0].owner().rsplit_once('.').unwrap().1.parse().unwrap()
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ mod faults;
 mod found;
 mod functions;
 mod fuzz;
+mod head_start;
 mod kept;
 mod lanes;
 mod load;
@@ -41,3 +42,4 @@ mod soak;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+mod unwanted;

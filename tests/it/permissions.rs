@@ -10,7 +10,7 @@ use crate::support::acl;
 use crate::support::cluster::Cluster;
 use crate::support::errors::whole;
 use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::{Scripts, words};
+use crate::support::scripts::{Scripts, word, words};
 use crate::support::server::{Server, connect};
 
 /// For a tenant.
@@ -195,13 +195,13 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
     let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
     let keys: Vec<_> = scripts.keys.iter().map(|key| key.replacen("sem", "theirs", 1)).collect();
     for (script, arguments) in [
-        ("acquire", "declared 9 x poll 1000 new 1 1000 try".to_owned()),
+        ("acquire", format!("declared 9 1000 {} try", word("N", "x", 1, 1000, "new"))),
         ("release", format!("return {held}")),
         ("refresh", format!("{held} 1")),
         ("wake", String::new()),
-        ("limit", "set 9".to_owned()),
+        ("limit", format!("set 9 {}", word("N", "x", 0, 1000, "mark"))),
         ("inspect", "0 10 0 10".to_owned()),
-        ("probe", "x poll".to_owned()),
+        ("probe", "N x".to_owned()),
     ] {
         assert_refused(script, scripts.call_with(script, &keys, &words(&arguments)));
     }
@@ -236,14 +236,14 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // In a request to a semaphore of its own, the channel of another tenant as the address.
+    // In a semaphore of its own, the word of another tenant.
     let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
-    scripts.ok("acquire", "declared 1 x poll 1000 first 1 60000 try");
-    let queue = format!("declared 1 {} publish 1000 {waiter} 1 60000 wait", channels[0]);
-    scripts.ok("acquire", &queue);
-    // It is granted, in the semaphore of the intruder, and the message is refused.
-    scripts.ok("release", "return first");
+    let first = word("N", "x", 1, 60_000, "first");
+    scripts.ok("acquire", &format!("declared 1 1000 {first} try"));
+    scripts.ok("acquire", &format!("declared 1 1000 {waiter} wait"));
+    // It is granted there, and the message goes to a channel of the intruder.
+    scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();
     for (channel, listener) in channels.iter().zip(&mut listeners) {
         redis::cmd("PUBLISH").arg(channel).arg("the first message").exec(&mut admin).unwrap();

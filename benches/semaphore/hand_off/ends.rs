@@ -8,7 +8,7 @@ use redis::aio::PubSubStream;
 use super::moment;
 use crate::support::Result;
 use crate::support::design::Design;
-use crate::support::floor::{Floor, id};
+use crate::support::floor::{Floor, word};
 use crate::support::relay;
 use crate::support::server::{client, connection};
 
@@ -81,9 +81,9 @@ impl Ends for OfMessages {
     }
 
     async fn give(&mut self) -> Result<Duration> {
-        let id = id();
+        let word = word();
         let begun = moment::now()?;
-        self.publisher.release(&id).await?;
+        self.publisher.release(&word).await?;
         Ok(begun)
     }
 

@@ -217,6 +217,7 @@ impl Model {
 
     pub fn release(&mut self, consume: bool, words: &[String]) -> Vec<i64> {
         self.open();
+        self.purge();
         let mut reply = vec![self.now(), -1];
         let mut consumed = 0;
         for word in words {

@@ -37,11 +37,17 @@ impl<'a> Case<'a> {
         let mut texts: HashMap<_, _> =
             KEYS.map(str::to_owned).into_iter().zip(keys_of(&name)).collect();
         texts.insert("channel".to_owned(), format!("sem:wake:{name}"));
-        texts.insert("sharded".to_owned(), format!("sem:{{{name}}}:wake"));
+        texts.insert("sharded".to_owned(), format!("sem:{{{name}}}:wake:{name}"));
         let scripts = Scripts::new(server.connect(), &name);
         texts.insert("name".to_owned(), name);
         let (variables, listener) = (Variables::new(texts), None);
         Self { server, calls, scripts, variables, listener, seen }
+    }
+
+    /// In each string, "@" stands for the name of the semaphore.
+    fn with_its_name(&self, case: &Json) -> Json {
+        let name = self.variables.text(&serde_json::json!({ "is": "name" }));
+        serde_json::from_str(&case.to_string().replace('@', &name)).unwrap()
     }
 
     fn connection(&mut self) -> &mut Connection {
@@ -104,7 +110,10 @@ impl<'a> Case<'a> {
         let Found::List(parts) = reply else { return };
         let integer = |part: &Found| if let Found::Integer(n) = part { *n } else { -1 };
         let integers: Vec<_> = parts.iter().map(integer).collect();
-        let [_, wake_in, answers @ ..] = integers.as_slice() else { return };
+        let head = if script == "acquire" { 3 } else { 2 };
+        let (Some(wake_in), Some(answers)) = (integers.get(1), integers.get(head..)) else {
+            return;
+        };
         let wake_in = if *wake_in > 0 { "ms".to_owned() } else { wake_in.to_string() };
         self.seen.insert(format!("{script} wake_in {wake_in}"));
         let size = if script == "acquire" { 3 } else { 1 };
@@ -129,8 +138,8 @@ impl<'a> Case<'a> {
     fn keys(&mut self, step: &Json) -> Result<(), String> {
         for (name, expected) in step["keys"].as_object().unwrap() {
             let read = match name.as_str() {
-                "permits" | "queue" => ["ZRANGE", "0", "-1", "WITHSCORES"].as_slice(),
-                _ => &["HGETALL"],
+                "state" => ["HGETALL"].as_slice(),
+                _ => &["ZRANGE", "0", "-1", "WITHSCORES"],
             };
             let key = self.key(name);
             let mut command = redis::cmd(read[0]);
@@ -141,8 +150,7 @@ impl<'a> Case<'a> {
                 return Err(format!("{name} holds {pairs:?}"));
             }
             for (member, value) in pairs {
-                let found =
-                    if name == "waiting" { Found::words(&value) } else { Found::Text(value) };
+                let found = Found::Text(value);
                 let expected = expected.get(&member).ok_or(format!("{name} has {member}"))?;
                 self.variables
                     .check(expected, &found)
@@ -211,6 +219,7 @@ fn run(server: &Server, calls: Calls) -> Seen {
                 continue;
             }
             let mut running = Case::new(server, calls, &mut seen);
+            let case = running.with_its_name(case);
             for (number, step) in case["steps"].as_array().unwrap().iter().enumerate() {
                 let outcome = running.run(step);
                 outcome.unwrap_or_else(|problem| {

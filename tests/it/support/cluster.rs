@@ -188,7 +188,7 @@ impl Cluster {
     }
 
     pub fn move_slot(&self, name: &str, from: usize, to: usize) {
-        self.begin_to_move(name, from, to, &["permits", "queue", "waiting", "state"]);
+        self.begin_to_move(name, from, to, &["permits", "queue", "clients", "state"]);
         self.end_move(name, to);
     }
 

@@ -1,0 +1,133 @@
+//! Words: the names that requests have on the server. A word says all that is asked:
+//! `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The permit that comes of it keeps the word.
+
+use uuid::Uuid;
+
+/// Digits of a nonce. Each stands for six bits.
+const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+/// Digits for 64 bits.
+const HALF: usize = 11;
+/// Digits in which the clients of one owner differ.
+const RANDOM: usize = 8;
+/// A dot and those digits make it a client, which has 100 bytes at most.
+pub(crate) const MAX_OWNER: usize = 100 - 1 - RANDOM;
+/// A lease, in ms.
+const LONGEST_LEASE: u64 = 7 * 24 * 60 * 60 * 1000;
+
+/// A new name for a process.
+pub(crate) fn new_client(owner: &str) -> String {
+    let [random @ .., _, _, _] = digits_of(Uuid::new_v4().as_u64_pair().1);
+    format!("{owner}.{}", text(&random))
+}
+
+pub(crate) fn owner_of(client: &str) -> &str {
+    client.rsplit_once('.').map_or(client, |(owner, _)| owner)
+}
+
+/// What a word begins with: all but the nonce. `ours` is that of a process: `HOW:CLIENT:`.
+pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
+    format!("{ours}{weight}:{lease}:")
+}
+
+/// Every acquire makes one, so it takes one allocation, and no formatting.
+pub(crate) fn new(start: &str, number: u128) -> String {
+    let (high, low) = (digits_of((number >> 64) as u64), digits_of(number as u64));
+    [start, text(&high), text(&low)].concat()
+}
+
+/// What the nonce of a word stands for, where it may be one of this process.
+pub(crate) fn number_of(word: &str) -> Option<u128> {
+    let nonce = word.rsplit_once(':')?.1.as_bytes();
+    if nonce.len() != 2 * HALF {
+        return None;
+    }
+    let (high, low) = nonce.split_at(HALF);
+    Some(u128::from(read_digits(high)?) << 64 | u128::from(read_digits(low)?))
+}
+
+/// The same for a word that came in a message: only where it is one that this process may have made.
+pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
+    let mut parts = word.strip_prefix(ours)?.split(':');
+    let (weight, lease) = (integer(parts.next()?)?, integer(parts.next()?)?);
+    let is_one = weight <= u32::MAX.into() && lease <= LONGEST_LEASE;
+    (is_one && parts.count() == 1).then(|| number_of(word))?
+}
+
+/// Client and weight, as any client may have written them.
+pub(crate) fn client_and_weight(word: &str) -> Option<(&str, u32)> {
+    let mut parts = word.split(':').skip(1);
+    Some((parts.next()?, parts.next()?.parse().ok()?))
+}
+
+/// From 1 on.
+fn integer(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| is_plain)
+}
+
+fn digits_of(half: u64) -> [u8; HALF] {
+    let mut digits = [0; HALF];
+    for (place, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = DIGITS[(half >> (6 * place)) as usize % DIGITS.len()];
+    }
+    digits
+}
+
+fn text(digits: &[u8]) -> &str {
+    str::from_utf8(digits).expect("all digits are ASCII")
+}
+
+fn read_digits(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = DIGITS.binary_search(digit).ok()? as u64;
+        number.checked_mul(DIGITS.len() as u64)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "P:web.1.2:";
+
+    #[test]
+    fn a_word_tells_its_number() {
+        let start = start(OURS, 1, 30_000);
+        for number in [0, 1, 63, 64, u128::from(u64::MAX), 1 << 64, u128::MAX, 7 << 100 | 9] {
+            let word = new(&start, number);
+            assert_eq!(
+                (number_of(&word), number_of_ours(&word, OURS)),
+                (Some(number), Some(number))
+            );
+            assert_eq!(client_and_weight(&word), Some(("web.1.2", 1)));
+        }
+    }
+
+    #[test]
+    fn what_this_process_never_made_has_no_number_here() {
+        let nonce = "0".repeat(22);
+        for strange in [
+            String::new(),
+            format!("P:other:1:30000:{nonce}"),
+            format!("{OURS}0:30000:{nonce}"),
+            format!("{OURS}01:30000:{nonce}"),
+            format!("{OURS}+1:30000:{nonce}"),
+            format!("{OURS}4294967296:30000:{nonce}"),
+            format!("{OURS}1:604800001:{nonce}"),
+            format!("{OURS}1:30000:{nonce}0"),
+            format!("{OURS}1:30000:{}", "z".repeat(22)),
+            format!("{OURS}1:30000:{}", ".".repeat(22)),
+            format!("{OURS}1:30000:1:{nonce}"),
+            format!("{OURS}1:{nonce}"),
+        ] {
+            assert_eq!(number_of_ours(&strange, OURS), None, "{strange}");
+        }
+    }
+
+    #[test]
+    fn clients_of_one_owner_differ() {
+        let (one, other) = (new_client("web.7"), new_client("web.7"));
+        assert_ne!(one, other);
+        assert_eq!((owner_of(&one), one.len()), ("web.7", "web.7".len() + 1 + RANDOM));
+    }
+}

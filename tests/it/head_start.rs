@@ -1,0 +1,73 @@
+//! A head start: a priority with a bound.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphore, Semaphores};
+use tokio::sync::mpsc;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{shared_url, unique_name};
+
+const LIVENESS: Duration = Duration::from_millis(200);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// A process.
+async fn semaphore(name: &str) -> Semaphore {
+    let semaphores = Semaphores::builder().liveness(LIVENESS);
+    let semaphores = semaphores.connect(&shared_url()).await.unwrap();
+    semaphores.semaphore(name).limit(1).build().unwrap()
+}
+
+/// Begins to wait, and tells when its turn has come.
+async fn queue(
+    semaphore: &Semaphore,
+    who: &'static str,
+    ahead: Duration,
+    turns: &mpsc::UnboundedSender<&'static str>,
+) {
+    let before = semaphore.inspect().await.unwrap().queued;
+    let (waits, turns) = (semaphore.request().ahead(ahead).acquire(), turns.clone());
+    tokio::spawn(async move {
+        let permit = waits.await.unwrap();
+        turns.send(who).unwrap();
+        permit.release().await.unwrap();
+    });
+    let queued = async || semaphore.inspect().await.unwrap().queued;
+    eventually("it waits", queued, |queued| *queued > before).await;
+}
+
+/// It overtakes those who came less than that before, of all processes, and nobody else.
+#[tokio::test]
+async fn who_has_a_head_start_overtakes_whom_it_may() {
+    let name = unique_name();
+    let (one, other) = (semaphore(&name).await, semaphore(&name).await);
+    let observer = Observer::new(&shared_url(), &name, 1).await;
+    let (turns, mut order) = mpsc::unbounded_channel();
+    let holder = one.acquire().await.unwrap();
+    queue(&one, "first", Duration::ZERO, &turns).await;
+    let waited = async || observer.look().await.waiters[0].waited;
+    let long = Duration::from_millis(10);
+    eventually("it came long before the others", waited, |waited| *waited > long).await;
+    queue(&other, "a moment ahead", Duration::from_millis(1), &turns).await;
+    queue(&one, "last", Duration::ZERO, &turns).await;
+    queue(&other, "far ahead", HOUR, &turns).await;
+    // Each of them has asked again by then, and kept its place.
+    let waited = async || observer.look().await.waiters[3].waited;
+    eventually("all have asked again", waited, |waited| *waited > LIVENESS).await;
+    holder.release().await.unwrap();
+    for expected in ["far ahead", "first", "a moment ahead", "last"] {
+        assert_eq!(in_time("the next turn", order.recv()).await, Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_head_start_of_more_than_an_hour_is_refused() {
+    let semaphore = semaphore(&unique_name()).await;
+    for ahead in [HOUR + Duration::from_nanos(1), Duration::MAX] {
+        match semaphore.request().ahead(ahead).acquire().await {
+            Err(Error::Invalid { what, .. }) => assert_eq!(what, "ahead"),
+            other => panic!("{other:?}"),
+        }
+    }
+    semaphore.request().ahead(HOUR).acquire().await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,91 @@
+//! Who is granted what it no longer wants gives it back. What it holds it keeps, whatever it is told.
+
+use std::time::Duration;
+
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::scripts::Scripts;
+use crate::support::server::Server;
+
+/// Longer than any test may take.
+const LONG: Duration = Duration::from_secs(300);
+
+/// The release of a wait is lost, so its word stays in the queue of a process that is there, and is
+/// granted in its turn.
+#[tokio::test]
+async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let holder = elsewhere.semaphore("lost").limit(1).build().unwrap().acquire().await.unwrap();
+    let observer = Observer::new(&server.url(), "lost", 1).await;
+    // Nothing is sent again before the test is over.
+    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("lost").limit(1).lease(LONG).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    let word = observer.sees(1, 1).await.waiters[0].id.clone();
+    proxy.commands(Flow::Swallow);
+    waiting.abort();
+    let swallowed = async || proxy.swallowed_requests();
+    eventually("its release is lost", swallowed, |swallowed| *swallowed > 0).await;
+    proxy.commands(Flow::Pass);
+    let before = observer.look().await;
+    assert_eq!((before.held, &before.waiters[0].id), (1, &word));
+    holder.release().await.unwrap();
+    let after = observer.sees(0, 0).await;
+    assert!(after.last_token > before.last_token, "it was never granted");
+}
+
+fn client_of(permit: &Permit) -> &str {
+    permit.id().split(':').nth(1).unwrap()
+}
+
+/// A message, as the script sends it that hands a permit over.
+fn tell(server: &Server, client: &str, word: &str) {
+    let channel = format!("sem:wake:{client}");
+    let message = format!("told\n{word} 9000000000000000 9000000000000");
+    redis::cmd("PUBLISH").arg(channel).arg(message).exec(&mut server.connect()).unwrap();
+}
+
+async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> Permit {
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(held + 1, 1).await;
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap()
+}
+
+/// A message that comes late, or twice, or from somebody else, is about a permit in use.
+#[tokio::test]
+async fn no_message_takes_a_permit_that_is_held() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let build = |renew| semaphores.semaphore("told").limit(4).auto_renew(renew).build().unwrap();
+    let (renewed, left_alone) = (build(true), build(false));
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let permits = [
+        renewed.acquire().await.unwrap(),
+        left_alone.acquire().await.unwrap(),
+        left_alone.try_acquire().await.unwrap().unwrap(),
+        handed_over(&renewed, 3, &observer).await,
+    ];
+    let client = client_of(&permits[0]);
+    for _ in 0..2 {
+        permits.iter().for_each(|permit| tell(&server, client, permit.id()));
+    }
+    // Messages come in order. This one is about a permit that it never asked for, and gives back.
+    renewed.set_limit(5).await.unwrap();
+    let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
+    let mut scripts = Scripts::new(server.connect(), "told");
+    let reply = scripts.ok("acquire", &format!("declared 4 1000 {stranger} try"));
+    assert_eq!(reply[3], 1, "granted");
+    observer.sees(5, 0).await;
+    tell(&server, client, &stranger);
+    observer.sees(4, 0).await;
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+}
