@@ -269,6 +269,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             start = time.monotonic()
             await until_async(lambda: listening(1))
             pauses.append(time.monotonic() - start)
+            await until_async(lambda: client._deaf_because is None)
 
     async def test_strange_messages_are_ignored(self):
         held = await self.semaphore.acquire()
