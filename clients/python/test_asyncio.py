@@ -263,7 +263,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         channel = scripts.channel("sem", client._client)
         listening = lambda count: self.keys.connection.pubsub_numsub(channel) == [(channel, count)]
         pauses = []
-        while not pauses or min(pauses) > 0.1:  # it may be a busy machine
+        while len(pauses) < 9 or sorted(pauses[-9:])[4] > 0.1:  # most of them: it may be a busy machine
             self.assertLess(len(pauses), 100)
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             start = time.monotonic()
