@@ -44,6 +44,10 @@ class Case {
     for (const key of KEYS) this.variables[key] = `sem:{${name}}:${key}`;
   }
 
+  fillIn(steps) {
+    return JSON.parse(JSON.stringify(steps).replaceAll("@", this.variables.name));
+  }
+
   async call(step) {
     const keys = (step.with_keys ?? KEYS).map((key) => this.variables[key]);
     const args = step.args.map((word) => this.#value(word));
@@ -105,7 +109,8 @@ class Case {
     this.#expect(step.message, lines.map((line) => line.split(" ")), "message");
   }
 
-  close() {
+  async close() {
+    await this.client.sendCommand(["DEL", ...KEYS.map((key) => this.variables[key])]);
     if (this.#listener) end(this.#listener);
   }
 
@@ -152,7 +157,7 @@ const kinds = ["call", "command", "keys", "expires", "until", "listen", "message
 async function runCase({ steps }, client) {
   const running = new Case(client);
   try {
-    for (const [index, step] of steps.entries()) {
+    for (const [index, step] of running.fillIn(steps).entries()) {
       const kind = kinds.find((kind) => kind in step);
       await running[kind](step).catch((cause) => {
         if (cause instanceof Unable) throw cause;
@@ -160,7 +165,7 @@ async function runCase({ steps }, client) {
       });
     }
   } finally {
-    running.close();
+    await running.close();
   }
 }
 

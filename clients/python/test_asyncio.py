@@ -192,13 +192,18 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.assertNotIn(None, permits)
 
     async def test_a_wait_is_cancelled_when_it_was_granted_just_now(self):
+        grant, granted = self.semaphore._grant, []
+
+        def grant_and_cancel(claim, *arguments):
+            grant(claim, *arguments)
+            wait.cancel()  # before the task runs again
+            granted.append(claim.outcome.result())
+
+        self.semaphore._grant = grant_and_cancel
         wait = asyncio.create_task(self.semaphore.acquire())
-        await asyncio.sleep(0)
-        (claim,) = self.semaphore._waits.values()
-        claim.outcome.add_done_callback(lambda _: wait.cancel())  # before the task runs again
         with self.assertRaises(asyncio.CancelledError):
             await wait
-        self.assertIsNotNone(claim.outcome.result())
+        self.assertIsNotNone(granted[0])
         await until_async(self.keys.are_empty)
 
     async def test_a_lease_is_renewed_beyond_its_length(self):
@@ -258,12 +263,13 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         channel = scripts.channel("sem", client._client)
         listening = lambda count: self.keys.connection.pubsub_numsub(channel) == [(channel, count)]
         pauses = []
-        while not pauses or min(pauses) > 0.1:  # it may be a busy machine
+        while len(pauses) < 9 or sorted(pauses[-9:])[4] > 0.1:  # most of them: it may be a busy machine
             self.assertLess(len(pauses), 100)
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             start = time.monotonic()
             await until_async(lambda: listening(1))
             pauses.append(time.monotonic() - start)
+            await until_async(lambda: client._deaf_because is None)
 
     async def test_strange_messages_are_ignored(self):
         held = await self.semaphore.acquire()

@@ -33,6 +33,7 @@ class Case:
         self.listener = None
 
     async def run(self, steps):
+        steps = json.loads(json.dumps(steps).replace("@", self.variables["name"]))
         kinds = ("call", "command", "keys", "expires", "until", "listen", "message")
         try:
             for number, step in enumerate(steps, 1):
@@ -42,6 +43,7 @@ class Case:
                 except (Mismatch, redis.RedisError, SemaphoreError) as problem:
                     raise Mismatch(f"step {number} {json.dumps(step)}: {problem!r}") from problem
         finally:
+            await self.connection.delete(*(self.variables[key] for key in scripts.KEYS))
             if self.listener is not None:
                 await self.listener.connection.disconnect()
 

@@ -10,7 +10,10 @@ class Lease {
   #semaphore;
   #duration;
   #timer;
-  #controller = new AbortController();
+  #reason;
+  #controller;
+  /** Called once, before anybody else hears of it. */
+  onLost;
   /** Why the last renewal failed. */
   failure;
 
@@ -21,12 +24,21 @@ class Lease {
     this.#duration = duration;
   }
 
+  /** Made when it is asked for, as it costs more than the rest of a lease. */
   get lost() {
+    if (!this.#controller) {
+      this.#controller = new AbortController();
+      if (this.#reason) this.#controller.abort(this.#reason);
+    }
     return this.#controller.signal;
   }
 
+  get isLost() {
+    return this.#reason !== undefined;
+  }
+
   get isHeld() {
-    return !this.lost.aborted && performance.now() < this.deadline;
+    return !this.isLost && performance.now() < this.deadline;
   }
 
   /** Says `lost` at the deadline. The timer is not moved by each renewal: it looks again when it fires. */
@@ -51,7 +63,10 @@ class Lease {
 
   lose(why, cause) {
     this.stop();
-    this.#controller.abort(new LeaseLost(this.#semaphore, this.word, why, cause));
+    if (this.isLost) return;
+    this.#reason = new LeaseLost(this.#semaphore, this.word, why, cause);
+    this.onLost();
+    this.#controller?.abort(this.#reason);
   }
 
   /** Nobody need be told any more. */

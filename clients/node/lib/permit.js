@@ -21,7 +21,7 @@ class Permit {
 
   /** Exact even where the event loop was too busy to say `lost` in time. */
   get isLost() {
-    return this.lost.aborted || (!this.#released && !this.#lease.isHeld);
+    return this.#lease.isLost || (!this.#released && !this.#lease.isHeld);
   }
 
   /** Answers false if the permit had been lost before. */

@@ -120,7 +120,7 @@ class Semaphore {
       this.#server.drop(waiter.word);
       return released;
     };
-    lease.lost.addEventListener("abort", () => end().catch(warn), { once: true });
+    lease.onLost = () => end().catch(warn);
     this.#renewal.add(lease);
     lease.watch();
     const giveBack = async () => lease.check() && end();

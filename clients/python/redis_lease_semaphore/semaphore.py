@@ -86,7 +86,7 @@ class Semaphore:
         self._error: Optional[Exception] = None  # why the last pass failed
         self._failing_since = math.inf
         self._worker: Optional[asyncio.Task[None]] = None
-        self._poked: asyncio.Event
+        self._rest: Optional[asyncio.Future[None]] = None  # while there is nothing to do
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
@@ -105,15 +105,22 @@ class Semaphore:
         claim = Claim(words.new(self._client._client, weight, self._lease_ms), weight, place)
         self._waits[claim.word] = claim
         self._poke()
+        timer = None
+        if timeout is not None and timeout != math.inf:
+            timer = asyncio.get_running_loop().call_later(timeout, self._time_out, claim, timeout)
         try:
-            await asyncio.wait([claim.outcome], timeout=timeout)
-        except BaseException:
+            return await claim.outcome
+        except asyncio.CancelledError:
             self._give_up(claim)
             raise
-        if not claim.outcome.done():
-            self._give_up(claim)
-            raise AcquireTimeout(f"no permit of {self.name} within {timeout} s") from self._error
-        return claim.outcome.result()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, claim: Claim, timeout: float) -> None:
+        error = AcquireTimeout(f"no permit of {self.name} within {timeout} s")
+        error.__cause__ = self._error
+        self._refuse(claim, error)
 
     # What the rest of the package tells the semaphore.
 
@@ -135,8 +142,8 @@ class Semaphore:
         claim, release = self._waits.get(word), self._releases.get(word)
         if release is not None:
             release.is_late = token > 0  # the grant may be newer than the call that is under way
-        if claim is None or (token and end - self._lease_ms < claim.queued_at):
-            return  # held already; or about a permit of the past, older than the answer "queued"
+        if claim is None or claim.outcome.done() or (token and end - self._lease_ms < claim.queued_at):
+            return  # held already, or given up; or about a permit of the past, older than the answer "queued"
         asked_at = claim.asked_at
         if token == 0 or asked_at is None or time.monotonic() - asked_at >= self.lease / 2:
             # Asking tells why it left the queue, or starts the lease anew, or queues it again.
@@ -161,17 +168,15 @@ class Semaphore:
 
     def _poke(self) -> None:
         if self._worker is None:
-            self._poked = asyncio.Event()
             self._worker = asyncio.create_task(self._work())
             self._client._active.add(self)
-        else:
-            self._poked.set()
+        elif self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
 
     async def _work(self) -> None:
         pauses = Pauses()
         try:
             while True:
-                self._poked.clear()
                 await self._pass()
                 if self._error is not None:
                     await asyncio.sleep(pauses.next())
@@ -181,10 +186,7 @@ class Semaphore:
                 if pause == math.inf:
                     return
                 if pause > 0:
-                    try:
-                        await asyncio.wait_for(self._poked.wait(), pause)
-                    except asyncio.TimeoutError:
-                        pass  # something is due
+                    await self._rest_for(pause)
         except Exception as error:  # a defect: nobody may wait for ever for a worker that is gone
             for claim in list(self._waits.values()):
                 self._refuse(claim, error)
@@ -196,8 +198,19 @@ class Semaphore:
             self._worker = None
             await self._client._has_ended(self)
 
+    async def _rest_for(self, pause: float) -> None:
+        """Unless it is poked before."""
+        loop = asyncio.get_running_loop()
+        self._rest = loop.create_future()
+        timer = loop.call_later(pause, self._poke)
+        try:
+            await self._rest
+        finally:
+            timer.cancel()
+            self._rest = None
+
     def _next_due(self) -> float:
-        if self._releases or any(claim.is_due for claim in self._waits.values()):
+        if self._releases or self._due():
             return 0
         # "At once" is for whoever else waits, too.
         wake_at = self._wake_at if self._waits or self._wake_at <= time.monotonic() else math.inf
@@ -256,7 +269,8 @@ class Semaphore:
 
     def _give_up(self, claim: Claim) -> None:
         """The caller wants no permit any more. The server may have queued it, or granted it."""
-        if claim.outcome.done() and claim.outcome.exception() is not None:
+        outcome = claim.outcome
+        if outcome.done() and not outcome.cancelled() and outcome.exception() is not None:
             return  # refused, and given back already
         self._waits.pop(claim.word, None)
         permit = self._permits.get(claim.word)
@@ -285,13 +299,16 @@ class Semaphore:
 
     # Asking for permits
 
+    def _due(self) -> list[Claim]:
+        return [claim for claim in self._waits.values() if claim.is_due and not claim.outcome.done()]
+
     async def _ask(self) -> None:
         now = time.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + self._client.ask_interval
             for claim in self._waits.values():
                 claim.is_due = True
-        due = [claim for claim in self._waits.values() if claim.is_due]
+        due = self._due()
         due.sort(key=lambda claim: claim.ticket)
         tries = [claim for claim in due if claim.place == "try"]
         for batch in _batches(tries if self._client._deaf_because else due):
@@ -301,7 +318,7 @@ class Semaphore:
             raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
 
     async def _ask_for(self, claims: Sequence[Claim]) -> None:
-        claims = [claim for claim in claims if claim.word in self._waits]
+        claims = [claim for claim in claims if not claim.outcome.done()]
         if not claims:
             return
         sent = time.monotonic()
@@ -338,7 +355,7 @@ class Semaphore:
     def _answered(
         self, claim: Claim, sent: float, server_time: int, status: int, number: int, last: int
     ) -> None:
-        if claim.word not in self._waits:
+        if claim.outcome.done():
             return  # given up: its release comes next; or the message of a later grant was faster
         claim.answered_at = time.monotonic()
         if status == _GRANTED:
@@ -367,13 +384,16 @@ class Semaphore:
         deadline = since + self.lease
         permit = Permit(self, claim, token, deadline, self._client._new_event())
         self._permits[claim.word] = permit
-        self._renew_at = min(self._renew_at, time.monotonic() + self.lease / 3)
-        self._poke()
+        renew_at = time.monotonic() + self.lease / 3
+        if renew_at < self._renew_at:
+            self._renew_at = renew_at
+            self._poke()
         claim.outcome.set_result(permit)
 
     def _refuse(self, claim: Claim, error: Exception) -> None:
-        if self._waits.pop(claim.word, None) is None:
+        if claim.outcome.done():
             return  # given up meanwhile
+        del self._waits[claim.word]
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:
             self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
