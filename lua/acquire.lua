@@ -26,7 +26,11 @@
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
---   7               granted
+--   8               granted
+--   8               granted with a weight above 1
+--   7               refused
+--   10              queued behind others
+--   10              queued, asked for again with its ticket
 -- Flags             none
 -- include: lib/arguments.lua
 

@@ -25,8 +25,8 @@
 --                   which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
---   6               nobody holds or waits
---   9               holders and waiters told
+--   9               nobody holds or waits
+--   10              holders and waiters told
 -- Flags             no-writes
 -- include: lib/arguments.lua
 

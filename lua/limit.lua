@@ -24,7 +24,7 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
---   5               the same limit declared again
+--   6               the same limit declared again
 -- Flags             none
 -- include: lib/arguments.lua
 

@@ -16,7 +16,7 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   7               held
+--   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 

@@ -17,7 +17,9 @@
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   6               held, and nobody waits
+--   7               held, and nobody waits
+--   14              held, and handed to the first who waits
+--   7               unknown
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 

@@ -11,7 +11,7 @@
 --   wake_in         ms until the next call is worth it: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
---   6               nothing to do
+--   7               nothing to do
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 

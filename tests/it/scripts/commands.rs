@@ -19,7 +19,6 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str) -> &'static st
             hold(semaphore, "other 1 1000 try");
             NEW
         }
-        ("acquire", "granted, and nobody else holds") => NEW,
         ("acquire", "granted with a weight above 1") => HEAVY,
         ("acquire", "refused") => {
             hold(semaphore, "other 1 1000 try another 1 1000 try");
@@ -65,6 +64,7 @@ fn every_case_runs_as_many_commands_as_its_head_says() {
         let head = Head::read(script);
         let cases = head.counted_cases();
         assert_eq!(cases.is_empty(), script == "probe", "{script} tells no numbers");
+        let mut wrong = Vec::new();
         for (count, case) in cases {
             let mut semaphore = Timed::start();
             let _listener = semaphore.listen("client");
@@ -72,7 +72,10 @@ fn every_case_runs_as_many_commands_as_its_head_says() {
             let call = |semaphore: &mut Timed| semaphore.call(script, arguments).map(drop);
             let (reply, commands) = semaphore.commands_of(call);
             reply.unwrap_or_else(|error| panic!("{script} {arguments}: {error}"));
-            assert_eq!(commands.in_scripts(), count, "{script}, {case}: {commands:?}");
+            if commands.in_scripts() != count {
+                wrong.push((case, commands.in_scripts(), commands));
+            }
         }
+        assert!(wrong.is_empty(), "{script}: {wrong:#?}");
     }
 }

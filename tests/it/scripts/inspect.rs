@@ -46,13 +46,14 @@ fn holders_and_waiters_are_told_with_weights_and_times() {
     semaphore.acquire(6, "w2 1 60000 wait");
     semaphore.pass(500);
     let expected = Inspection {
-        heard: Vec::new(),
+        heard: vec![599_500; 2],
         now: semaphore.now(),
         limit: 6,
         declared: 9,
         runtime: 6,
         held: 6,
-        members: 3,
+        // The mark of the limit is one of them.
+        members: 4,
         queued: 2,
         sequence: START_US + 1_000_000,
         holders: vec![
@@ -72,12 +73,11 @@ fn the_reply_is_two_lists_after_eight_integers() {
     let Value::Array(reply) = semaphore.call("inspect", "0 9 0 9").unwrap() else { panic!() };
     assert_eq!(reply.len(), 10);
     assert!(reply[..8].iter().all(|value| matches!(value, Value::Int(_))), "{reply:?}");
-    for list in &reply[8..] {
-        let Value::Array(list) = list else { panic!("{list:?}") };
-        let [Value::BulkString(_), Value::Int(_), Value::Int(_)] = list.as_slice() else {
-            panic!("{list:?}");
-        };
-    }
+    let [Value::Array(holders), Value::Array(waiters)] = &reply[8..] else { panic!("{reply:?}") };
+    let [Value::BulkString(_), Value::Int(60_000)] = holders[..] else { panic!("{holders:?}") };
+    let [Value::BulkString(_), Value::Int(0), Value::Int(600_000)] = waiters[..] else {
+        panic!("{waiters:?}");
+    };
 }
 
 fn ids(entries: &[(String, i64, i64)]) -> Vec<&str> {
@@ -97,7 +97,7 @@ fn holders_and_waiters_are_paged_apart() {
         ("5 2 3 9", &[], &[]),
         ("0 1000 0 1000", &["h0", "h1", "h2", "h3", "h4"], &["w0", "w1", "w2"]),
         ("9007199254740991 1000 9007199254740991 1000", &[], &[]),
-        ("003 1 000 2", &["h3"], &["w0", "w1"]),
+        ("3 1 0 2", &["h3"], &["w0", "w1"]),
     ];
     for (arguments, holders, waiters) in cases {
         let inspection = page(&mut semaphore, arguments);
@@ -161,7 +161,8 @@ fn ended_leases_are_left_out_though_nothing_has_purged_them() {
         assert_eq!((inspection.held, inspection.members), (left, 1));
         assert_eq!(inspection.holders, [entry("a", left, 1000)]);
         let permits = semaphore.key("permits");
-        assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 2);
+        // Both, and `*`.
+        assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 3);
     }
 }
 
@@ -173,16 +174,17 @@ fn many_ended_leases_are_left_out_of_what_is_held() {
         semaphore.acquire(5000, &requests.collect::<Vec<_>>().join(" "));
     }
     semaphore.pass(1000);
-    assert_eq!(semaphore.inspect().held, 0);
-    // Where weights differ, a thousand of them are looked at.
+    // A thousand of them are looked at.
+    assert_eq!(semaphore.inspect().held, 1000);
+    // Which also clears a thousand away.
     semaphore.acquire(5000, "heavy 7 60000 try");
-    assert_eq!(semaphore.inspect().held, 1007);
+    assert_eq!(semaphore.inspect().held, 7);
     assert_eq!(semaphore.inspect().holders, [entry("heavy", 7, 60_000)]);
 }
 
 #[test]
 fn inspect_changes_nothing_whatever_there_is_to_mend() {
-    for lost in ["", "permits", "queue", "waiting", "state"] {
+    for lost in ["", "permits", "queue", "clients", "state"] {
         let mut semaphore = Timed::start();
         semaphore.ok("limit", "add 4 mark");
         semaphore.acquire(4, "a 3 1000 try b 1 60000 try c 2 60000 wait d 1 60000 wait");
@@ -202,9 +204,15 @@ fn inspect_changes_nothing_whatever_there_is_to_mend() {
 }
 
 #[test]
-fn waiters_without_a_record_have_no_weight() {
+fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
     let mut semaphore = Timed::start();
-    semaphore.acquire(1, "a 1 60000 try b 1 60000 wait");
-    semaphore.lose("waiting");
-    assert_eq!(semaphore.inspect().waiters, [entry("b", 0, 0)]);
+    semaphore.acquire(1, "a 1 60000 try");
+    semaphore.acquire_for(1, "one poll 5000", "b 1 60000 wait");
+    semaphore.acquire_for(1, "two poll 9000", "c 1 60000 wait");
+    semaphore.pass(6000);
+    let inspection = semaphore.inspect();
+    assert_eq!(inspection.waiters, [entry("b", 1, 6000), entry("c", 1, 6000)]);
+    assert_eq!(inspection.heard, [-1, 3000]);
+    semaphore.lose("clients");
+    assert_eq!(semaphore.inspect().heard, [-1, -1]);
 }

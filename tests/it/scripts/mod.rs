@@ -418,8 +418,10 @@ impl Timed {
         self.server.clock.freeze_at(self.now_us);
     }
 
-    fn listen(&self, channel: &str) -> Listener {
-        Listener::subscribe(self.server.connect(), "SUBSCRIBE", channel)
+    /// To what is told to a client.
+    fn listen(&self, client: &str) -> Listener {
+        let channel = format!("sem:wake:{client}");
+        Listener::subscribe(self.server.connect(), "SUBSCRIBE", &channel)
     }
 
     /// How often each command ran during `call`.
