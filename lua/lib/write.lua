@@ -69,4 +69,4 @@ if told[1] then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and held > 0 and math.max(1, first - now) or -1
+local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1

@@ -9,7 +9,7 @@ use redis::Connection;
 use redis_semaphore::Semaphores;
 
 use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::keys_of;
+use crate::support::scripts::{keys_of, part};
 use crate::support::server::Server;
 
 const ROLE: &str = "REDIS_SEMAPHORE_FLOODED_CLIENT";
@@ -86,8 +86,9 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
 }
 
 fn flood(stranger: &mut Connection) {
-    let records: Vec<String> = redis::cmd("HVALS").arg(&keys_of(NAME)[2]).query(stranger).unwrap();
-    let channel = records[0].rsplit(' ').next().unwrap();
+    let waiting: Vec<String> =
+        redis::cmd("ZRANGE").arg(&keys_of(NAME)[1]).arg(0).arg(0).query(stranger).unwrap();
+    let channel = &format!("sem:wake:{}", part(&waiting[0], 1));
     let mut publish = |message: &[u8]| {
         redis::cmd("PUBLISH").arg(channel).arg(message).exec(stranger).unwrap();
     };

@@ -54,17 +54,17 @@ fn guessed(random: &mut Rng, known: &Known) -> Vec<u8> {
 
 fn guess(random: &mut Rng, known: &Known) -> String {
     let seen = pick_some(random, &known.granted);
-    let Some((owner, number)) = seen.rsplit_once(':') else {
+    let Some((start, nonce)) = seen.rsplit_once(':') else {
         return seen;
     };
-    let number = u128::from_str_radix(number, 16).unwrap();
-    let number = match random.u8(..6) {
-        0 => number ^ 1 << random.u8(..128),
-        1 => number.wrapping_add(1 << 64),
-        2 => random.u128(..),
-        _ => number.wrapping_add(random.u128(1..20)),
-    };
-    format!("{owner}:{number:032x}")
+    const DIGITS: &[u8] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+    let mut nonce: Vec<char> = nonce.chars().collect();
+    let changed = if random.u8(..6) == 0 { nonce.len() } else { random.usize(1..4) };
+    for _ in 0..changed {
+        let place = random.usize(..nonce.len());
+        nonce[place] = pick(random, DIGITS).into();
+    }
+    format!("{start}:{}", String::from_iter(nonce))
 }
 
 /// Of somebody who waits, but not for this.

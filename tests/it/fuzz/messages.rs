@@ -13,7 +13,7 @@ use super::Plan;
 use super::forgeries::{Known, message};
 use super::shown;
 use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::keys_of;
+use crate::support::scripts::{keys_of, part};
 use crate::support::server::Server;
 
 const NAMES: [&str; 2] = ["first", "second"];
@@ -83,9 +83,9 @@ impl Scene {
             places.push(place);
         }
         let mut stranger = server.connect();
-        let records: Vec<String> =
-            redis::cmd("HVALS").arg(&keys_of(NAMES[0])[2]).query(&mut stranger).unwrap();
-        let channel = records[0].rsplit(' ').next().unwrap().to_owned();
+        let first = redis::cmd("ZRANGE").arg(&keys_of(NAMES[0])[1]).arg(0).arg(0).clone();
+        let waiting: Vec<String> = first.query(&mut stranger).unwrap();
+        let channel = format!("sem:wake:{}", part(&waiting[0], 1));
         let mut tap = server.connect();
         let subscribe = redis::cmd("SUBSCRIBE").arg(&channel).get_packed_command();
         tap.send_packed_command(&subscribe).unwrap();

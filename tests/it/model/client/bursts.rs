@@ -10,16 +10,10 @@ use super::reference::Request;
 use super::{Ask, Change, End};
 
 impl Clients {
-    /// The first acquire or change of the limit declares it: one call.
-    fn warm_up(&mut self, client: usize) -> u64 {
-        self.case.warm.insert(client).into()
-    }
-
-    /// An acquire that is dropped while it declares leaves that to the next.
-    fn warm_up_by(&mut self, client: usize, ask: &Ask) -> u64 {
-        match ask.is_dropped {
-            true => (!self.case.warm.contains(&client)).into(),
-            false => self.warm_up(client),
+    /// An acquire that is answered has declared the limit.
+    fn declare_by(&mut self, client: usize, ask: &Ask) {
+        if !ask.is_dropped {
+            self.case.has_declared.insert(client);
         }
     }
 
@@ -62,9 +56,8 @@ impl Clients {
 
     pub async fn acquire(&mut self, client: usize, lead: usize, asks: &[Ask]) -> Batches {
         let is_dropped = asks.iter().any(|ask| ask.is_dropped);
-        let mut declared = 0;
         for (index, ask) in asks.iter().enumerate() {
-            declared += self.warm_up_by(client, ask);
+            self.declare_by(client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(client, ask.weight);
             self.start_acquire(request, ask).await;
@@ -75,7 +68,7 @@ impl Clients {
         let batches = batches(asks.len());
         // Those that were under way are given back, and once more when their answers come.
         let strays = if is_dropped { 2 * batches } else { 0 };
-        Batches { now: batches + declared, strays }
+        Batches { now: batches, strays }
     }
 
     fn permits_of(&self, client: usize) -> Vec<usize> {
@@ -177,7 +170,11 @@ impl Clients {
     }
 
     pub async fn change_limit(&mut self, client: usize, changes: &[Change]) -> Batches {
-        let cold = self.warm_up(client);
+        // Each change that comes before the limit was declared does so with a call of its own.
+        let declarations = match self.case.has_declared.insert(client) {
+            true => changes.len() as u64,
+            false => 0,
+        };
         for change in changes {
             let (semaphore, model) = (self.semaphores[client].clone(), &mut self.case.model);
             let before = model.limit();
@@ -199,7 +196,7 @@ impl Clients {
             };
             self.start_other(what, Answer::Limit(told), call).await;
         }
-        Batches { now: changes.len() as u64 + cold, strays: 0 }
+        Batches { now: changes.len() as u64 + declarations, strays: 0 }
     }
 
     pub async fn mix(
@@ -214,7 +211,7 @@ impl Clients {
         let may_end = !self.case.model.has_too_heavy();
         let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {
-            self.warm_up_by(*client, ask);
+            self.declare_by(*client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(*client, ask.weight);
             self.start_acquire(request, ask).await;

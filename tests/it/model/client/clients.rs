@@ -11,7 +11,7 @@ use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use super::reference::{Outcome, Reference, Request};
 use super::settle::DEADLINE;
 use super::{Burst, Step};
-use crate::support::scripts::Scripts;
+use crate::support::scripts::{Scripts, part};
 use crate::support::server::{Server, unique_name};
 
 pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
@@ -63,7 +63,7 @@ pub struct Case {
     pub ids: Vec<String>,
     pub last_token: u64,
     /// The clients that have declared the limit.
-    pub warm: BTreeSet<usize>,
+    pub has_declared: BTreeSet<usize>,
 }
 
 pub async fn poll_once<T>(future: &mut Future<T>) -> Poll<T> {
@@ -74,10 +74,16 @@ pub fn owner(client: usize) -> String {
     format!("client{client}")
 }
 
-/// What can be foretold of an id: its owner, and the half that is counted. The other one is random.
-pub fn counted(id: &str) -> String {
-    let (owner, number) = id.split_once(':').unwrap();
-    format!("{owner}:{}", &number[..16])
+/// The digits of a nonce, which stand for six bits each.
+const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+
+/// What can be foretold of a word: its owner, and the half of its nonce that is counted. The other one
+/// is random.
+pub fn counted(word: &str) -> String {
+    let (owner, _) = part(word, 1).rsplit_once('.').unwrap();
+    let digits = part(word, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
+    let number = digits.fold(0, |number, digit| number << 6 | digit);
+    format!("{owner}:{number:016x}")
 }
 
 impl Clients {
