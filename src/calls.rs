@@ -192,7 +192,7 @@ impl Gate {
         let latest = patience.saturating_add(shared.settings.longest_trip());
         let lease = millis(latest.min(LONGEST_LEASE));
         let start = word::start(&format!("N:{}:", shared.name), 0, lease);
-        word::new(&start, shared.next_number(Instant::now()))
+        format!("{start}{}", uuid::Uuid::new_v4().simple())
     }
 
     pub(crate) async fn inspect_page(
