@@ -1,6 +1,7 @@
 //! The end of leases, and a server's clock that steps.
 
 use super::{Granted, Outcome, Timed};
+use crate::support::scripts::word;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -18,31 +19,69 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
             // This one needs the room.
             assert!(semaphore.acquire_one(2, "c 1 5000 try").is_granted());
         }
-        let permits = semaphore.key("permits");
-        let members: i64 = semaphore.command(&format!("ZCARD {permits}"));
-        assert_eq!(members, 2);
+        assert_eq!(semaphore.scores("permits").len(), 2);
         assert_eq!(semaphore.ok("refresh", "a 5000 b 5000")[2..], [0, semaphore.now() + 5000]);
         assert_eq!(semaphore.ok("release", "return a")[2..], [0]);
         assert_eq!(semaphore.ok("refresh", "a 5000")[2..], [0]);
     }
 }
 
+/// "Lost" was the answer, so it stays lost: also when the clock steps back to before the lease's end.
 #[test]
-fn an_id_whose_lease_ended_starts_anew() {
+fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
+    for ask in ["p 1000", "p 1", "p q"] {
+        let mut semaphore = Timed::start();
+        assert!(semaphore.acquire_one(2, "p 1 1000 try").is_granted());
+        semaphore.pass(1000);
+        let next = word("N", "other", 1, 9000, "q");
+        semaphore.words.insert("q".to_owned(), next.clone());
+        let ask = ask.replace('q', &next);
+        assert_eq!(semaphore.ok("refresh", &ask)[2..], [0], "{ask}");
+        for step in [-1, -500, -DAY] {
+            semaphore.pass(step);
+            assert_eq!(semaphore.ok("refresh", &ask)[2..], [0], "{ask}");
+            assert_eq!(semaphore.ok("refresh", "q 9000")[2..], [0], "{ask}");
+            assert_eq!(semaphore.ok("release", "return p")[2..], [0], "{ask}");
+            assert_eq!(semaphore.inspect().held, 0, "{ask}");
+        }
+        semaphore.assert_weights_agree();
+    }
+}
+
+/// The permit was taken over once, its lease has ended since, and both are asked for again.
+#[test]
+fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
-    let first = semaphore.acquire_one(3, "a 3 5000 try");
+    semaphore.acquire(2, "p 1 9000 try");
+    let next = word("N", "other", 1, 1000, "q");
+    semaphore.words.insert("q".to_owned(), next.clone());
+    let take_over = format!("p {next}");
+    assert_eq!(semaphore.ok("refresh", &take_over)[2..], [semaphore.now() + 1000]);
+    semaphore.pass(1000);
+    assert_eq!(semaphore.ok("refresh", &take_over)[2..], [0]);
+    semaphore.pass(-1);
+    assert_eq!(semaphore.ok("refresh", &take_over)[2..], [0]);
+    assert_eq!(semaphore.ok("refresh", "p 9000 q 1000")[2..], [0, 0]);
+    assert_eq!(semaphore.inspect().held, 0);
+}
+
+#[test]
+fn a_word_whose_lease_ended_starts_anew() {
+    let mut semaphore = Timed::start();
+    let first = semaphore.acquire_one(4, "a 3 5000 try");
     semaphore.pass(5000);
-    let end = semaphore.now() + 7000;
-    let again = semaphore.acquire_one(3, "a 1 7000 try");
+    let end = semaphore.now() + 5000;
+    let again = semaphore.acquire_one(4, "a 3 5000 try");
     assert_eq!(again, Granted { token: first.token() + 5_000_000, end });
-    // Its old weight has not stayed.
-    assert_eq!(semaphore.inspect().held, 1);
+    // It counts once.
+    assert_eq!(semaphore.inspect().held, 3);
     semaphore.assert_weights_agree();
     // It goes behind others like any new one.
-    semaphore.acquire(3, "b 3 60000 wait");
-    semaphore.pass(7000);
-    assert_eq!(semaphore.acquire_one(3, "a 1 7000 try"), Outcome::Refused);
+    semaphore.acquire(4, "b 3 60000 wait");
+    semaphore.pass(5000);
+    assert_eq!(semaphore.acquire_one(4, "a 3 5000 try"), Outcome::Refused);
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
+    semaphore.assert_weights_agree();
 }
 
 #[test]
@@ -182,4 +221,119 @@ fn the_sequence_is_kept_while_it_is_ahead_of_the_clock() {
     semaphore.ok("release", "return a");
     semaphore.pass(DAY - HOUR);
     assert_eq!(semaphore.acquire_one(1, "b 1 5000 try").token(), first + 2);
+}
+
+/// Five wait who die at once, one lives, and a lease of theirs would be as long as a day.
+fn five_dead_before_a_live_one(liveness: i64) -> Timed {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    for number in 0..5 {
+        let client = format!("dead{number} poll {liveness}");
+        semaphore.acquire_for(1, &client, &format!("dead{number} 1 {DAY} wait"));
+    }
+    semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+    semaphore
+}
+
+#[test]
+fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_for() {
+    for liveness in [1, 1000, 30_000, 600_000] {
+        let mut semaphore = five_dead_before_a_live_one(liveness);
+        semaphore.pass(-DAY);
+        // Any call will do: the live one's own sign of life.
+        semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+        semaphore.pass(liveness.max(1000) + 1);
+        semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+        semaphore.ok("release", "return holder");
+        let inspection = semaphore.inspect();
+        assert_eq!(inspection.holder_ids(), ["live"].into(), "liveness {liveness}");
+        assert_eq!(inspection.queued, 0, "liveness {liveness}");
+    }
+}
+
+#[test]
+fn after_a_step_back_live_waiters_keep_their_places() {
+    let mut semaphore = five_dead_before_a_live_one(30_000);
+    semaphore.pass(-DAY);
+    for _ in 0..10 {
+        let live = semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait")[0];
+        assert_eq!(live.position(), 6);
+        semaphore.pass(500);
+    }
+    let heard = semaphore.inspect().heard;
+    assert!(heard.iter().all(|heard| (0..=30_000).contains(heard)), "{heard:?}");
+}
+
+/// Nothing was granted and nobody was queued for a day, but those who wait have been heard of.
+#[test]
+fn after_a_step_back_dead_waiters_go_also_when_nothing_was_given_for_long() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "set 0");
+    for _ in 0..3 * 24 * 60 {
+        for client in ["dead", "live"] {
+            let client_of = format!("{client} poll 60000");
+            semaphore.acquire_for(1, &client_of, &format!("{client} 1 {DAY} wait"));
+        }
+        semaphore.pass(30_000);
+    }
+    semaphore.pass(-HOUR);
+    semaphore.acquire_for(1, "live poll 60000", &format!("live 1 {DAY} wait"));
+    semaphore.pass(60_001);
+    semaphore.acquire_for(1, "live poll 60000", &format!("live 1 {DAY} wait"));
+    semaphore.ok("limit", "set 1");
+    assert_eq!(semaphore.inspect().holder_ids(), ["live"].into());
+}
+
+/// A ticket that can have been given is believed, and numbers go on behind it.
+#[test]
+fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
+    let mut semaphore = Timed::start();
+    let last = semaphore.acquire_one(2, "h 1 60000 try").token();
+    semaphore.pass(1);
+    let heavy = semaphore.acquire_one(2, &format!("heavy 2 60000 {}", last + 999));
+    assert_eq!(heavy, Outcome::Queued { ticket: last + 999, position: 1 });
+    semaphore.pass(-1);
+    let new = semaphore.acquire_one(2, "new 1 60000 wait");
+    assert_eq!(new, Outcome::Queued { ticket: last + 1000, position: 2 });
+    assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "new"]);
+}
+
+/// A head start counts for nothing while the clock is more than a second behind the last number: the
+/// numbers hardly grow then, so whoever came first would be overtaken for as long as the clock lags.
+#[test]
+fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore.pass(1000);
+    semaphore.acquire(1, "first 1 60000 wait");
+    semaphore.pass(-DAY);
+    for number in 0..50 {
+        let newcomer = semaphore.acquire_one(1, &format!("new{number} 1 60000 +3600000"));
+        assert_eq!(newcomer.position(), number + 2);
+        semaphore.pass(100);
+    }
+    assert_eq!(semaphore.inspect().waiter_ids()[..2], ["first", "new0"]);
+    semaphore.ok("release", "return holder");
+    assert_eq!(semaphore.inspect().holder_ids(), ["first"].into());
+    let mut served = vec!["first".to_owned()];
+    while semaphore.inspect().queued > 0 {
+        let holder = served.last().unwrap().clone();
+        semaphore.ok("release", &format!("return {holder}"));
+        served.extend(semaphore.inspect().holders.into_iter().map(|(name, ..)| name));
+    }
+    let in_order = ["first".to_owned()].into_iter().chain((0..50).map(|n| format!("new{n}")));
+    assert_eq!(served, in_order.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_head_start_counts_again_once_the_clock_has_caught_up() {
+    for (behind, position) in [(1001, 3), (999, 1), (0, 1)] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.pass(10_000);
+        semaphore.acquire(1, "first 1 60000 wait second 1 60000 wait");
+        semaphore.pass(-behind);
+        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(ahead, position, "{behind} ms behind");
+    }
 }

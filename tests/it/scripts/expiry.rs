@@ -11,7 +11,7 @@ const STATE_SLACK: i64 = 2 * HOUR;
 fn exist(semaphore: &mut Timed) -> Vec<&'static str> {
     let expiries = semaphore.expiries();
     let exists = |key: &&str| expiries[*key] != -2;
-    ["permits", "queue", "waiting", "state"].into_iter().filter(exists).collect()
+    ["permits", "queue", "clients", "state"].into_iter().filter(exists).collect()
 }
 
 #[test]
@@ -180,22 +180,37 @@ fn weights_do_not_outlive_their_permits() {
         assert!(token > inspection.sequence);
         semaphore.assert_weights_agree();
         assert_eq!(semaphore.inspect().limit, 9);
-        let fields = semaphore.state();
-        assert!(!fields.contains_key("w:a") && !fields.contains_key("w:b"), "{fields:?}");
+        assert_eq!(semaphore.inspect().held, 9);
     }
 }
 
-/// The only record that is left goes with its waiter, and the next request makes the key anew.
+/// The only waiter leaves, and the next one queues, in one call; the same with the only permit.
 #[test]
-fn a_key_that_was_emptied_in_a_call_expires_when_that_call_makes_it_anew() {
+fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     let mut semaphore = Timed::start();
-    semaphore.acquire_one(1, "a 1 300 wait");
-    let ticket = semaphore.acquire_one(1, "b 1 30000 wait").ticket();
-    semaphore.acquire_one(1, "c 1 30000 wait");
-    semaphore.lose("waiting");
-    semaphore.acquire_one(1, &format!("b 1 30000 {ticket}"));
-    semaphore.pass(400);
-    semaphore.acquire_one(1, "d 1 30000 wait");
+    semaphore.acquire_for(1, "a poll 1000", "a 1 5000 try");
+    semaphore.acquire_for(1, "b poll 1000", "b 1 5000 wait");
+    // The lease has ended, and the waiter's client is dead.
+    semaphore.pass(5000);
+    let requests = "c 1 30000 wait d 1 30000 wait";
+    let outcomes = semaphore.acquire_for(1, "c poll 30000", requests);
+    assert!(outcomes[0].is_granted());
+    assert_eq!(outcomes[1].position(), 1);
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
     let expire: Vec<bool> = semaphore.dump().into_iter().map(|(_, expires)| expires).collect();
     assert_eq!(expire, [true; 4]);
+}
+
+/// What a mark is for may come again as long as its lease lasts.
+#[test]
+fn marks_keep_their_key_for_their_lease() {
+    let mut semaphore = Timed::start();
+    semaphore.ok("limit", "add 3 mark");
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
+    semaphore.pass(59_999);
+    assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [3, 3]);
+    semaphore.pass(60_000);
+    assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [6, 3]);
 }

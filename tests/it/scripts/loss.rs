@@ -2,7 +2,7 @@
 
 use super::{Outcome, Timed};
 
-const KEYS: [&str; 4] = ["permits", "queue", "waiting", "state"];
+const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
 /// Of the limit 6, set at run time over a declared 5, "heavy" holds 3, "pair" 2 and "light" 1;
 /// "first" waits for 2, "second" for 1. Answers their tickets, too.
@@ -18,8 +18,12 @@ fn full() -> (Timed, i64, i64) {
 
 /// How much weight can be acquired until the limit is reached: by tries, as anybody would.
 fn fill_up(semaphore: &mut Timed) -> i64 {
+    fill_up_to(semaphore, 5)
+}
+
+fn fill_up_to(semaphore: &mut Timed, limit: i64) -> i64 {
     let (mut weight, now) = (0, semaphore.now());
-    while semaphore.acquire_one(5, &format!("fill{weight}-{now} 1 60000 try")).is_granted() {
+    while semaphore.acquire_one(limit, &format!("fill{weight}-{now} 1 60000 try")).is_granted() {
         weight += 1;
     }
     weight
@@ -28,7 +32,7 @@ fn fill_up(semaphore: &mut Timed) -> i64 {
 #[test]
 fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
     let calls = [
-        ("acquire", "declared 5 client poll 600000 new 1 60000 wait heavy 3 60000 try"),
+        ("acquire", "declared 5 client poll 600000 new 1 60000 wait heavy 3 600000 try"),
         ("acquire", "declared 5 client poll 600000 first 2 60000 wait second 1 60000 wait"),
         ("release", "return heavy second"),
         ("release", "consume pair light"),
@@ -115,9 +119,7 @@ fn waiters_of_a_lost_queue_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
     semaphore.lose("queue");
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 wait").position(), 1);
-    // Nothing of the others is left, until they ask again: the last one first.
-    let waiting = semaphore.key("waiting");
-    assert_eq!(semaphore.command::<i64>(&format!("HLEN {waiting}")), 1);
+    // The others are back as soon as they ask again: the last one first.
     let back = semaphore.acquire_one(5, &format!("second 1 60000 {second}"));
     assert_eq!(back, Outcome::Queued { ticket: second, position: 1 });
     let back = semaphore.acquire_one(5, &format!("first 2 60000 {first}"));
@@ -128,9 +130,9 @@ fn waiters_of_a_lost_queue_come_back_to_their_places() {
 }
 
 #[test]
-fn waiters_whose_record_was_lost_keep_their_place_when_they_ask_in_time() {
+fn waiters_whose_client_was_lost_keep_their_place_when_they_ask_in_time() {
     let (mut semaphore, first, second) = full();
-    semaphore.lose("waiting");
+    semaphore.lose("clients");
     let back = semaphore.acquire(5, "second 1 60000 wait first 2 60000 wait");
     assert_eq!(back[0], Outcome::Queued { ticket: second, position: 2 });
     assert_eq!(back[1], Outcome::Queued { ticket: first, position: 1 });
@@ -138,12 +140,23 @@ fn waiters_whose_record_was_lost_keep_their_place_when_they_ask_in_time() {
     assert!(semaphore.acquire_one(5, "first 2 60000 wait").is_granted());
 }
 
+/// A sign of life is for all that the client waits for.
 #[test]
-fn waiters_whose_record_was_lost_come_back_to_their_places() {
+fn one_word_brings_back_the_client_for_all_of_its_words() {
+    let (mut semaphore, _, second) = full();
+    semaphore.lose("clients");
+    let back = semaphore.acquire_one(5, "second 1 60000 wait");
+    assert_eq!(back, Outcome::Queued { ticket: second, position: 2 });
+    semaphore.ok("release", "return heavy");
+    assert_eq!(semaphore.inspect().holder_ids(), ["first", "light", "pair", "second"].into());
+}
+
+#[test]
+fn waiters_whose_client_was_lost_come_back_to_their_places() {
     let (mut semaphore, first, second) = full();
-    semaphore.lose("waiting");
-    semaphore.acquire(5, "new 1 60000 wait newer 1 60000 wait");
-    // Who they are is not known, so they are passed over.
+    semaphore.lose("clients");
+    semaphore.acquire_for(5, "other poll 600000", "new 1 60000 wait newer 1 60000 wait");
+    // Nobody knows whether their client is there, so they are passed over.
     semaphore.ok("release", "return light");
     let inspection = semaphore.inspect();
     assert_eq!(inspection.holder_ids(), ["heavy", "new", "pair"].into());
@@ -155,23 +168,80 @@ fn waiters_whose_record_was_lost_come_back_to_their_places() {
 }
 
 #[test]
-fn a_lost_state_takes_the_weights_and_the_limit_along() {
+fn a_lost_state_takes_the_limit_along_but_no_weight() {
     let (mut semaphore, ..) = full();
     semaphore.lose("state");
     let inspection = semaphore.inspect();
-    assert_eq!((inspection.limit, inspection.held, inspection.queued), (-1, 3, 2));
-    // The limit is known again from the first call that brings one; the waiters go first: two of
-    // five were free for "first", none for "second".
+    assert_eq!((inspection.limit, inspection.held, inspection.queued), (-1, 6, 2));
+    // The limit is known again from the first call that brings one; nothing is free in that.
     assert_eq!(semaphore.acquire_one(5, "new 1 60000 try"), Outcome::Refused);
     let inspection = semaphore.inspect();
-    assert_eq!((inspection.declared, inspection.runtime, inspection.held), (5, -1, 5));
-    assert_eq!(inspection.waiter_ids(), ["second"]);
-    // Each release gives back what is known of it.
+    assert_eq!((inspection.declared, inspection.runtime, inspection.held), (5, -1, 6));
+    assert_eq!(inspection.waiter_ids(), ["first", "second"]);
+    // Two of five are free then for "first", none for "second".
     semaphore.ok("release", "return heavy");
-    assert_eq!(semaphore.inspect().held, 5);
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.waiter_ids()), (5, vec!["second"]));
     semaphore.ok("release", "return first second pair light");
     assert_eq!(semaphore.inspect().held, 0);
     semaphore.assert_weights_agree();
+}
+
+/// Three hundred permits of weights 1 to 5, a third of them with leases that end.
+#[test]
+fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights() {
+    for (script, arguments) in [
+        ("wake", ""),
+        ("limit", "declare 900"),
+        ("acquire", "declared 900 client poll 600000 new 1 1000 try"),
+        ("refresh", "id3 600000"),
+    ] {
+        let mut semaphore = Timed::start();
+        let weight = |number: i64| number % 5 + 1;
+        let lease = |number: i64| if number % 3 == 0 { 600_000 } else { 60_000 };
+        let request = |n: i64| format!("id{n} {} {} try", weight(n), lease(n));
+        let requests: Vec<String> = (0..300).map(request).collect();
+        let outcomes = semaphore.acquire(900, &requests.join(" "));
+        assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
+        semaphore.lose("state");
+        semaphore.ok(script, arguments);
+        assert_eq!(semaphore.inspect().held, 900, "{script}");
+        assert_eq!(fill_up_to(&mut semaphore, 900), 0, "{script}");
+        // What each gives back is what it weighs.
+        for number in [4, 10, 23] {
+            semaphore.ok("release", &format!("return id{number}"));
+            semaphore.pass(1);
+            assert_eq!(fill_up_to(&mut semaphore, 900), weight(number), "{script}");
+        }
+        semaphore.lose("state");
+        semaphore.pass(70_000);
+        let left: i64 = (0..300).filter(|number| number % 3 == 0).map(weight).sum();
+        assert_eq!(fill_up_to(&mut semaphore, 900), 900 - left, "{script}");
+        assert_eq!(semaphore.inspect().held, 900, "{script}");
+        semaphore.assert_weights_agree();
+    }
+}
+
+/// Words decide the order in a set where scores do not: a newcomer's must not count.
+#[test]
+fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
+    for key in ["permits", "clients", "state"] {
+        let mut semaphore = Timed::start();
+        semaphore.ok("limit", "set 1");
+        semaphore.acquire(1, "holder 1 600000 try");
+        for from in [0, 1000] {
+            let count = if from == 0 { 1000 } else { 1 };
+            let requests = (from..from + count).map(|n| format!("waits{n} 2 60000 wait"));
+            semaphore.acquire(1, &requests.collect::<Vec<_>>().join(" "));
+        }
+        // No number may be given again that is in the queue, whatever the clock says.
+        semaphore.pass(-1);
+        semaphore.lose(key);
+        semaphore.ok("limit", "set 1");
+        let new = semaphore.acquire_one(1, "a-new-one 1 60000 wait").position();
+        assert_eq!(new, 1002, "{key}");
+        assert_eq!(semaphore.scores("queue").last().unwrap().0, semaphore.word("a-new-one"));
+    }
 }
 
 /// A limit of 0 set at run time would pause the semaphore for good.
@@ -206,15 +276,21 @@ fn permits_live_on_after_the_loss_of_the_state() {
 }
 
 #[test]
-fn marks_of_add_do_not_count_for_ever_after_the_loss_of_the_state() {
+fn marks_weigh_nothing_after_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
+    semaphore.ok("limit", "declare 1");
     semaphore.ok("limit", "add 1 one");
-    semaphore.ok("limit", "add 1 two");
+    semaphore.ok("limit", "clear two");
     semaphore.lose("state");
+    assert!(semaphore.acquire_one(1, "a 1 60000 wait").is_granted());
+    assert_eq!(semaphore.inspect().held, 1);
+    // A mark is known as long as its lease lasts: what it stands for counts once, and it is lost.
+    semaphore.ok("limit", "add 3 one");
+    assert_eq!(semaphore.inspect().limit, 1);
     semaphore.ok("limit", "add 3 three");
-    semaphore.pass(60_000);
-    // All marks have ended, so all three are free.
     assert_eq!(fill_up(&mut semaphore), 3);
+    semaphore.pass(60_000);
+    assert_eq!(fill_up(&mut semaphore), 4);
     semaphore.assert_weights_agree();
 }
 
@@ -235,12 +311,17 @@ fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
 }
 
 #[test]
-fn a_new_record_of_waiters_expires_like_the_lost_one() {
-    let (mut semaphore, ..) = full();
-    semaphore.lose("waiting");
-    semaphore.acquire(5, "new 1 60000 wait");
-    let now = semaphore.now();
-    semaphore.assert_expiries(now);
+fn a_key_that_is_made_anew_expires_like_the_lost_one() {
+    for key in KEYS {
+        let (mut semaphore, ..) = full();
+        let before = semaphore.expiries();
+        semaphore.lose(key);
+        semaphore.acquire_for(5, "other poll 60000", "new 1 60000 wait");
+        let now = semaphore.now();
+        semaphore.assert_expiries(now);
+        let after = semaphore.expiries();
+        assert!(after[key] >= before[key] || key == "state", "{key}: {before:?}, {after:?}");
+    }
 }
 
 #[test]
