@@ -43,7 +43,7 @@ elseif not is_integer(liveness, 1, 604800000) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 check_requests(3, 2)
-local words, parts = read_words(4, 2, 1, MAX_COUNT)
+local words, parts = read_words('word', 4, 2, 1, MAX_COUNT)
 for i = 1, #words do
   local place, part = ARGV[2 * i + 3], parts[i]
   if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then

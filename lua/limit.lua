@@ -41,7 +41,7 @@ if not refusal and action ~= 'clear' then
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
 if not refusal and (count == 3 or action == 'clear') then
-  words, marks = read_words(count, 1, 0, 0)
+  words, marks = read_words('mark', count, 1, 0, 0)
 end
 if refusal then
   return refusal

@@ -21,13 +21,13 @@
 -- include: lib/arguments.lua
 
 check_requests(0, 2)
-local words, parts = read_words(1, 2, 0, MAX_COUNT)
+local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
 local count, nexts, durations = #words, {}, {}
 for i = 1, count do
   local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
   local next = ARGV[index]
   if string.find(next, ':', 1, true) then
-    local _, next_parts = read_words(index, #ARGV, weight, weight)
+    local _, next_parts = read_words('next', index, #ARGV, weight, weight)
     nexts[i], durations[i] = next, next_parts[1] and next_parts[1][4]
   elseif is_integer(next, 1, lease) then
     durations[i] = next + 0

@@ -28,7 +28,7 @@ if how ~= 'return' and how ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
 check_requests(1, 1)
-local words, parts = read_words(2, 1, 0, MAX_COUNT)
+local words, parts = read_words('word', 2, 1, 0, MAX_COUNT)
 if refusal then
   return refusal
 end

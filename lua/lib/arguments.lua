@@ -46,11 +46,11 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`; and what each says, {how, client,
--- weight, lease}.
-local function read_words(from, step, min_weight, max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = '\n', nil, 1 -- mostly all words begin alike, up to the nonce
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
   for index = from, refusal and 0 or #ARGV, step do
     local word = ARGV[index]
     if sub(word, 1, size) ~= start then
@@ -58,7 +58,7 @@ local function read_words(from, step, min_weight, max_weight)
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
         or not is_integer(lease, 1, 604800000) then
-        wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
       end
@@ -66,9 +66,9 @@ local function read_words(from, step, min_weight, max_weight)
       start = sub(word, 1, size)
     end
     if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
     elseif asked[word] then
-      wrong(index, 'word', 'given once in a call')
+      wrong(index, name, 'given once in a call')
     end
     local i = #words + 1
     words[i], parts[i], asked[word] = word, said, true
