@@ -10,13 +10,6 @@ use super::reference::Request;
 use super::{Ask, Change, End};
 
 impl Clients {
-    /// An acquire that is answered has declared the limit.
-    fn declare_by(&mut self, client: usize, ask: &Ask) {
-        if !ask.is_dropped {
-            self.case.has_declared.insert(client);
-        }
-    }
-
     fn new_request(&mut self, client: usize, weight: u32) -> Request {
         let number = self.case.requests.len();
         let request = Request { number, client, weight: weight.into() };
@@ -57,7 +50,6 @@ impl Clients {
     pub async fn acquire(&mut self, client: usize, lead: usize, asks: &[Ask]) -> Batches {
         let is_dropped = asks.iter().any(|ask| ask.is_dropped);
         for (index, ask) in asks.iter().enumerate() {
-            self.declare_by(client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(client, ask.weight);
             self.start_acquire(request, ask).await;
@@ -170,7 +162,8 @@ impl Clients {
     }
 
     pub async fn change_limit(&mut self, client: usize, changes: &[Change]) -> Batches {
-        // Each change that comes before the limit was declared does so with a call of its own.
+        // Each change that comes before the limit was declared does so with a call of its own. (An
+        // acquire that was answered has declared it, too: then they are fewer.)
         let declarations = match self.case.has_declared.insert(client) {
             true => changes.len() as u64,
             false => 0,
@@ -211,7 +204,6 @@ impl Clients {
         let may_end = !self.case.model.has_too_heavy();
         let mut ends = ends.iter().filter(|_| may_end);
         for (index, (client, ask)) in asks.iter().enumerate() {
-            self.declare_by(*client, ask);
             give_way_after(lead, index).await;
             let request = self.new_request(*client, ask.weight);
             self.start_acquire(request, ask).await;

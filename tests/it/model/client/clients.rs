@@ -62,7 +62,7 @@ pub struct Case {
     /// As far as they are [`counted`].
     pub ids: Vec<String>,
     pub last_token: u64,
-    /// The clients that have declared the limit.
+    /// The clients that have declared the limit for a change of it.
     pub has_declared: BTreeSet<usize>,
 }
 
