@@ -297,7 +297,7 @@ if may_wait then
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  need = math.max(need, heard_until)
+  need, last = math.max(need, heard_until), math.max(last, now_us - 1) -- shows a step back
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
@@ -490,7 +490,7 @@ redis.register_function{
 --                   more than 1,000 have
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
---   last            the last number given, 0 before the first
+--   last            the last number given, or one before the next; 0 before the first
 --   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them: they
 --                   weigh 0
 --   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms for
