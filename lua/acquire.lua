@@ -117,7 +117,7 @@ if may_wait then
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  need = math.max(need, heard_until)
+  need, last = math.max(need, heard_until), math.max(last, now_us - 1) -- shows a step back
 end
 -- include: lib/serve.lua
 

@@ -18,7 +18,7 @@
 --                   more than 1,000 have
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
---   last            the last number given, 0 before the first
+--   last            the last number given, or one before the next; 0 before the first
 --   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them: they
 --                   weigh 0
 --   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms for

@@ -206,6 +206,8 @@ impl Model {
         let heard = self.clients.entry(client).or_insert(until);
         *heard = until.max(*heard);
         self.liveness = self.liveness.max(liveness);
+        // It shows later whether the clock has stepped back since.
+        self.last = self.last.max(self.now_us - 1);
         self.has_state = true;
         if is_new {
             let mut dead: Vec<_> = self.clients.iter().filter(|(_, heard)| **heard < now).collect();
