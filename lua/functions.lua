@@ -33,7 +33,11 @@ redis.register_function{
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
---   7               granted
+--   8               granted
+--   8               granted with a weight above 1
+--   7               refused
+--   10              queued behind others
+--   10              queued, asked for again with its ticket
 -- Flags             none
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -72,41 +76,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -122,22 +130,23 @@ elseif not is_integer(number, 0, MAX_COUNT) then
 elseif not is_integer(liveness, 1, 604800000) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(3, 2) do
-  local index, part = 2 * i + 2, read_word(2 * i + 2, 1, MAX_COUNT)
-  local place = ARGV[index + 1]
-  words[i], parts[i] = ARGV[index], part
-  if part ~= parts[1] and part and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    wrong(index, 'word', 'of the same HOW and CLIENT as the first')
+check_requests(3, 2)
+local words, parts = read_words('word', 4, 2, 1, MAX_COUNT)
+for i = 1, #words do
+  local place, part = ARGV[2 * i + 3], parts[i]
+  if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
   elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
     and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(index + 1, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+local lookup = words
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -165,10 +174,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -234,6 +243,7 @@ end
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -241,8 +251,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
@@ -287,7 +297,7 @@ if may_wait then
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  need = math.max(need, heard_until)
+  need, last = math.max(need, heard_until), math.max(last, now_us - 1) -- shows a step back
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
@@ -340,27 +350,31 @@ if queued > 0 and held < limit then
   end
 end
 
-local others, refused = {}, 0 -- `others` are not granted
+local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
 local waits, alike, lease = false, words[2] ~= nil, parts[1][4]
-for i, word in ipairs(words) do
-  local part, index = parts[i], #granted + 1
-  if ends[i] or queued == 0 and not index_of[word] and held + part[3] <= limit then
-    granted[index], leases[index], index_of[word] = word, part[4], index
+for i = 1, #words do
+  local word, part = words[i], parts[i]
+  local index = index_of[word]
+  if ends[i] or not index and queued == 0 and held + part[3] <= limit then
+    index = #granted + 1
+    granted[index], leases[index] = word, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif tickets[i] and not index_of[word] then
+  elseif index then -- it was served
+  elseif tickets[i] then
     local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
     others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif ARGV[2 * i + 3] == 'try' and not index_of[word] then
+  elseif ARGV[2 * i + 3] == 'try' then
     others[i], refused = {0, 0, 0}, refused + 1
-  elseif not index_of[word] then
+  else
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
     others[i], waits = {2, last, queued}, true
   end
-  alike = alike and part[4] == lease and index_of[word] == i
+  indexes[i] = index
+  alike = alike and index == i and part[4] == lease
 end
 if refused == #words then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
@@ -442,8 +456,8 @@ if alike then
   return {now, wake_in, declared_before, 3, token, now + lease}
 end
 local reply = {now, wake_in, declared_before}
-for i, word in ipairs(words) do
-  local index, other = index_of[word], others[i]
+for i = 1, #words do
+  local index, other = indexes[i], others[i]
   reply[3 * i + 1] = index and 1 or other[1]
   reply[3 * i + 2] = index and token + index - 1 or other[2]
   reply[3 * i + 3] = index and now + parts[i][4] or other[3]
@@ -472,19 +486,19 @@ redis.register_function{
 --   limit           in force, -1 where there is none
 --   declared        -1 where there is none
 --   runtime         -1 where there is none
---   held            the weight of all permits whose lease has not ended (at least 1,000 ended ones
---                   are left out)
+--   held            the weight of all permits whose lease has not ended; too high for a moment when
+--                   more than 1,000 have
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
---   last            the last number given, 0 before the first
+--   last            the last number given, or one before the next; 0 before the first
 --   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them: they
 --                   weigh 0
 --   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms for
 --                   which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
---   6               nobody holds or waits
---   9               holders and waiters told
+--   9               nobody holds or waits
+--   10              holders and waiters told
 -- Flags             no-writes
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -523,41 +537,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -572,11 +590,12 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
     wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
-local words = {}
+local lookup = {}
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -604,10 +623,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -689,7 +708,7 @@ redis.register_function{
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
---   "initial" n     sets n at run time, unless a limit is known
+--   "initial" n     sets n at run time, unless one is set at run time
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
@@ -704,7 +723,7 @@ redis.register_function{
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
---   5               the same limit declared again
+--   6               the same limit declared again
 -- Flags             none
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -743,41 +762,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -786,7 +809,7 @@ local function channel_of(how, client)
 end
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, words, mark = ARGV[1], 0, {}, nil
+local action, number, words, marks = ARGV[1], 0, {}, nil
 local count = ARGUMENTS[action]
 if not count then
   wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
@@ -798,12 +821,14 @@ if not refusal and action ~= 'clear' then
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
 if not refusal and (count == 3 or action == 'clear') then
-  mark, words[1] = read_word(count, 0, 0), ARGV[count]
+  words, marks = read_words('mark', count, 1, 0, 0)
 end
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+local lookup = words
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -831,10 +856,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -869,16 +894,16 @@ local function set(field, value)
 end
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (mark and ends[1] and ends[1] + 0 > now)
+local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f', MAX_COUNT - limit, MAX_COUNT))
   return refusal
 end
-if mark and is_new then
+if marks and is_new then
   if ends[1] then
     redis.call('ZREM', PERMITS, words[1])
   end
-  granted[1], leases[1], permits = words[1], mark[4], permits + (ends[1] and 0 or 1)
+  granted[1], leases[1], permits = words[1], marks[1][4], permits + (ends[1] and 0 or 1)
 end
 if action == 'declare' and number ~= declared then
   declared, need = set('declared', number), math.max(need, now)
@@ -896,6 +921,7 @@ limit, need = runtime or declared or 0, has_new_limit and math.max(need, now) or
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -903,8 +929,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
@@ -1103,41 +1129,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -1226,7 +1256,7 @@ redis.register_function{
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   7               held
+--   9               held
 -- Flags             allow-oom
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -1265,41 +1295,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -1307,19 +1341,19 @@ local function channel_of(how, client)
   return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
 end
 
-local words, parts, nexts, durations = {}, {}, {}, {}
-local count = count_requests(0, 2)
+check_requests(0, 2)
+local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
+local count, nexts, durations = #words, {}, {}
 for i = 1, count do
-  local index = 2 * i - 1
-  local next, part = ARGV[index + 1], read_word(index, 0, MAX_COUNT)
-  words[i], parts[i] = ARGV[index], part
-  if part and string.find(next, ':', 1, true) then
-    part = read_word(index + 1, part[3], part[3])
-    nexts[i], durations[i] = next, part and part[4]
-  elseif part and is_integer(next, 1, part[4]) then
+  local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
+  local next = ARGV[index]
+  if string.find(next, ':', 1, true) then
+    local _, next_parts = read_words('next', index, #ARGV, weight, weight)
+    nexts[i], durations[i] = next, next_parts[1] and next_parts[1][4]
+  elseif is_integer(next, 1, lease) then
     durations[i] = next + 0
   else
-    wrong(index + 1, 'next', 'an integer from 1 to the lease in the word, or another word')
+    wrong(index, 'next', 'an integer from 1 to the lease in the word, or another word')
   end
 end
 if refusal then
@@ -1328,7 +1362,9 @@ end
 for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+local lookup = words
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -1356,10 +1392,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1428,6 +1464,7 @@ end
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1435,8 +1472,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
@@ -1603,7 +1640,9 @@ redis.register_function{
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   6               held, and nobody waits
+--   7               held, and nobody waits
+--   14              held, and handed to the first who waits
+--   7               unknown
 -- Flags             allow-oom
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -1642,41 +1681,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -1688,14 +1731,14 @@ local how = ARGV[1]
 if how ~= 'return' and how ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
-local words, parts = {}, {}
-for i = 1, count_requests(1, 1) do
-  words[i], parts[i] = ARGV[i + 1], read_word(i + 1, 0, MAX_COUNT)
-end
+check_requests(1, 1)
+local words, parts = read_words('word', 2, 1, 0, MAX_COUNT)
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+local lookup = {}
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -1723,10 +1766,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1759,36 +1802,12 @@ local function set(field, value)
   changed[#changed + 1], changed[#changed + 2] = field, value
   return value
 end
-
--- This comes first, whether it removes anything or not: a server that may not write refuses it, and
--- one whose memory is full lets a script go on that began like this.
-redis.call('ZREM', PERMITS, unpack(words))
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-local reply, weight, left, all_held = {now, 0}, 0, {}, words[2] ~= nil
-for i, word in ipairs(words) do
-  reply[i + 2] = 0
-  if ends[i] then
-    permits, held = permits - 1, held - parts[i][3]
-    if ends[i] + 0 > now then
-      reply[i + 2], weight = 1, weight + parts[i][3]
-    end
-  elseif tickets[i] then
-    reply[i + 2], left[#left + 1] = 2, word
-  end
-  all_held = all_held and reply[i + 2] == 1
-end
-if left[1] then
-  queued = queued - redis.call('ZREM', QUEUE, unpack(left))
-end
-if how == 'consume' and weight > 0 and (runtime or declared) then
-  runtime = set('runtime', math.max(0, limit - weight))
-  limit, need, has_new_limit = runtime, math.max(need, now), true
-end
 -- Removes ended leases, so that what is left can be counted.
 
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1796,8 +1815,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
@@ -1811,6 +1830,28 @@ if first <= now then
   first = set('first', (next[2] or MAX_NUMBER) + 0)
   more = more or #ended == BOUND
   need = math.max(need, now)
+end
+
+-- The removals come first, whether they find anything or not: a server that may not write refuses
+-- them, and one whose memory is full lets a script go on that began like this.
+local reply, weight, all_held = {now, 0}, 0, words[2] ~= nil
+for i = 1, #words do
+  local word = words[i]
+  local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
+  if redis.call('ZREM', PERMITS, word) == 1 then
+    permits, held = permits - 1, held - parts[i][3]
+    reply[i + 2] = has_ended and 0 or 1
+    weight = has_ended and weight or weight + parts[i][3]
+  elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
+    reply[i + 2], queued = 2, queued - 1
+  else
+    reply[i + 2] = 0
+  end
+  all_held = all_held and reply[i + 2] == 1
+end
+if how == 'consume' and weight > 0 and (runtime or declared) then
+  runtime = set('runtime', math.max(0, limit - weight))
+  limit, need, has_new_limit = runtime, math.max(need, now), true
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
@@ -1958,7 +1999,7 @@ redis.register_function{
 --   wake_in         ms until the next call is worth it: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) for each waiter served. Commands:
---   6               nothing to do
+--   7               nothing to do
 -- Flags             allow-oom
 -- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
 -- changed nothing. `refusal` is the error reply for the first thing that is wrong.
@@ -1997,41 +2038,45 @@ local function check_count(count)
   end
 end
 
--- How many requests of `size` arguments follow the first `fixed` ones.
-local function count_requests(fixed, size)
+-- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
+local function check_requests(fixed, size)
   local count = (#ARGV - fixed) / size
-  if count >= 1 and count <= 1000 and count % 1 == 0 then
-    return count
+  if count < 1 or count > 1000 or count % 1 ~= 0 then
+    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
-  refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-    .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  return 0
 end
 
 local asked = {} -- the words of this call
-local start, said = '\n', nil -- of the last word, up to its nonce: mostly all begin alike
 
--- What a word says: {how, client, weight, lease}; nil, and a refusal, where it is none.
-local function read_word(index, min_weight, max_weight)
-  local word = ARGV[index]
-  if string.sub(word, 1, #start) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(string.sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
-      return wrong(index, 'word', 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
+-- says, {how, client, weight, lease}.
+local function read_words(name, from, step, min_weight, max_weight)
+  local words, parts, sub, find = {}, {}, string.sub, string.find
+  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+  for index = from, refusal and 0 or #ARGV, step do
+    local word = ARGV[index]
+    if sub(word, 1, size) ~= start then
+      local how, client, weight, lease, nonce =
+        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+        or not is_integer(lease, 1, 604800000) then
+        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+          .. min_weight .. ' to ' .. max_weight)
+        return words, parts
+      end
+      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+      start = sub(word, 1, size)
     end
-    start, said = string.sub(word, 1, nonce - 1), {how, client, weight + 0, lease + 0}
+    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+    elseif asked[word] then
+      wrong(index, name, 'given once in a call')
+    end
+    local i = #words + 1
+    words[i], parts[i], asked[word] = word, said, true
   end
-  local size = #word - #start
-  if size < 16 or size > 64 or not string.find(word, '^[%w_-]+$', #start + 1) then
-    return wrong(index, 'word', 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
-    return wrong(index, 'word', 'given once in a call')
-  end
-  asked[word] = true
-  return said
+  return words, parts
 end
 
 -- Where a client hears of its permits.
@@ -2040,11 +2085,12 @@ local function channel_of(how, client)
 end
 
 check_count(0)
-local words = {}
+local lookup = {}
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written. Here begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
+-- begins what a script knows of its semaphore.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
@@ -2072,10 +2118,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-words[#words + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(words)) -- of the leases of `words`
-local extra = ends[#words] and ends[#words] + NO_EXTRA
-words[#words] = nil
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
+local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -2115,6 +2161,7 @@ redis.call('ZREM', PERMITS, '') -- as `release` begins
 if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
+  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -2122,8 +2169,8 @@ if last > now_us + 1000000 then
       redis.call('ZADD', key, latest, member)
     end
     more = more or #beyond == BOUND
+    first = beyond[1] and 0 or first
   end
-  first = 0
 end
 if first <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
