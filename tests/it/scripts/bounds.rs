@@ -188,7 +188,7 @@ fn long_queue(dead: &str, dead_client: impl Fn(usize) -> String) -> Timed {
 }
 
 fn reach_the_live_one(mut semaphore: Timed) {
-    let mut listener = semaphore.listen("sem:wake:live");
+    let mut listener = semaphore.listen("live");
     let reply = bounded(&mut semaphore, "release", "return holder");
     assert_eq!(reply[1], 0, "it stopped at its bound");
     assert!(members(&mut semaphore, "queue") > 1);
@@ -241,7 +241,7 @@ fn a_call_tries_no_more_clients_than_it_may_look_at() {
 #[test]
 fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
     let mut semaphore = Timed::start();
-    let mut listener = semaphore.listen("sem:wake:channel");
+    let mut listener = semaphore.listen("channel");
     semaphore.acquire(1000, &many(1000, "old% 1 60000 try"));
     let waiters = many(1000, "new% 1 60000 wait");
     semaphore.acquire_for(1000, "channel publish 600000", &waiters);
