@@ -375,3 +375,16 @@ fn dead_clients_leave_with_half_as_many_new_ones() {
     semaphore.acquire_for(1, "client-14-0 poll 1000", "again 1 1000 wait");
     assert_eq!(members(&mut semaphore, "clients"), 5001);
 }
+
+/// Also those that one call does not come to by itself.
+#[test]
+fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
+    let mut semaphore = all_ended(1);
+    let next = semaphore.word("id9-998");
+    assert_eq!(semaphore.ok("refresh", "id9-997 1000")[2..], [0]);
+    assert_eq!(semaphore.ok("refresh", &format!("id9-999 {next}"))[2..], [0]);
+    semaphore.pass(-1);
+    let reply = semaphore.ok("refresh", "id9-997 1000 id9-998 1000 id9-999 1000");
+    assert_eq!(reply[2..], [0, 0, 0]);
+    semaphore.assert_weights_agree();
+}
