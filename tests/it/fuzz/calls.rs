@@ -4,15 +4,16 @@ use std::fmt;
 
 use fastrand::Rng;
 
-use super::arguments::{bytes, hostile, pick};
+use super::arguments::{hostile, pick};
 use super::shown;
-use crate::support::scripts::keys_of;
+use crate::support::scripts::{keys_of, word};
 
 pub const NAME: &str = "fuzz";
 /// Somebody listens there.
-pub const LISTENED: [&str; 2] = ["c0", "c1"];
+pub const LISTENED: [&str; 2] = ["sem:wake:c0", "sem:wake:c1"];
 
-const LEASES: [u64; 6] = [1, 500, 5_000, 30_000, 600_000, 604_800_000];
+/// Leases and livenesses.
+const TIMES: [i64; 6] = [1, 500, 5_000, 30_000, 600_000, 604_800_000];
 
 pub struct Call {
     pub script: &'static str,
@@ -43,7 +44,7 @@ impl Call {
             75..80 => ("wake", Vec::new()),
             80..90 => ("limit", limit(random)),
             90..97 => ("inspect", inspect(random)),
-            _ => ("probe", words(&[pick(random, &LISTENED), wake(random)])),
+            _ => ("probe", texts(&[pick(random, &["P", "S", "N"]), pick(random, &["c0", "gone"])])),
         };
         // `probe` is for keys that nobody has.
         let keys = keys_of(if script == "probe" { "probed" } else { NAME });
@@ -65,6 +66,10 @@ impl Call {
                 let short = |argument: &Vec<u8>| argument.iter().take(100).copied().collect();
                 let more: Vec<Vec<u8>> = arguments.iter().map(short).collect();
                 arguments.extend(more.into_iter().cycle().take(6_000));
+            }
+            7 | 8 if count > 0 => {
+                let index = random.usize(..count);
+                spoil_word(random, &mut arguments[index]);
             }
             _ if count > 0 => arguments[random.usize(..count)] = hostile(random),
             _ => arguments.push(hostile(random)),
@@ -108,94 +113,117 @@ impl fmt::Display for Call {
     }
 }
 
-fn words(words: &[&str]) -> Vec<Vec<u8>> {
-    words.iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn wake(random: &mut Rng) -> &'static str {
-    pick(random, &["publish", "publish", "publish", "poll", "poll", "spublish"])
-}
-
-/// Few, so that they come again. Some are as long or as odd as an id may be.
-fn ids(random: &mut Rng) -> Vec<Vec<u8>> {
-    let count = match random.u8(..240) {
-        0 => random.usize(100..=1_000),
-        1 => 1_000,
-        _ => random.usize(1..=4),
-    };
-    if count > 4 {
-        return (0..count).map(|number| format!("many-{number}").into_bytes()).collect();
-    }
-    let mut numbers: Vec<u8> = (0..12).collect();
-    random.shuffle(&mut numbers);
-    let id = |number: &u8| match number {
-        0 => vec![b'l'; 256],
-        1 => "\u{fc}ml\u{e4}ut".as_bytes().to_vec(),
-        2 => b"\xff\xfe\x80".to_vec(),
-        3 => b"w:id4".to_vec(),
-        4 => b"a+b".to_vec(),
-        _ => format!("id{number}").into_bytes(),
-    };
-    numbers.iter().take(count).map(id).collect()
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
 fn number(number: impl ToString) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-fn lease(random: &mut Rng) -> Vec<u8> {
-    number(pick(random, &LEASES))
+fn time(random: &mut Rng) -> Vec<u8> {
+    number(pick(random, &TIMES))
+}
+
+/// One part or one byte of it is another.
+fn spoil_word(random: &mut Rng, word: &mut Vec<u8>) {
+    let at = random.usize(..=word.len());
+    match random.u8(..4) {
+        0 => word.insert(at, pick(random, b":\0\n\r 0P.\xff*")),
+        1 => word.truncate(at),
+        2 if at < word.len() => word[at] = random.u8(..),
+        _ => {
+            let mut parts: Vec<_> = word.split(|byte| *byte == b':').map(<[u8]>::to_vec).collect();
+            let part = random.usize(..parts.len());
+            parts[part] = hostile(random);
+            *word = parts.join(&b':');
+        }
+    }
+}
+
+/// Whose words they are: who listens, who does not, and who asks again.
+const CLIENTS: [(&str, &str); 6] =
+    [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
+
+/// Few, so that they come again. What a word wants follows from its number.
+fn words_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
+    let count = match random.u8(..240) {
+        0 => random.usize(100..=1_000),
+        1 => 1_000,
+        _ => random.usize(1..=4),
+    };
+    let plain = random.bool();
+    let named = |number: usize| {
+        let weight = match number {
+            2 if !plain => 4_294_967_295,
+            3..6 if !plain => number as i64 - 1,
+            _ => 1,
+        };
+        let lease = if plain { 30_000 } else { TIMES[number % TIMES.len()] };
+        word(how, client, weight, lease, &number.to_string()).into_bytes()
+    };
+    if count > 4 {
+        return (0..count).map(named).collect();
+    }
+    let mut numbers: Vec<usize> = (0..12).collect();
+    random.shuffle(&mut numbers);
+    numbers.into_iter().take(count).map(named).collect()
+}
+
+fn words(random: &mut Rng) -> Vec<Vec<u8>> {
+    let client = pick(random, &CLIENTS);
+    words_of(random, client)
+}
+
+fn mark(random: &mut Rng) -> Vec<u8> {
+    let lease = pick(random, &TIMES);
+    word("N", "c0", 0, lease, &random.u8(..3).to_string()).into_bytes()
 }
 
 fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
-    let kind = if random.u8(..15) == 0 { "initial" } else { "declared" };
+    let kind = pick(random, &["declared", "declared", "declared", "declare", "initial"]);
     let limit = match random.u8(..20) {
         0 => 0,
         1 => 4_294_967_295,
         _ => random.u32(1..6),
     };
-    let client = pick(random, &["c0", "c0", "c1", "gone"]);
-    let mut arguments = vec![kind.into(), number(limit), client.into(), wake(random).into()];
-    arguments.push(lease(random));
-    let (plain, its_lease) = (random.bool(), lease(random));
-    for id in ids(random) {
-        let weight = match random.u8(..20) {
-            0 if !plain => 4_294_967_295,
-            1..5 if !plain => random.u32(2..5),
-            _ => 1,
-        };
+    let mut arguments = vec![kind.into(), number(limit), time(random)];
+    let plain = random.bool();
+    for word in words(random) {
         let place = match random.u8(..20) {
             0 if !plain => number(random.u64(1..9_007_199_254_740_991)),
             1..4 if !plain && !tickets.is_empty() => number(pick(random, tickets)),
-            4..8 => "try".into(),
+            4..7 if !plain => format!("+{}", random.u32(..=3_600_000)).into_bytes(),
+            7..11 => "try".into(),
             _ => "wait".into(),
         };
-        let lease = if plain { its_lease.clone() } else { lease(random) };
-        arguments.extend([id, number(weight), lease, place]);
+        arguments.extend([word, place]);
     }
     arguments
 }
 
 fn release(random: &mut Rng) -> Vec<Vec<u8>> {
     let how = if random.u8(..8) == 0 { "consume" } else { "return" };
-    [words(&[how]), ids(random)].concat()
+    [texts(&[how]), words(random)].concat()
 }
 
 fn refresh(random: &mut Rng) -> Vec<Vec<u8>> {
-    ids(random).into_iter().flat_map(|id| [id, lease(random)]).collect()
+    let mut nexts = if random.u8(..3) == 0 { words(random) } else { Vec::new() };
+    let words = words(random);
+    let with_next = |word| [word, nexts.pop().unwrap_or_else(|| time(random))];
+    words.into_iter().flat_map(with_next).collect()
 }
 
 fn limit(random: &mut Rng) -> Vec<Vec<u8>> {
     let action =
         pick(random, &["declare", "declare", "initial", "set", "set", "add", "clear", "clear"]);
-    let mut arguments = words(&[action]);
+    let mut arguments = texts(&[action]);
     if action != "clear" {
         let most = if random.u8(..10) == 0 { 4_294_967_295 } else { 8 };
         arguments.push(number(random.u32(..most)));
     }
-    if action == "add" {
-        let id = if random.u8(..4) == 0 { bytes(random, 8) } else { ids(random).remove(0) };
-        arguments.push(id);
+    if ["set", "add", "clear"].contains(&action) {
+        arguments.push(mark(random));
     }
     arguments
 }

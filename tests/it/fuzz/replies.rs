@@ -70,7 +70,9 @@ fn integers(reply: &Value) -> Result<Vec<i64>, String> {
 }
 
 fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), String> {
-    let requests: Vec<_> = call.arguments[5..].chunks(4).collect();
+    let [declared, answers @ ..] = answers else { return Err("too short".to_owned()) };
+    ensure((-1..=4_294_967_295).contains(declared), || format!("declared is {declared}"))?;
+    let requests: Vec<_> = call.arguments[3..].chunks(2).collect();
     if let [3, token, end] = *answers
         && requests.len() > 1
     {
@@ -83,7 +85,7 @@ fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), Str
         match *three {
             [1, token, end] if token > 0 && end > answer.now => answer.tokens.push(token),
             [2, ticket, position] if ticket > 0 && position > 0 => answer.tickets.push(ticket),
-            [0, 0, 0] if request[3] == b"try" => {}
+            [0, 0, 0] if request[1] == b"try" => {}
             _ => return Err(format!("{three:?} is no answer to {request:?}")),
         }
     }
@@ -91,22 +93,21 @@ fn acquired(call: &Call, answers: &[i64], answer: &mut Answer) -> Result<(), Str
 }
 
 fn inspection(call: &Call, reply: &Value) -> Result<Answer, String> {
-    type Entries = Vec<(Vec<u8>, i64, i64)>;
     let Value::Array(items) = reply else {
         return Err("not an array".to_owned());
     };
     ensure(items.len() == 10, || format!("{} items", items.len()))?;
     let numbers = integers(&Value::Array(items[..8].to_vec()))?;
     ensure(numbers[4..].iter().all(|n| *n >= 0), || format!("{numbers:?}"))?;
-    for (list, count) in [(8, 1), (9, 3)] {
-        let entries: Entries =
-            redis::from_redis_value(items[list].clone()).map_err(|e| e.to_string())?;
+    for (list, count, size) in [(8, 1, 2), (9, 3, 3)] {
+        let Value::Array(entries) = &items[list] else { return Err("no list".to_owned()) };
         let most: usize = String::from_utf8_lossy(&call.arguments[count]).parse().unwrap();
-        ensure(entries.len() <= most, || format!("{} instead of {most}", entries.len()))?;
-        // A waiter whose record was lost has no weight that anybody knows.
-        let least = if list == 8 { 1 } else { 0 };
-        let fits = entries.iter().all(|(id, weight, _)| !id.is_empty() && *weight >= least);
-        ensure(fits, || format!("{entries:?}"))?;
+        ensure(entries.len() <= most * size, || format!("{} parts", entries.len()))?;
+        for entry in entries.chunks(size) {
+            let fits = matches!(entry, [Value::BulkString(word), _, ..] if !word.is_empty());
+            ensure(fits && entry.len() == size, || format!("{entry:?}"))?;
+            integers(&Value::Array(entry[1..].to_vec()))?;
+        }
     }
     Ok(Answer { now: numbers[0], wake_in: -1, ..Answer::default() })
 }

@@ -38,6 +38,8 @@ impl Rules {
     /// S1
     fn check_weight(&mut self, now: i64, after: &Contents) -> Result<(), String> {
         let (limit, largest) = (after.limit(), &mut self.largest_limit);
+        // Another word may stand for a permit from now on.
+        let earlier = self.before.live(now).filter_map(|word| largest.get(word)).max().copied();
         largest.retain(|id, _| after.permits.contains_key(id));
         for id in after.permits.keys() {
             let known = largest.entry(id.clone()).or_insert(limit);
@@ -46,13 +48,15 @@ impl Rules {
         let held: i64 = after.live(now).map(|id| weight(id)).sum();
         let allowed = after.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
         // What was consumed since still held when the limit was as it was before.
-        let allowed = allowed.max(self.before.limit());
+        let allowed = allowed.max(self.before.limit()).max(earlier.unwrap_or(0));
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))
     }
 
     /// S2
     fn check_removals(&self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
-        let named = |id: &str| call.script == "release" && call.arguments.contains(&bytes(id));
+        let named = |id: &str| {
+            ["release", "refresh"].contains(&call.script) && call.arguments.contains(&bytes(id))
+        };
         let lives_on = |id: &str| after.permits.contains_key(id);
         let gone = self.before.live(now).find(|id| !lives_on(id) && !named(id));
         ensure(gone.is_none(), || format!("S2: {gone:?} was removed"))
@@ -66,7 +70,8 @@ impl Rules {
             return Ok(());
         };
         for id in after.permits.keys() {
-            if self.before.permits.contains_key(id) || weight(id) == 0 {
+            let is_exchanged = call.script == "refresh" && call.arguments.contains(&bytes(id));
+            if self.before.permits.contains_key(id) || weight(id) == 0 || is_exchanged {
                 continue;
             }
             let ticket = self.before.queue.get(id);
@@ -98,7 +103,8 @@ fn bytes(id: &str) -> Vec<u8> {
 fn brings_ticket(call: &Call, id: &str) -> bool {
     let mut requests = call.arguments.get(3..).unwrap_or_default().chunks_exact(2);
     let its = requests.find(|request| request[0] == bytes(id));
-    call.script == "acquire" && its.is_some_and(|request| request[1].iter().all(u8::is_ascii_digit))
+    call.script == "acquire"
+        && its.is_some_and(|request| request[1].iter().all(|byte| b"+0123456789".contains(byte)))
 }
 
 /// S5: the queue is empty, or its head does not fit. A head that is dead has gone.

@@ -223,7 +223,7 @@ impl Field {
         let key = pick(random, &[0, 1, 2, 3]);
         let key = &self.scripts.keys[key];
         let writes: &[&str] =
-            &["", "SET KEY text", "RPUSH KEY item", "SADD KEY item", "HSET KEY version 2"];
+            &["", "SET KEY text", "RPUSH KEY item", "SADD KEY item", "HSET KEY version 1"];
         let write = pick(random, writes).replace("KEY", key);
         self.history.push(format!("DEL {key}, then {write}"));
         self.is_wounded = true;
@@ -239,7 +239,7 @@ impl Field {
     /// What was published in this sequence.
     fn hear_messages(&mut self) -> Result<(), String> {
         const END: &[u8] = b"end of sequence";
-        redis::cmd("PUBLISH").arg("c0").arg(END).exec(&mut self.scripts.connection).unwrap();
+        redis::cmd("PUBLISH").arg(LISTENED[0]).arg(END).exec(&mut self.scripts.connection).unwrap();
         loop {
             let message = self.listener.recv_response().map_err(|e| e.to_string())?;
             let (_, channel, text): (String, String, Vec<u8>) =
