@@ -246,12 +246,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    more = more or #beyond == BOUND
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then
@@ -925,12 +927,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    more = more or #beyond == BOUND
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then
@@ -1468,12 +1472,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    more = more or #beyond == BOUND
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then
@@ -1811,12 +1817,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    more = more or #beyond == BOUND
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then
@@ -2165,12 +2173,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    more = more or #beyond == BOUND
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then

@@ -277,10 +277,9 @@ impl Model {
         self.open();
         let before = (self.runtime.or(self.declared), self.declared);
         let is_new = !self.holds(mark);
-        let mut kept = vec![];
         if is_new && matches!(action, "set" | "add" | "clear") {
-            self.permits.remove(mark);
-            kept.push((mark.to_owned(), lease(mark)));
+            self.permits.insert(mark.to_owned(), self.now() + lease(mark));
+            self.has_state = true;
         }
         match action {
             "declare" => self.set_declared(number),
@@ -290,7 +289,7 @@ impl Model {
             "clear" if is_new => self.set_runtime(None),
             _ => {}
         }
-        self.hand_off(kept);
+        self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let limit = self.runtime.or(self.declared);
         vec![self.now(), -1, none(limit), none(before.0), none(self.declared), none(before.1)]
@@ -328,8 +327,10 @@ impl Model {
     fn purge(&mut self) {
         let now = self.now();
         if self.last > self.now_us + 1_000_000 {
-            for ends in self.permits.values_mut() {
-                *ends = (*ends).min(now + self.longest);
+            for (word, ends) in &mut self.permits {
+                if weight(word) > 0 {
+                    *ends = (*ends).min(now + self.longest);
+                }
             }
             for until in self.clients.values_mut() {
                 *until = (*until).min(now + self.liveness);
