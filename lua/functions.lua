@@ -404,7 +404,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end
@@ -900,10 +900,11 @@ if action == 'add' and is_new and limit + number > MAX_COUNT then
   return refusal
 end
 if marks and is_new then
-  if ends[1] then
-    redis.call('ZREM', PERMITS, words[1])
-  end
-  granted[1], leases[1], permits = words[1], marks[1][4], permits + (ends[1] and 0 or 1)
+  -- It is no lease in use: holders who die are not to stay longer for it.
+  local forgotten = now + marks[1][4]
+  redis.call('ZADD', PERMITS, forgotten, words[1])
+  permits, need = permits + (ends[1] and 0 or 1), math.max(need, forgotten)
+  first = forgotten < first and set('first', forgotten) or first
 end
 if action == 'declare' and number ~= declared then
   declared, need = set('declared', number), math.max(need, now)
@@ -1021,7 +1022,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end
@@ -1564,7 +1565,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end
@@ -1929,7 +1930,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end
@@ -2261,7 +2262,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end

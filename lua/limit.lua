@@ -56,10 +56,11 @@ if action == 'add' and is_new and limit + number > MAX_COUNT then
   return refusal
 end
 if marks and is_new then
-  if ends[1] then
-    redis.call('ZREM', PERMITS, words[1])
-  end
-  granted[1], leases[1], permits = words[1], marks[1][4], permits + (ends[1] and 0 or 1)
+  -- It is no lease in use: holders who die are not to stay longer for it.
+  local forgotten = now + marks[1][4]
+  redis.call('ZADD', PERMITS, forgotten, words[1])
+  permits, need = permits + (ends[1] and 0 or 1), math.max(need, forgotten)
+  first = forgotten < first and set('first', forgotten) or first
 end
 if action == 'declare' and number ~= declared then
   declared, need = set('declared', number), math.max(need, now)

@@ -23,7 +23,7 @@ end
 if granted[1] then
   last = token + #granted - 1
 end
-if held - permits ~= extra and (extra or granted[1]) then
+if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
   need = math.max(need, now)
 end

@@ -188,7 +188,7 @@ fn long_queue(dead: &str, dead_client: impl Fn(usize) -> String) -> Timed {
 }
 
 fn reach_the_live_one(mut semaphore: Timed) {
-    let mut listener = semaphore.listen("sem:wake:live");
+    let mut listener = semaphore.listen("live");
     let reply = bounded(&mut semaphore, "release", "return holder");
     assert_eq!(reply[1], 0, "it stopped at its bound");
     assert!(members(&mut semaphore, "queue") > 1);
@@ -241,7 +241,7 @@ fn a_call_tries_no_more_clients_than_it_may_look_at() {
 #[test]
 fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
     let mut semaphore = Timed::start();
-    let mut listener = semaphore.listen("sem:wake:channel");
+    let mut listener = semaphore.listen("channel");
     semaphore.acquire(1000, &many(1000, "old% 1 60000 try"));
     let waiters = many(1000, "new% 1 60000 wait");
     semaphore.acquire_for(1000, "channel publish 600000", &waiters);
@@ -374,4 +374,17 @@ fn dead_clients_leave_with_half_as_many_new_ones() {
     // A client that asks again is no new one.
     semaphore.acquire_for(1, "client-14-0 poll 1000", "again 1 1000 wait");
     assert_eq!(members(&mut semaphore, "clients"), 5001);
+}
+
+/// Also those that one call does not come to by itself.
+#[test]
+fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
+    let mut semaphore = all_ended(1);
+    let next = semaphore.word("id9-998");
+    assert_eq!(semaphore.ok("refresh", "id9-997 1000")[2..], [0]);
+    assert_eq!(semaphore.ok("refresh", &format!("id9-999 {next}"))[2..], [0]);
+    semaphore.pass(-1);
+    let reply = semaphore.ok("refresh", "id9-997 1000 id9-998 1000 id9-999 1000");
+    assert_eq!(reply[2..], [0, 0, 0]);
+    semaphore.assert_weights_agree();
 }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{Granted, Outcome, Queued, START_US, Timed, outcomes};
+use super::{Granted, Outcome, Queued, START_US, Timed, outcomes, word};
 
 const SECOND: i64 = 1000;
 
@@ -15,17 +15,34 @@ fn acquire_grants_queues_and_refuses() {
         "acquire",
         &format!("{head} a 1 5000 try b 2 5000 try c 2 5000 wait d 1 5000 try e 1 5000 wait"),
     );
-    assert_eq!(reply[..2], [now, 5 * SECOND]);
+    assert_eq!(reply[..3], [now, 5 * SECOND, -1]);
     let expected = [
-        Granted { token: START_US, end },
+        // The number is newer than those of the tickets of this call.
+        Granted { token: START_US + 2, end },
         // It does not fit.
         Outcome::Refused,
-        Queued { ticket: START_US + 1, position: 1 },
+        Queued { ticket: START_US, position: 1 },
         // It would fit, but somebody waits.
         Outcome::Refused,
-        Queued { ticket: START_US + 2, position: 2 },
+        Queued { ticket: START_US + 1, position: 2 },
     ];
     assert_eq!(outcomes(&reply), expected);
+}
+
+#[test]
+fn acquire_tells_the_limit_that_was_declared_before() {
+    let mut semaphore = Timed::start();
+    let mut before = |kind: &str, limit: i64| {
+        semaphore.ok("acquire", &format!("{kind} {limit} client poll 600000 a 1 5000 try"))[2]
+    };
+    assert_eq!(before("initial", 4), -1);
+    assert_eq!(before("declared", 3), -1, "the limit of `initial` is not a declared one");
+    assert_eq!(before("declare", 5), -1);
+    assert_eq!(before("declare", 5), 5);
+    assert_eq!(before("declare", 6), 5);
+    assert_eq!(before("declared", 7), 6);
+    assert_eq!(before("initial", 8), 6, "what is known counts");
+    assert_eq!(before("initial", 8), 6);
 }
 
 /// The short form, as it comes from the server.
@@ -35,7 +52,8 @@ fn one_answer_stands_for_all_of_several_requests() {
     semaphore.ok("limit", "declare 9");
     let mut answers = |script: &str, arguments: &str| -> Vec<i64> {
         let reply = semaphore.call(script, arguments).unwrap();
-        redis::from_redis_value::<Vec<i64>>(reply).unwrap()[2..].to_vec()
+        let head = if script == "acquire" { 3 } else { 2 };
+        redis::from_redis_value::<Vec<i64>>(reply).unwrap()[head..].to_vec()
     };
     let head = "declared 9 client poll 600000";
     let end = START_US / 1000 + 5 * SECOND;
@@ -66,34 +84,42 @@ fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
     assert_eq!(wake_in(&mut semaphore, "d 1 5000 wait"), 4 * SECOND);
     // Others wait, but not those of this call.
     assert_eq!(wake_in(&mut semaphore, "a 1 9000 try"), -1);
-    // No lease is there to end: the limit is 0.
-    semaphore.ok("release", "return a b c d");
-    semaphore.ok("limit", "set 0");
-    assert_eq!(wake_in(&mut semaphore, "e 1 5000 wait"), -1);
+    // No lease is there to end.
+    let mut paused = Timed::start();
+    let reply = paused.ok("acquire", "initial 0 client poll 600000 e 1 5000 wait");
+    assert_eq!(reply[1], -1);
 }
 
 #[test]
-fn acquire_again_renews_the_lease_and_keeps_the_weight() {
+fn acquire_again_renews_the_lease_of_the_same_permit() {
     let mut semaphore = Timed::start();
     semaphore.acquire(5, "a 3 5000 try");
     semaphore.pass(SECOND);
-    // Another weight is not believed: the permit is the one that was granted.
-    let again = semaphore.acquire_one(5, "a 1 9000 try");
-    let end = semaphore.now() + 9 * SECOND;
+    let again = semaphore.acquire_one(5, "a 3 5000 try");
+    let end = semaphore.now() + 5 * SECOND;
     assert_eq!(again, Granted { token: START_US + 1_000_000, end });
-    assert_eq!(semaphore.inspect().holders, [("a".to_owned(), 3, 9 * SECOND)]);
+    assert_eq!(semaphore.inspect().holders, [("a".to_owned(), 3, 5 * SECOND)]);
 }
 
 #[test]
-fn a_queued_request_may_change_its_weight_and_lease() {
+fn a_waiter_gets_the_weight_and_the_lease_that_its_word_says() {
     let mut semaphore = Timed::start();
-    semaphore.acquire(3, "a 3 5000 try b 3 5000 wait");
-    semaphore.acquire(3, "b 1 9000 wait c 2 7000 wait");
+    semaphore.acquire(3, "a 3 5000 try b 1 9000 wait c 2 7000 wait");
+    semaphore.pass(SECOND);
     semaphore.ok("release", "return a");
-    let end = semaphore.now() + 9 * SECOND;
-    let inspection = semaphore.inspect();
-    let left: Vec<_> = inspection.holders.iter().map(|(id, w, left)| (&**id, *w, *left)).collect();
-    assert_eq!(left, [("c", 2, 7 * SECOND), ("b", 1, end - semaphore.now())]);
+    let expected = [("c".to_owned(), 2, 7 * SECOND), ("b".to_owned(), 1, 9 * SECOND)];
+    assert_eq!(semaphore.inspect().holders, expected);
+}
+
+/// Nothing is remembered of a word but what it says: another weight or lease makes another word.
+#[test]
+fn words_of_another_weight_or_lease_are_other_requests() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(5, "a 3 5000 try");
+    assert!(semaphore.acquire_one(5, "a 1 5000 try").is_granted());
+    assert!(semaphore.acquire_one(5, "a 1 6000 try").is_granted());
+    assert_eq!(semaphore.inspect().held, 5);
+    semaphore.assert_weights_agree();
 }
 
 #[test]
@@ -113,9 +139,33 @@ fn refresh_tells_the_new_end_and_what_is_lost() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 1 5000 try b 1 9000 try c 2 5000 wait");
     semaphore.pass(5 * SECOND);
-    let reply = semaphore.ok("refresh", "b 60000 a 5000 c 5000 nobody 5000");
+    let reply = semaphore.ok("refresh", "b 9000 a 5000 c 5000 nobody 5000");
     let now = semaphore.now();
-    assert_eq!(reply, [now, -1, now + 60 * SECOND, 0, 0, 0]);
+    assert_eq!(reply, [now, -1, now + 9 * SECOND, 0, 0, 0]);
+}
+
+#[test]
+fn refresh_hands_a_permit_over_to_another_word() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(3, "a 2 5000 try b 1 5000 try");
+    semaphore.pass(SECOND);
+    let now = semaphore.now();
+    let (old, keys) = (semaphore.word("a"), semaphore.keys.clone());
+    let heir = word("P", "other", 2, 9000, "heir");
+    let mut refresh = |arguments: [&str; 2]| -> Vec<i64> {
+        let reply = semaphore.call_with("refresh", &keys, &arguments).unwrap();
+        redis::from_redis_value(reply).unwrap()
+    };
+    // It is the heir's lease that begins now.
+    assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
+    assert_eq!(refresh([&old, "5000"]), [now, -1, 0]);
+    assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
+    // Another one comes too late.
+    let late = word("P", "third", 2, 9000, "late");
+    assert_eq!(refresh([&old, &late]), [now, -1, 0]);
+    let expected = [("b".to_owned(), 1, 4 * SECOND), ("heir".to_owned(), 2, 9 * SECOND)];
+    assert_eq!(semaphore.inspect().holders, expected);
+    semaphore.assert_weights_agree();
 }
 
 #[test]
@@ -154,31 +204,26 @@ fn wake_tells_the_next_end_and_the_length_of_the_queue() {
     assert_eq!(semaphore.ok("wake", ""), [now + 19 * SECOND, -1, 0]);
 }
 
-/// Any bytes but blanks and control characters: they come back as they were given, everywhere.
 #[test]
-fn an_id_of_any_bytes_comes_back_as_it_was_given() {
+fn the_longest_word_comes_back_as_it_was_given() {
     let mut semaphore = Timed::start();
-    let mut listener = semaphore.listen("channel");
-    let mut id = b"%s%d{}'\"\\[^-\xff\xfe\x80".to_vec();
-    id.resize(256, 0xc3);
+    let (client, nonce) = ("Az.-_09".repeat(15)[..100].to_owned(), "Az-_09zA".repeat(8));
+    let mut listener = semaphore.listen(&client);
+    let longest = word("P", &client, 4_294_967_295, 604_800_000, &nonce);
+    assert_eq!(longest.len(), 2 + 101 + 11 + 10 + 64);
     let keys = semaphore.keys.clone();
-    let head =
-        ["declared", "2", "channel", "publish", "60000"].map(|word| word.as_bytes().to_vec());
-    let holder = ["a", "2", "5000", "try"].map(|word| word.as_bytes().to_vec());
-    let waiter = [id.clone(), b"2".into(), b"5000".into(), b"wait".into()];
-    let arguments = [&head[..], &holder, &waiter].concat();
+    semaphore.acquire(4_294_967_295, "a 1 5000 try");
+    let arguments = ["declared", "4294967295", "60000", &longest, "wait"];
     semaphore.call_with("acquire", &keys, &arguments).unwrap();
     semaphore.ok("release", "return a");
 
-    let (_, _, message): (String, String, Vec<u8>) = listener.receive();
-    let end = semaphore.now() + 5 * SECOND;
-    let numbers = format!(" {} {end}", START_US + 2);
-    assert_eq!(message, [b"timed\n", id.as_slice(), numbers.as_bytes()].concat());
+    let end = semaphore.now() + 604_800 * SECOND;
+    assert_eq!(listener.message(), format!("timed\n{longest} {} {end}", START_US + 2));
     let Value::Array(reply) = semaphore.call("inspect", "0 1 0 0").unwrap() else { panic!() };
-    let (weight, left) = (Value::Int(2), Value::Int(5 * SECOND));
-    assert_eq!(reply[8], Value::Array(vec![Value::BulkString(id.clone()), weight, left]));
-    let arguments = [b"return".to_vec(), id];
-    let reply = semaphore.call_with("release", &keys, &arguments).unwrap();
+    let told = Value::BulkString(longest.clone().into_bytes());
+    assert_eq!(reply[8], Value::Array(vec![told, Value::Int(604_800 * SECOND)]));
+    assert_eq!(semaphore.inspect().held, 4_294_967_295);
+    let reply = semaphore.call_with("release", &keys, &["return", &longest]).unwrap();
     assert_eq!(redis::from_redis_value::<Vec<i64>>(reply).unwrap()[2..], [1]);
     semaphore.assert_weights_agree();
 }
