@@ -8,9 +8,10 @@ if last > now_us + 1000000 then
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
-      redis.call('ZADD', key, latest, member)
+      local lease = string.match(member, '^%a:[^:]*:0:(%d+)') -- a mark stays for its own lease
+      redis.call('ZADD', key, 'LT', lease and now + lease or latest, member)
+      more = more or not lease and #beyond == BOUND
     end
-    more = more or #beyond == BOUND
     first = beyond[1] and 0 or first
   end
 end

@@ -277,10 +277,10 @@ impl Model {
         self.open();
         let before = (self.runtime.or(self.declared), self.declared);
         let is_new = !self.holds(mark);
-        let mut kept = vec![];
         if is_new && matches!(action, "set" | "add" | "clear") {
-            self.permits.remove(mark);
-            kept.push((mark.to_owned(), lease(mark)));
+            // No lease in use: it has no token, and is not among the longest.
+            self.permits.insert(mark.to_owned(), self.now() + lease(mark));
+            self.has_state = true;
         }
         match action {
             "declare" => self.set_declared(number),
@@ -290,7 +290,7 @@ impl Model {
             "clear" if is_new => self.set_runtime(None),
             _ => {}
         }
-        self.hand_off(kept);
+        self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let limit = self.runtime.or(self.declared);
         vec![self.now(), -1, none(limit), none(before.0), none(self.declared), none(before.1)]
@@ -328,8 +328,11 @@ impl Model {
     fn purge(&mut self) {
         let now = self.now();
         if self.last > self.now_us + 1_000_000 {
-            for ends in self.permits.values_mut() {
-                *ends = (*ends).min(now + self.longest);
+            let latest = now + self.longest;
+            for (word, ends) in self.permits.iter_mut().filter(|(_, ends)| **ends > latest) {
+                // A mark is no lease in use, but stays for its own.
+                let is_mark = weight(word) == 0;
+                *ends = if is_mark { (*ends).min(now + lease(word)) } else { latest };
             }
             for until in self.clients.values_mut() {
                 *until = (*until).min(now + self.liveness);
