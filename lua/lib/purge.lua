@@ -6,13 +6,14 @@ if last > now_us + 1000000 then
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
   local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
     for _, member in ipairs(beyond) do
-      local lease = string.match(member, '^%a:[^:]*:0:(%d+)') -- a mark stays for its own lease
-      redis.call('ZADD', key, 'LT', lease and now + lease or latest, member)
-      more = more or not lease and #beyond == BOUND
+      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
+        redis.call('ZADD', key, latest, member)
+        first, count = 0, count + 1
+      end
     end
-    first = beyond[1] and 0 or first
+    more = more or count == BOUND
   end
 end
 if first <= now then

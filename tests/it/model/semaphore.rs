@@ -278,7 +278,6 @@ impl Model {
         let before = (self.runtime.or(self.declared), self.declared);
         let is_new = !self.holds(mark);
         if is_new && matches!(action, "set" | "add" | "clear") {
-            // No lease in use: it has no token, and is not among the longest.
             self.permits.insert(mark.to_owned(), self.now() + lease(mark));
             self.has_state = true;
         }
@@ -328,11 +327,10 @@ impl Model {
     fn purge(&mut self) {
         let now = self.now();
         if self.last > self.now_us + 1_000_000 {
-            let latest = now + self.longest;
-            for (word, ends) in self.permits.iter_mut().filter(|(_, ends)| **ends > latest) {
-                // A mark is no lease in use, but stays for its own.
-                let is_mark = weight(word) == 0;
-                *ends = if is_mark { (*ends).min(now + lease(word)) } else { latest };
+            for (word, ends) in &mut self.permits {
+                if weight(word) > 0 {
+                    *ends = (*ends).min(now + self.longest);
+                }
             }
             for until in self.clients.values_mut() {
                 *until = (*until).min(now + self.liveness);
