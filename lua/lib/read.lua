@@ -50,7 +50,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
-  if permits + queued > 0 then
+  if permits + queued + clients > 0 then
     longest, first, need = 604800000, 0, now + 604800000
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else

@@ -210,7 +210,8 @@ fn release(random: &mut Rng) -> Vec<Vec<u8>> {
 fn refresh(random: &mut Rng) -> Vec<Vec<u8>> {
     let mut nexts = if random.u8(..3) == 0 { words(random) } else { Vec::new() };
     let words = words(random);
-    let with_next = |word| [word, nexts.pop().unwrap_or_else(|| time(random))];
+    let with_next =
+        |word| [word, nexts.pop().unwrap_or_else(|| number(pick(random, &[1, 500, 30_000])))];
     words.into_iter().flat_map(with_next).collect()
 }
 

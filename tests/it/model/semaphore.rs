@@ -97,7 +97,8 @@ impl Model {
         self.granted.clear();
         self.told.clear();
         if !self.has_state {
-            self.has_state = !self.permits.is_empty() || !self.queue.is_empty();
+            self.has_state =
+                self.liveness > 0 || !self.permits.is_empty() || !self.queue.is_empty();
             self.longest = if self.has_state { MAX_TIME } else { 0 };
             self.last = self.last_ticket();
         }
