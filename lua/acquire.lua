@@ -1,8 +1,8 @@
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
--- A call may be repeated: a word that holds a permit is granted again (same permit, its lease starts
--- anew, the token is newer), a word that is queued keeps its ticket and its client counts as heard of.
--- While anybody is queued, new requests go behind, and tries are refused.
+-- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
+-- starts anew, the token is newer), a word that is queued keeps its ticket and its client counts as
+-- heard of. While anybody is queued, new requests go behind, and tries are refused.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -39,7 +39,7 @@ if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
   wrong(1, 'kind', '"declare", "declared" or "initial"')
 elseif not is_integer(number, 0, MAX_COUNT) then
   wrong(2, 'limit', 'an integer from 0 to 4294967295')
-elseif not is_integer(liveness, 1, 604800000) then
+elseif not is_integer(liveness, 1, MAX_TIME) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 check_requests(3, 2)
@@ -60,20 +60,21 @@ local lookup = words
 -- include: lib/read.lua
 
 local declared_before = declared or -1
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not (declared or runtime) then
+local is_known = declared or runtime
+if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
   declared = set('declared', number + 0)
   need = math.max(need, now)
-elseif kind == 'initial' and not (declared or runtime) then
+elseif kind == 'initial' and not is_known then
   runtime, has_new_limit = set('runtime', number + 0), true
   need = math.max(need, now)
 end
 limit = runtime or declared
-local needed, ended = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
-for i, word in ipairs(words) do
+local needed, over = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
+for i = 1, #words do
   local weight, held_until = parts[i][3], ends[i]
   if not held_until or held_until + 0 <= now then
     needed, ends[i] = needed + weight, nil
-    ended = held_until and {i, ended} or ended
+    over = held_until and {i, over} or over
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -81,16 +82,16 @@ for i, word in ipairs(words) do
     end
   end
 end
-while ended do
-  permits, held = permits - 1, held - parts[ended[1]][3]
-  redis.call('ZREM', PERMITS, words[ended[1]])
-  ended = ended[2]
+while over do
+  permits, held = permits - 1, held - parts[over[1]][3]
+  redis.call('ZREM', PERMITS, words[over[1]])
+  over = over[2]
 end
 -- include: lib/purge.lua
 
--- Those with a place of their own, which may be in front of others, come first. A ticket is believed
--- when it can have been given. A head start counts from the last number given, and for nothing where
--- the server's clock is far behind that.
+-- Those with a place of their own, which may be in front of others, come first. A ticket is
+-- believed when it can have been given. A head start counts from the last number given, and for
+-- nothing where the server's clock is far behind that.
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_wait = false
 for i = 1, (queued > 0 or held + needed > limit) and #words or 0 do
@@ -122,7 +123,7 @@ end
 -- include: lib/serve.lua
 
 local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
-local waits, alike, lease = false, words[2] ~= nil, parts[1][4]
+local waits, alike, same = false, words[2] ~= nil, parts[1][4]
 for i = 1, #words do
   local word, part = words[i], parts[i]
   local index = index_of[word]
@@ -132,20 +133,19 @@ for i = 1, #words do
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif index then -- it was served
-  elseif tickets[i] then
+  elseif not index and tickets[i] then
     local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
     others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif ARGV[2 * i + 3] == 'try' then
+  elseif not index and ARGV[2 * i + 3] == 'try' then
     others[i], refused = {0, 0, 0}, refused + 1
-  else
+  elseif not index then
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
     others[i], waits = {2, last, queued}, true
   end
   indexes[i] = index
-  alike = alike and index == i and part[4] == lease
+  alike = alike and index == i and part[4] == same
 end
 if refused == #words then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
@@ -153,7 +153,7 @@ end
 -- include: lib/write.lua
 
 if alike then
-  return {now, wake_in, declared_before, 3, token, now + lease}
+  return {now, wake_in, declared_before, 3, token, now + same}
 end
 local reply = {now, wake_in, declared_before}
 for i = 1, #words do

@@ -7,9 +7,9 @@ redis.register_function{
   callback = function(KEYS, ARGV)
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
--- A call may be repeated: a word that holds a permit is granted again (same permit, its lease starts
--- anew, the token is newer), a word that is queued keeps its ticket and its client counts as heard of.
--- While anybody is queued, new requests go behind, and tries are refused.
+-- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
+-- starts anew, the token is newer), a word that is queued keeps its ticket and its client counts as
+-- heard of. While anybody is queued, new requests go behind, and tries are refused.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -87,8 +87,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -98,7 +98,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -127,7 +127,7 @@ if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
   wrong(1, 'kind', '"declare", "declared" or "initial"')
 elseif not is_integer(number, 0, MAX_COUNT) then
   wrong(2, 'limit', 'an integer from 0 to 4294967295')
-elseif not is_integer(liveness, 1, 604800000) then
+elseif not is_integer(liveness, 1, MAX_TIME) then
   wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 check_requests(3, 2)
@@ -145,13 +145,12 @@ if refusal then
   return refusal
 end
 local lookup = words
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -198,7 +197,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -212,20 +211,21 @@ local function set(field, value)
 end
 
 local declared_before = declared or -1
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not (declared or runtime) then
+local is_known = declared or runtime
+if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
   declared = set('declared', number + 0)
   need = math.max(need, now)
-elseif kind == 'initial' and not (declared or runtime) then
+elseif kind == 'initial' and not is_known then
   runtime, has_new_limit = set('runtime', number + 0), true
   need = math.max(need, now)
 end
 limit = runtime or declared
-local needed, ended = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
-for i, word in ipairs(words) do
+local needed, over = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
+for i = 1, #words do
   local weight, held_until = parts[i][3], ends[i]
   if not held_until or held_until + 0 <= now then
     needed, ends[i] = needed + weight, nil
-    ended = held_until and {i, ended} or ended
+    over = held_until and {i, over} or over
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -233,10 +233,10 @@ for i, word in ipairs(words) do
     end
   end
 end
-while ended do
-  permits, held = permits - 1, held - parts[ended[1]][3]
-  redis.call('ZREM', PERMITS, words[ended[1]])
-  ended = ended[2]
+while over do
+  permits, held = permits - 1, held - parts[over[1]][3]
+  redis.call('ZREM', PERMITS, words[over[1]])
+  over = over[2]
 end
 -- Removes ended leases, so that what is left can be counted.
 
@@ -244,16 +244,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then
@@ -270,9 +271,9 @@ if first <= now then
   need = math.max(need, now)
 end
 
--- Those with a place of their own, which may be in front of others, come first. A ticket is believed
--- when it can have been given. A head start counts from the last number given, and for nothing where
--- the server's clock is far behind that.
+-- Those with a place of their own, which may be in front of others, come first. A ticket is
+-- believed when it can have been given. A head start counts from the last number given, and for
+-- nothing where the server's clock is far behind that.
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_wait = false
 for i = 1, (queued > 0 or held + needed > limit) and #words or 0 do
@@ -317,8 +318,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -329,8 +330,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then
@@ -353,7 +354,7 @@ if queued > 0 and held < limit then
 end
 
 local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
-local waits, alike, lease = false, words[2] ~= nil, parts[1][4]
+local waits, alike, same = false, words[2] ~= nil, parts[1][4]
 for i = 1, #words do
   local word, part = words[i], parts[i]
   local index = index_of[word]
@@ -363,28 +364,27 @@ for i = 1, #words do
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif index then -- it was served
-  elseif tickets[i] then
+  elseif not index and tickets[i] then
     local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
     others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif ARGV[2 * i + 3] == 'try' then
+  elseif not index and ARGV[2 * i + 3] == 'try' then
     others[i], refused = {0, 0, 0}, refused + 1
-  else
+  elseif not index then
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
     others[i], waits = {2, last, queued}, true
   end
   indexes[i] = index
-  alike = alike and index == i and part[4] == lease
+  alike = alike and index == i and part[4] == same
 end
 if refused == #words then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
 end
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}
@@ -455,7 +455,7 @@ end
 local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
 
 if alike then
-  return {now, wake_in, declared_before, 3, token, now + lease}
+  return {now, wake_in, declared_before, 3, token, now + same}
 end
 local reply = {now, wake_in, declared_before}
 for i = 1, #words do
@@ -493,10 +493,10 @@ redis.register_function{
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them: they
---                   weigh 0
---   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms for
---                   which its client is taken to be there, -1 where it is not
+--   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them:
+--                   they weigh 0
+--   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms
+--                   for which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
 --   9               nobody holds or waits
@@ -550,8 +550,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -561,7 +561,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -596,13 +596,12 @@ local lookup = {}
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -649,7 +648,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -670,22 +669,23 @@ local function each(key, from, count, tell)
   end
 end
 
-local first = extra and 1 or 0 -- '*' comes before all words
+local from = extra and 1 or 0 -- '*' comes before all words
 local ended = redis.call('ZCOUNT', PERMITS, 0, now)
-each(PERMITS, first, math.min(ended, BOUND), function(word)
+each(PERMITS, from, math.min(ended, BOUND), function(word)
   held = held - string.match(word, '^%a:[^:]*:(%d+)')
 end)
-local held_by, waiting, clients = {}, {}, {}
-each(PERMITS, first + ended + ARGV[1], ARGV[2] + 0, function(word, ends)
-  held_by[#held_by + 1], held_by[#held_by + 2] = word, ends - now
+local held_by, waiting, waiters = {}, {}, {}
+each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
+  held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
 end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  clients[#clients + 1] = string.match(word, '^%a:([^:]*)')
+  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)')
   waiting[#waiting + 1] = word
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
   waiting[#waiting + 1] = -1
 end)
-for i, heard_until in ipairs(clients[1] and redis.call('ZMSCORE', CLIENTS, unpack(clients)) or {}) do
+local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
+for i, heard_until in ipairs(heard) do
   waiting[3 * i] = math.max(-1, (heard_until or 0) - now)
 end
 return {
@@ -775,8 +775,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -786,7 +786,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -812,30 +812,29 @@ end
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
 local action, number, words, marks = ARGV[1], 0, {}, nil
-local count = ARGUMENTS[action]
-if not count then
+local size = ARGUMENTS[action]
+if not size then
   wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
 else
-  check_count(count)
+  check_count(size)
 end
 if not refusal and action ~= 'clear' then
   number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
-if not refusal and (count == 3 or action == 'clear') then
-  words, marks = read_words('mark', count, 1, 0, 0)
+if not refusal and (size == 3 or action == 'clear') then
+  words, marks = read_words('mark', size, 1, 0, 0)
 end
 if refusal then
   return refusal
 end
 local lookup = words
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -882,7 +881,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -898,7 +897,8 @@ end
 local before, declared_before = runtime or declared or -1, declared or -1
 local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
-  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f', MAX_COUNT - limit, MAX_COUNT))
+  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
+    MAX_COUNT - limit, MAX_COUNT))
   return refusal
 end
 if marks and is_new then
@@ -925,16 +925,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then
@@ -966,8 +967,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -978,8 +979,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then
@@ -1003,8 +1004,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}
@@ -1145,8 +1146,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -1156,7 +1157,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -1246,7 +1247,8 @@ redis.register_function{
 -- refresh: starts the lease of permits anew, if they are still held.
 --
 -- An ended lease is lost, also when nothing has removed it yet. A permit may get another word: then
--- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing more.
+-- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing
+-- more.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -1311,8 +1313,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -1322,7 +1324,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -1348,8 +1350,8 @@ end
 
 check_requests(0, 2)
 local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
-local count, nexts, durations = #words, {}, {}
-for i = 1, count do
+local requests, nexts, durations = #words, {}, {}
+for i = 1, requests do
   local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
   local next = ARGV[index]
   if string.find(next, ':', 1, true) then
@@ -1368,13 +1370,12 @@ for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
 local lookup = words
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -1421,7 +1422,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -1439,7 +1440,7 @@ for i, word in ipairs(words) do
   end_of[word] = (ends[i] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
-for i = 1, count do
+for i = 1, requests do
   local word, kept, weight = words[i], nexts[i] or words[i], parts[i][3]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then
@@ -1470,16 +1471,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then
@@ -1511,8 +1513,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -1523,8 +1525,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then
@@ -1548,8 +1550,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}
@@ -1699,8 +1701,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -1710,7 +1712,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -1734,8 +1736,8 @@ local function channel_of(how, client)
   return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
 end
 
-local how = ARGV[1]
-if how ~= 'return' and how ~= 'consume' then
+local mode = ARGV[1]
+if mode ~= 'return' and mode ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
 check_requests(1, 1)
@@ -1744,13 +1746,12 @@ if refusal then
   return refusal
 end
 local lookup = {}
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -1797,7 +1798,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -1815,16 +1816,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then
@@ -1843,14 +1845,14 @@ end
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
 -- them, and one whose memory is full lets a script go on that began like this.
-local reply, weight, all_held = {now, 0}, 0, words[2] ~= nil
+local reply, freed, all_held = {now, 0}, 0, words[2] ~= nil
 for i = 1, #words do
   local word = words[i]
   local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
   if redis.call('ZREM', PERMITS, word) == 1 then
     permits, held = permits - 1, held - parts[i][3]
     reply[i + 2] = has_ended and 0 or 1
-    weight = has_ended and weight or weight + parts[i][3]
+    freed = has_ended and freed or freed + parts[i][3]
   elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
     reply[i + 2], queued = 2, queued - 1
   else
@@ -1858,8 +1860,8 @@ for i = 1, #words do
   end
   all_held = all_held and reply[i + 2] == 1
 end
-if how == 'consume' and weight > 0 and (runtime or declared) then
-  runtime = set('runtime', math.max(0, limit - weight))
+if mode == 'consume' and freed > 0 and (runtime or declared) then
+  runtime = set('runtime', math.max(0, limit - freed))
   limit, need, has_new_limit = runtime, math.max(need, now), true
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
@@ -1878,8 +1880,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -1890,8 +1892,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then
@@ -1915,8 +1917,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}
@@ -2058,8 +2060,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -2069,7 +2071,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts
@@ -2098,13 +2100,12 @@ local lookup = {}
 if refusal then
   return refusal
 end
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -2151,7 +2152,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER
@@ -2171,16 +2172,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then
@@ -2212,8 +2214,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -2224,8 +2226,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then
@@ -2249,8 +2251,8 @@ end
 local waits = queued > 0
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}

@@ -19,10 +19,10 @@
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them: they
---                   weigh 0
---   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms for
---                   which its client is taken to be there, -1 where it is not
+--   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them:
+--                   they weigh 0
+--   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms
+--                   for which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
 --   9               nobody holds or waits
@@ -51,22 +51,23 @@ local function each(key, from, count, tell)
   end
 end
 
-local first = extra and 1 or 0 -- '*' comes before all words
+local from = extra and 1 or 0 -- '*' comes before all words
 local ended = redis.call('ZCOUNT', PERMITS, 0, now)
-each(PERMITS, first, math.min(ended, BOUND), function(word)
+each(PERMITS, from, math.min(ended, BOUND), function(word)
   held = held - string.match(word, '^%a:[^:]*:(%d+)')
 end)
-local held_by, waiting, clients = {}, {}, {}
-each(PERMITS, first + ended + ARGV[1], ARGV[2] + 0, function(word, ends)
-  held_by[#held_by + 1], held_by[#held_by + 2] = word, ends - now
+local held_by, waiting, waiters = {}, {}, {}
+each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
+  held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
 end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  clients[#clients + 1] = string.match(word, '^%a:([^:]*)')
+  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)')
   waiting[#waiting + 1] = word
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
   waiting[#waiting + 1] = -1
 end)
-for i, heard_until in ipairs(clients[1] and redis.call('ZMSCORE', CLIENTS, unpack(clients)) or {}) do
+local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
+for i, heard_until in ipairs(heard) do
   waiting[3 * i] = math.max(-1, (heard_until or 0) - now)
 end
 return {

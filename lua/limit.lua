@@ -30,18 +30,18 @@
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
 local action, number, words, marks = ARGV[1], 0, {}, nil
-local count = ARGUMENTS[action]
-if not count then
+local size = ARGUMENTS[action]
+if not size then
   wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
 else
-  check_count(count)
+  check_count(size)
 end
 if not refusal and action ~= 'clear' then
   number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
     or wrong(2, 'n', 'an integer from 0 to 4294967295')
 end
-if not refusal and (count == 3 or action == 'clear') then
-  words, marks = read_words('mark', count, 1, 0, 0)
+if not refusal and (size == 3 or action == 'clear') then
+  words, marks = read_words('mark', size, 1, 0, 0)
 end
 if refusal then
   return refusal
@@ -52,7 +52,8 @@ local lookup = words
 local before, declared_before = runtime or declared or -1, declared or -1
 local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
-  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f', MAX_COUNT - limit, MAX_COUNT))
+  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
+    MAX_COUNT - limit, MAX_COUNT))
   return refusal
 end
 if marks and is_new then

@@ -1,7 +1,8 @@
 -- refresh: starts the lease of permits anew, if they are still held.
 --
 -- An ended lease is lost, also when nothing has removed it yet. A permit may get another word: then
--- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing more.
+-- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing
+-- more.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -22,8 +23,8 @@
 
 check_requests(0, 2)
 local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
-local count, nexts, durations = #words, {}, {}
-for i = 1, count do
+local requests, nexts, durations = #words, {}, {}
+for i = 1, requests do
   local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
   local next = ARGV[index]
   if string.find(next, ':', 1, true) then
@@ -49,7 +50,7 @@ for i, word in ipairs(words) do
   end_of[word] = (ends[i] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
-for i = 1, count do
+for i = 1, requests do
   local word, kept, weight = words[i], nexts[i] or words[i], parts[i][3]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then

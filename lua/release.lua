@@ -23,8 +23,8 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-local how = ARGV[1]
-if how ~= 'return' and how ~= 'consume' then
+local mode = ARGV[1]
+if mode ~= 'return' and mode ~= 'consume' then
   wrong(1, 'how', '"return" or "consume"')
 end
 check_requests(1, 1)
@@ -38,14 +38,14 @@ local lookup = {}
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
 -- them, and one whose memory is full lets a script go on that began like this.
-local reply, weight, all_held = {now, 0}, 0, words[2] ~= nil
+local reply, freed, all_held = {now, 0}, 0, words[2] ~= nil
 for i = 1, #words do
   local word = words[i]
   local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
   if redis.call('ZREM', PERMITS, word) == 1 then
     permits, held = permits - 1, held - parts[i][3]
     reply[i + 2] = has_ended and 0 or 1
-    weight = has_ended and weight or weight + parts[i][3]
+    freed = has_ended and freed or freed + parts[i][3]
   elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
     reply[i + 2], queued = 2, queued - 1
   else
@@ -53,8 +53,8 @@ for i = 1, #words do
   end
   all_held = all_held and reply[i + 2] == 1
 end
-if how == 'consume' and weight > 0 and (runtime or declared) then
-  runtime = set('runtime', math.max(0, limit - weight))
+if mode == 'consume' and freed > 0 and (runtime or declared) then
+  runtime = set('runtime', math.max(0, limit - freed))
   limit, need, has_new_limit = runtime, math.max(need, now), true
 end
 -- include: lib/serve.lua

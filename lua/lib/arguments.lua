@@ -46,8 +46,8 @@ end
 
 local asked = {} -- the words of this call
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what each
--- says, {how, client, weight, lease}.
+-- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
+-- each says, {how, client, weight, lease}.
 local function read_words(name, from, step, min_weight, max_weight)
   local words, parts, sub, find = {}, {}, string.sub, string.find
   local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
@@ -57,7 +57,7 @@ local function read_words(name, from, step, min_weight, max_weight)
       local how, client, weight, lease, nonce =
         string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
       if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, 604800000) then
+        or not is_integer(lease, 1, MAX_TIME) then
         wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
           .. min_weight .. ' to ' .. max_weight)
         return words, parts

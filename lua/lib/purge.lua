@@ -4,16 +4,17 @@ if last > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
   redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
-  local liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + liveness}) do
-    local beyond, count = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND), 0
+  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+    local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
+    local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, count = 0, count + 1
+        first, cut = 0, cut + 1
       end
     end
-    more = more or count == BOUND
+    more = more or cut == BOUND
   end
 end
 if first <= now then

@@ -1,10 +1,9 @@
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end. Here
--- begins what a script knows of its semaphore.
+-- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its score
--- is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use.
+-- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
+-- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
+-- other key is lost. In `clients` it is the longest liveness in use.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -51,7 +50,7 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = 604800000, 0, now + 604800000
+    longest, first, need = MAX_TIME, 0, now + MAX_TIME
     last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
     first = MAX_NUMBER

@@ -14,8 +14,8 @@ if queued > 0 and held < limit then
     end
     local channel = channel_of(how, client)
     if listening[channel] == nil then
-      local count = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = count[2] ~= 0
+      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+      listening[channel] = answer[2] ~= 0
     end
     return listening[channel]
   end
@@ -26,8 +26,8 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local count = math.min(100, math.max(limit - held, #leaving))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + count - 1)) do
+    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
       if asked[word] or is_there(how, client) then

@@ -1,7 +1,7 @@
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for those
--- who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
+-- those who wait.
 
 local token = math.max(last + 1, now_us)
 local entries = {}
