@@ -30,6 +30,9 @@ if queued > 0 and held < limit then
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
       local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
       local is_too_heavy = not runtime and weight + 0 > limit
+      if held >= limit then
+        break
+      end
       if asked[word] or is_there(how, client) then
         if not is_too_heavy and held + weight > limit then
           is_blocked = true

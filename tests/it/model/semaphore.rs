@@ -378,14 +378,15 @@ impl Model {
     }
 
     /// In steps of what is free, or of as many as have left: it decides how many of those behind the
-    /// last grant are seen to have died.
+    /// In strict order, until nothing is free or the first does not fit.
     fn serve(&mut self, asked: &BTreeSet<&str>) {
         let mut left = 0;
         while !self.queue.is_empty() && self.held() < self.limit() {
             let step = (self.limit() - self.held()).max(left).min(100);
             let entries: Vec<_> = self.queue.iter().take(step as usize).cloned().collect();
             for entry in entries {
-                if !self.serve_one(&entry.1, asked.contains(entry.1.as_str())) {
+                let is_asked = asked.contains(entry.1.as_str());
+                if self.held() >= self.limit() || !self.serve_one(&entry.1, is_asked) {
                     return;
                 }
                 self.queue.remove(&entry);
