@@ -211,9 +211,9 @@ fn tokens_grow_when_all_keys_have_expired() {
     assert_eq!(later, first + DAY * 1000);
 }
 
-/// The sequence is ahead of the clock by a day: it must be kept until the clock has caught up.
+/// The last number is ahead of the clock by a day: it must be kept until the clock has caught up.
 #[test]
-fn the_sequence_is_kept_while_it_is_ahead_of_the_clock() {
+fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
     let mut semaphore = Timed::start();
     let first = semaphore.acquire_one(1, "a 1 5000 try").token();
     semaphore.pass(-DAY);

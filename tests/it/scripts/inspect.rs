@@ -26,7 +26,7 @@ fn an_unused_semaphore_has_nothing() {
         held: 0,
         members: 0,
         queued: 0,
-        sequence: 0,
+        last: 0,
         holders: vec![],
         waiters: vec![],
     };
@@ -55,7 +55,7 @@ fn holders_and_waiters_are_told_with_weights_and_times() {
         // The mark of the limit is one of them.
         members: 4,
         queued: 2,
-        sequence: START_US + 1_000_000,
+        last: START_US + 1_000_000,
         holders: vec![
             entry("soon", 2, 28_500),
             entry("heavy", 3, 58_500),

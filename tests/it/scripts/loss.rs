@@ -103,7 +103,7 @@ fn lost_permits_take_their_marks_along() {
 fn tokens_and_tickets_grow_over_the_loss_of_each_key() {
     for key in KEYS {
         let (mut semaphore, ..) = full();
-        let last = semaphore.inspect().sequence;
+        let last = semaphore.inspect().last;
         semaphore.lose(key);
         let heavy = semaphore.acquire_one(5, "new 1 60000 wait");
         let number = match heavy {

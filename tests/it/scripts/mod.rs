@@ -157,7 +157,7 @@ struct Inspection {
     held: i64,
     members: i64,
     queued: i64,
-    sequence: i64,
+    last: i64,
     holders: Vec<(String, i64, i64)>,
     waiters: Vec<(String, i64, i64)>,
     /// For how long each waiter's client is taken to be there.
@@ -169,7 +169,7 @@ impl FromRedisValue for Inspection {
         type Holders = Vec<(String, i64)>;
         type Waiters = Vec<(String, i64, i64)>;
         type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Holders, Waiters);
-        let (now, limit, declared, runtime, held, members, queued, sequence, holders, waiters) =
+        let (now, limit, declared, runtime, held, members, queued, last, holders, waiters) =
             Reply::from_redis_value(value)?;
         let weighed =
             |(word, time): (String, i64)| (name_of(&word).to_owned(), scripts::weight(&word), time);
@@ -186,7 +186,7 @@ impl FromRedisValue for Inspection {
             held,
             members,
             queued,
-            sequence,
+            last,
             holders,
             waiters,
             heard,

@@ -18,7 +18,7 @@ fn queue(semaphore: &mut Timed, client: &str, id: &str) -> i64 {
 
 /// The message of a grant that was made just now.
 fn message(semaphore: &mut Timed, id: &str) -> String {
-    let (token, end) = (semaphore.inspect().sequence, semaphore.now() + 60_000);
+    let (token, end) = (semaphore.inspect().last, semaphore.now() + 60_000);
     format!("timed\n{} {token} {end}", semaphore.word(id))
 }
 

@@ -206,8 +206,11 @@ impl Single {
     async fn settle(&self, log: &Log, since: Moment) {
         for (semaphore, kind) in KINDS.iter().enumerate() {
             let [.., state] = &keys_of(kind.name)[..] else { unreachable!("there are four") };
-            let last = self.command::<Option<u64>>(&["HGET", state, "sequence"]);
-            let token = last.unwrap_or(0).max(self.server_time() as u64);
+            let last = match self.command::<bool>(&["EXISTS", state]) {
+                true => self.command::<u64>(&["HGET", state, "last"]),
+                false => 0,
+            };
+            let token = last.max(self.server_time() as u64);
             log.say(ALL, What::Unsettled { semaphore, since, token });
         }
         sleep(LEASE / 3 + Duration::from_nanos(Self::BOUNDS.way)).await;
