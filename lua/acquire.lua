@@ -33,28 +33,32 @@
 --   10              queued, asked for again with its ticket
 -- Flags             none
 -- include: lib/arguments.lua
+-- include: lib/words.lua
 
 local kind, number, liveness = ARGV[1], ARGV[2], ARGV[3]
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
-  wrong(1, 'kind', '"declare", "declared" or "initial"')
+  return wrong(1, 'kind', '"declare", "declared" or "initial"')
 elseif not is_integer(number, 0, MAX_COUNT) then
-  wrong(2, 'limit', 'an integer from 0 to 4294967295')
+  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 elseif not is_integer(liveness, 1, MAX_TIME) then
-  wrong(3, 'liveness', 'an integer from 1 to 604800000')
+  return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-check_requests(3, 2)
-local words, parts = read_words('word', 4, 2, 1, MAX_COUNT)
-for i = 1, #words do
-  local place, part = ARGV[2 * i + 3], parts[i]
-  if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
-    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
-  end
-end
+local count, refusal = (#ARGV - 3) / 2, wrong_count(3, 2)
 if refusal then
   return refusal
+end
+local words, parts, may_wait = {}, {}, false
+for i = 1, count do
+  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
+  words[i], parts[i], may_wait = ARGV[2 * i + 2], part, may_wait or place ~= 'try'
+  if part.err then
+    return part
+  elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
+  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
+    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
+    return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+  end
 end
 local lookup = words
 -- include: lib/read.lua
@@ -62,19 +66,22 @@ local lookup = words
 local declared_before = declared or -1
 local is_known = declared or runtime
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared = set('declared', number + 0)
-  need = math.max(need, now)
+  declared = number + 0
+  changed.declared, need = declared, math.max(need, now)
 elseif kind == 'initial' and not is_known then
-  runtime, has_new_limit = set('runtime', number + 0), true
-  need = math.max(need, now)
+  runtime, has_new_limit = number + 0, true
+  changed.runtime, need = runtime, math.max(need, now)
 end
 limit = runtime or declared
-local needed, over = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
-for i = 1, #words do
-  local weight, held_until = parts[i][3], ends[i]
-  if not held_until or held_until + 0 <= now then
-    needed, ends[i] = needed + weight, nil
-    over = held_until and {i, over} or over
+local needed, over = 0, {} -- what those weigh that hold no permit; those whose lease has ended
+for i = 1, count do
+  local weight = parts[i][3]
+  if ends[i + 1] and ends[i + 1] + 0 <= now then
+    permits, held = permits - 1, held - weight
+    ends[i + 1], over[#over + 1] = false, words[i]
+  end
+  if not ends[i + 1] then
+    needed = needed + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -82,23 +89,20 @@ for i = 1, #words do
     end
   end
 end
-while over do
-  permits, held = permits - 1, held - parts[over[1]][3]
-  redis.call('ZREM', PERMITS, words[over[1]])
-  over = over[2]
+if over[1] then
+  redis.call('ZREM', PERMITS, unpack(over))
 end
 -- include: lib/purge.lua
 
 -- Those with a place of their own, which may be in front of others, come first. A ticket is
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
+may_wait = may_wait and (queued > 0 or held + needed > limit)
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-local may_wait = false
-for i = 1, (queued > 0 or held + needed > limit) and #words or 0 do
+for i = 1, may_wait and count or 0 do
   local place = ARGV[2 * i + 3]
   local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
-  may_wait = may_wait or place ~= 'try'
-  if ticket and not ends[i] and not tickets[i] then
+  if ticket and not ends[i + 1] and not tickets[i] then
     if ahead or ticket > math.max(last, now_us) then
       last = math.max(last + 1, now_us)
       ticket = (not ahead or last > now_us + 1000000) and last or last - ahead * 1000
@@ -122,32 +126,30 @@ if may_wait then
 end
 -- include: lib/serve.lua
 
-local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
-local waits, alike, same = false, words[2] ~= nil, parts[1][4]
-for i = 1, #words do
-  local word, part = words[i], parts[i]
-  local index = index_of[word]
-  if ends[i] or not index and queued == 0 and held + part[3] <= limit then
-    index = #granted + 1
-    granted[index], leases[index] = word, part[4]
-    if not ends[i] then
+local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
+local reply = {now, 0, declared_before}
+for i = 1, count do
+  local word, part, at = words[i], parts[i], 3 * i
+  if ends[i + 1] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+    asked[word] = #granted + 1
+    granted[asked[word]], leases[asked[word]] = word, part[4]
+    if not ends[i + 1] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif not index and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
-    others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif not index and ARGV[2 * i + 3] == 'try' then
-    others[i], refused = {0, 0, 0}, refused + 1
-  elseif not index then
+  elseif asked[word] == 0 and tickets[i] then
+    local rank = redis.call('ZRANK', QUEUE, word) - (leaving and #leaving or 0) + 1
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
+  elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
+    reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
+  elseif asked[word] == 0 then
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
-    others[i], waits = {2, last, queued}, true
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last, queued, true
   end
-  indexes[i] = index
-  alike = alike and index == i and part[4] == same
+  alike = alike and asked[word] == i and part[4] == same
 end
-if refused == #words then
+if refused == count then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
 end
 -- include: lib/write.lua
@@ -155,11 +157,11 @@ end
 if alike then
   return {now, wake_in, declared_before, 3, token, now + same}
 end
-local reply = {now, wake_in, declared_before}
-for i = 1, #words do
-  local index, other = indexes[i], others[i]
-  reply[3 * i + 1] = index and 1 or other[1]
-  reply[3 * i + 2] = index and token + index - 1 or other[2]
-  reply[3 * i + 3] = index and now + parts[i][4] or other[3]
+reply[2] = wake_in
+for i = 1, count do
+  local index, at = asked[words[i]], 3 * i
+  if index > 0 then
+    reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i][4]
+  end
 end
 return reply

@@ -39,28 +39,30 @@ redis.register_function{
 --   10              queued behind others
 --   10              queued, asked for again with its ticket
 -- Flags             none
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -68,81 +70,68 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
+-- Checks of the words in ARGV.
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
-end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
+-- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function wrong_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
-local asked = {} -- the words of this call
+local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
+local sub, find = string.sub, string.find
+local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
+local function read_word(index, name, min_weight, max_weight)
+  local word = ARGV[index]
+  if sub(word, 1, size) ~= start then
+    local how, client, weight, lease, nonce =
+      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+      or not is_integer(lease, 1, MAX_TIME) then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        .. min_weight .. ' to ' .. max_weight)
     end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
+    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    start = sub(word, 1, size)
   end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+    return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  elseif asked[word] then
+    return wrong(index, name, 'given once in a call')
+  end
+  asked[word] = 0
+  return said
 end
 
 local kind, number, liveness = ARGV[1], ARGV[2], ARGV[3]
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
-  wrong(1, 'kind', '"declare", "declared" or "initial"')
+  return wrong(1, 'kind', '"declare", "declared" or "initial"')
 elseif not is_integer(number, 0, MAX_COUNT) then
-  wrong(2, 'limit', 'an integer from 0 to 4294967295')
+  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 elseif not is_integer(liveness, 1, MAX_TIME) then
-  wrong(3, 'liveness', 'an integer from 1 to 604800000')
+  return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-check_requests(3, 2)
-local words, parts = read_words('word', 4, 2, 1, MAX_COUNT)
-for i = 1, #words do
-  local place, part = ARGV[2 * i + 3], parts[i]
-  if part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
-    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
-  end
-end
+local count, refusal = (#ARGV - 3) / 2, wrong_count(3, 2)
 if refusal then
   return refusal
+end
+local words, parts, may_wait = {}, {}, false
+for i = 1, count do
+  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
+  words[i], parts[i], may_wait = ARGV[2 * i + 2], part, may_wait or place ~= 'try'
+  if part.err then
+    return part
+  elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
+    return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
+  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
+    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
+    return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+  end
 end
 local lookup = words
 -- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
@@ -173,10 +162,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -189,8 +176,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -202,30 +189,28 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 
 local declared_before = declared or -1
 local is_known = declared or runtime
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared = set('declared', number + 0)
-  need = math.max(need, now)
+  declared = number + 0
+  changed.declared, need = declared, math.max(need, now)
 elseif kind == 'initial' and not is_known then
-  runtime, has_new_limit = set('runtime', number + 0), true
-  need = math.max(need, now)
+  runtime, has_new_limit = number + 0, true
+  changed.runtime, need = runtime, math.max(need, now)
 end
 limit = runtime or declared
-local needed, over = 0, nil -- of those that hold no permit: the weight; and whose lease has ended
-for i = 1, #words do
-  local weight, held_until = parts[i][3], ends[i]
-  if not held_until or held_until + 0 <= now then
-    needed, ends[i] = needed + weight, nil
-    over = held_until and {i, over} or over
+local needed, over = 0, {} -- what those weigh that hold no permit; those whose lease has ended
+for i = 1, count do
+  local weight = parts[i][3]
+  if ends[i + 1] and ends[i + 1] + 0 <= now then
+    permits, held = permits - 1, held - weight
+    ends[i + 1], over[#over + 1] = false, words[i]
+  end
+  if not ends[i + 1] then
+    needed = needed + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -233,10 +218,8 @@ for i = 1, #words do
     end
   end
 end
-while over do
-  permits, held = permits - 1, held - parts[over[1]][3]
-  redis.call('ZREM', PERMITS, words[over[1]])
-  over = over[2]
+if over[1] then
+  redis.call('ZREM', PERMITS, unpack(over))
 end
 -- Removes ended leases, so that what is left can be counted.
 
@@ -266,7 +249,8 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end
@@ -274,13 +258,12 @@ end
 -- Those with a place of their own, which may be in front of others, come first. A ticket is
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
+may_wait = may_wait and (queued > 0 or held + needed > limit)
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-local may_wait = false
-for i = 1, (queued > 0 or held + needed > limit) and #words or 0 do
+for i = 1, may_wait and count or 0 do
   local place = ARGV[2 * i + 3]
   local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
-  may_wait = may_wait or place ~= 'try'
-  if ticket and not ends[i] and not tickets[i] then
+  if ticket and not ends[i + 1] and not tickets[i] then
     if ahead or ticket > math.max(last, now_us) then
       last = math.max(last + 1, now_us)
       ticket = (not ahead or last > now_us + 1000000) and last or last - ahead * 1000
@@ -305,83 +288,84 @@ end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
 
-local leaving, told = {}, {} -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
+  leaving, told = {}, {}
   local listening = {} -- whether anybody listens, by channel
-
-  -- Whether a client was heard of in time (as the caller was, with what it asks for) and listens. A
-  -- server that does not say who listens counts as one where somebody does.
-  local function is_there(how, client)
-    local heard_until = redis.call('ZSCORE', CLIENTS, client) or 0
-    if heard_until + 0 < now or how == 'N' then
-      return heard_until + 0 >= now
-    end
-    local channel = channel_of(how, client)
-    if listening[channel] == nil then
-      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = answer[2] ~= 0
-    end
-    return listening[channel]
-  end
-
-  local is_blocked = false
-  while queued > 0 and held < limit and not is_blocked do
+  while queued > 0 and held < limit do
     if #leaving >= BOUND then
       more = true
       break
     end
     local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local is_too_heavy = not runtime and weight + 0 > limit
       if held >= limit then
         break
       end
-      if asked[word] or is_there(how, client) then
+      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
+      local channel = how ~= 'N'
+        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
+      -- server that does not say who listens counts as one where somebody does.
+      local is_there = asked[word]
+        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[word] then
+        if listening[channel] == nil then
+          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          listening[channel] = answer[2] ~= 0
+        end
+        is_there = listening[channel]
+      end
+      if is_there then
+        local is_too_heavy = not runtime and weight + 0 > limit
         if not is_too_heavy and held + weight > limit then
           is_blocked = true
           break
         end
+        local index = #granted + 1
         if not is_too_heavy then
-          local index = #granted + 1
-          granted[index], leases[index], index_of[word] = word, lease + 0, index
+          granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if how ~= 'N' and not asked[word] then
-          told[#told + 1] = {word, how, client, lease}
+        if asked[word] then
+          asked[word] = is_too_heavy and 0 or index
+        elseif channel then
+          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
+    if is_blocked then
+      break
+    end
   end
 end
 
-local indexes, others, refused = {}, {}, 0 -- of those granted, in `granted`; the others' answers
-local waits, alike, same = false, words[2] ~= nil, parts[1][4]
-for i = 1, #words do
-  local word, part = words[i], parts[i]
-  local index = index_of[word]
-  if ends[i] or not index and queued == 0 and held + part[3] <= limit then
-    index = #granted + 1
-    granted[index], leases[index] = word, part[4]
-    if not ends[i] then
+local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
+local reply = {now, 0, declared_before}
+for i = 1, count do
+  local word, part, at = words[i], parts[i], 3 * i
+  if ends[i + 1] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+    asked[word] = #granted + 1
+    granted[asked[word]], leases[asked[word]] = word, part[4]
+    if not ends[i + 1] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif not index and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, word) - #leaving + 1
-    others[i], waits = {2, tickets[i] + 0, rank}, true
-  elseif not index and ARGV[2 * i + 3] == 'try' then
-    others[i], refused = {0, 0, 0}, refused + 1
-  elseif not index then
+  elseif asked[word] == 0 and tickets[i] then
+    local rank = redis.call('ZRANK', QUEUE, word) - (leaving and #leaving or 0) + 1
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
+  elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
+    reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
+  elseif asked[word] == 0 then
     last = math.max(last + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, last, word)
-    others[i], waits = {2, last, queued}, true
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last, queued, true
   end
-  indexes[i] = index
-  alike = alike and index == i and part[4] == same
+  alike = alike and asked[word] == i and part[4] == same
 end
-if refused == #words then
+if refused == count then
   redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
 end
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
@@ -390,21 +374,24 @@ end
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -420,10 +407,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -437,18 +428,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do
@@ -460,12 +450,12 @@ local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first
 if alike then
   return {now, wake_in, declared_before, 3, token, now + same}
 end
-local reply = {now, wake_in, declared_before}
-for i = 1, #words do
-  local index, other = indexes[i], others[i]
-  reply[3 * i + 1] = index and 1 or other[1]
-  reply[3 * i + 2] = index and token + index - 1 or other[2]
-  reply[3 * i + 3] = index and now + parts[i][4] or other[3]
+reply[2] = wake_in
+for i = 1, count do
+  local index, at = asked[words[i]], 3 * i
+  if index > 0 then
+    reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i][4]
+  end
 end
 return reply
 end,
@@ -505,28 +495,30 @@ redis.register_function{
 --   9               nobody holds or waits
 --   10              holders and waiters told
 -- Flags             no-writes
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -535,70 +527,16 @@ local function is_integer(text, min, max)
     and (string.byte(text) ~= 48 or text == '0')
 end
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
+if #ARGV ~= 4 then
+  return wrong_number(4)
 end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
-  local count = (#ARGV - fixed) / size
-  if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  end
-end
-
-local asked = {} -- the words of this call
-
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
-    end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
-  end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-end
-
-check_count(4)
 for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
-  if not refusal and not is_integer(ARGV[index], 0, max) then
-    wrong(index, argument, string.format('an integer from 0 to %.0f', max))
+  if not is_integer(ARGV[index], 0, max) then
+    return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
 local lookup = {}
-if refusal then
-  return refusal
-end
 -- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
@@ -627,10 +565,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -643,8 +579,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -656,12 +592,7 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 
 -- Calls `tell` with each member of a page, and its score.
@@ -730,28 +661,30 @@ redis.register_function{
 -- Cost              O(log N) for each waiter served. Commands:
 --   6               the same limit declared again
 -- Flags             none
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -759,79 +692,65 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
+-- Checks of the words in ARGV.
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
-end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
+-- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function wrong_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
-local asked = {} -- the words of this call
+local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
+local sub, find = string.sub, string.find
+local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
+local function read_word(index, name, min_weight, max_weight)
+  local word = ARGV[index]
+  if sub(word, 1, size) ~= start then
+    local how, client, weight, lease, nonce =
+      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+      or not is_integer(lease, 1, MAX_TIME) then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        .. min_weight .. ' to ' .. max_weight)
     end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
+    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    start = sub(word, 1, size)
   end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+    return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  elseif asked[word] then
+    return wrong(index, name, 'given once in a call')
+  end
+  asked[word] = 0
+  return said
 end
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, words, marks = ARGV[1], 0, {}, nil
-local size = ARGUMENTS[action]
-if not size then
-  wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
-else
-  check_count(size)
+local action, number, mark = ARGV[1], 0, nil
+local arguments = ARGUMENTS[action]
+if not arguments then
+  return wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
+elseif #ARGV ~= arguments then
+  return wrong_number(arguments)
 end
-if not refusal and action ~= 'clear' then
-  number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
-    or wrong(2, 'n', 'an integer from 0 to 4294967295')
+if action ~= 'clear' then
+  if not is_integer(ARGV[2], 0, MAX_COUNT) then
+    return wrong(2, 'n', 'an integer from 0 to 4294967295')
+  end
+  number = ARGV[2] + 0
 end
-if not refusal and (size == 3 or action == 'clear') then
-  words, marks = read_words('mark', size, 1, 0, 0)
+if arguments == 3 or action == 'clear' then
+  mark = read_word(arguments, 'mark', 0, 0)
+  if mark.err then
+    return mark
+  end
 end
-if refusal then
-  return refusal
-end
-local lookup = words
+local lookup = {mark and ARGV[arguments]}
 -- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
@@ -860,10 +779,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -876,8 +793,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -889,39 +806,38 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[1] and ends[1] + 0 > now)
+local is_new = not (ends[2] and ends[2] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
-  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
+  return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
-  return refusal
 end
-if marks and is_new then
+if mark and is_new then
   -- It is no lease in use: holders who die are not to stay longer for it.
-  local forgotten = now + marks[1][4]
-  redis.call('ZADD', PERMITS, forgotten, words[1])
-  permits, need = permits + (ends[1] and 0 or 1), math.max(need, forgotten)
-  first = forgotten < first and set('first', forgotten) or first
+  local forgotten = now + mark[4]
+  redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
+  permits, need = permits + (ends[2] and 0 or 1), math.max(need, forgotten)
+  if forgotten < first then
+    first, changed.first = forgotten, forgotten
+  end
 end
 if action == 'declare' and number ~= declared then
-  declared, need = set('declared', number), math.max(need, now)
+  declared, changed.declared, need = number, number, math.max(need, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
-  runtime, has_new_limit = set('runtime', number), true
+  runtime, has_new_limit = number, true
 elseif action == 'add' and is_new then
-  runtime, has_new_limit = set('runtime', limit + number), true
+  runtime, has_new_limit = limit + number, true
 elseif action == 'clear' and is_new and runtime then
   redis.call('HDEL', STATE, 'runtime')
   runtime, has_new_limit = nil, true
 end
-limit, need = runtime or declared or 0, has_new_limit and math.max(need, now) or need
+if has_new_limit then
+  changed.runtime, need = runtime, math.max(need, now)
+end
+limit = runtime or declared or 0
 -- Removes ended leases, so that what is left can be counted.
 
 if last > now_us + 1000000 then
@@ -950,60 +866,64 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
 
-local leaving, told = {}, {} -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
+  leaving, told = {}, {}
   local listening = {} -- whether anybody listens, by channel
-
-  -- Whether a client was heard of in time (as the caller was, with what it asks for) and listens. A
-  -- server that does not say who listens counts as one where somebody does.
-  local function is_there(how, client)
-    local heard_until = redis.call('ZSCORE', CLIENTS, client) or 0
-    if heard_until + 0 < now or how == 'N' then
-      return heard_until + 0 >= now
-    end
-    local channel = channel_of(how, client)
-    if listening[channel] == nil then
-      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = answer[2] ~= 0
-    end
-    return listening[channel]
-  end
-
-  local is_blocked = false
-  while queued > 0 and held < limit and not is_blocked do
+  while queued > 0 and held < limit do
     if #leaving >= BOUND then
       more = true
       break
     end
     local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local is_too_heavy = not runtime and weight + 0 > limit
       if held >= limit then
         break
       end
-      if asked[word] or is_there(how, client) then
+      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
+      local channel = how ~= 'N'
+        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
+      -- server that does not say who listens counts as one where somebody does.
+      local is_there = asked[word]
+        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[word] then
+        if listening[channel] == nil then
+          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          listening[channel] = answer[2] ~= 0
+        end
+        is_there = listening[channel]
+      end
+      if is_there then
+        local is_too_heavy = not runtime and weight + 0 > limit
         if not is_too_heavy and held + weight > limit then
           is_blocked = true
           break
         end
+        local index = #granted + 1
         if not is_too_heavy then
-          local index = #granted + 1
-          granted[index], leases[index], index_of[word] = word, lease + 0, index
+          granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if how ~= 'N' and not asked[word] then
-          told[#told + 1] = {word, how, client, lease}
+        if asked[word] then
+          asked[word] = is_too_heavy and 0 or index
+        elseif channel then
+          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = word, queued - 1
+    end
+    if is_blocked then
+      break
     end
   end
 end
@@ -1014,21 +934,24 @@ local waits = false
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -1044,10 +967,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -1061,18 +988,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do
@@ -1104,28 +1030,30 @@ redis.register_function{
 -- Errors            SEM_KEYS, SEM_ARG
 -- Cost              O(1)
 -- Flags             allow-oom
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -1134,69 +1062,13 @@ local function is_integer(text, min, max)
     and (string.byte(text) ~= 48 or text == '0')
 end
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
-end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
-  local count = (#ARGV - fixed) / size
-  if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  end
-end
-
-local asked = {} -- the words of this call
-
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
-    end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
-  end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-end
-
-local how, client = ARGV[1], ARGV[2] or ''
-check_count(2)
-if how ~= 'P' and how ~= 'S' and how ~= 'N' then
-  wrong(1, 'how', '"P", "S" or "N"')
-end
-if #client > 100 or not string.find(client, '^[%w._-]+$') then
-  wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
-end
-if refusal then
-  return refusal
+local how, client = ARGV[1], ARGV[2]
+if #ARGV ~= 2 then
+  return wrong_number(2)
+elseif how ~= 'P' and how ~= 'S' and how ~= 'N' then
+  return wrong(1, 'how', '"P", "S" or "N"')
+elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
+  return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
 -- Runs calls; answers name and error of each that failed.
@@ -1271,28 +1143,30 @@ redis.register_function{
 -- Cost              O(log N) for each word and each waiter served. Commands for one word:
 --   9               held
 -- Flags             allow-oom
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -1300,77 +1174,66 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
+-- Checks of the words in ARGV.
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
-end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
+-- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function wrong_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
-local asked = {} -- the words of this call
+local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
+local sub, find = string.sub, string.find
+local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
+local function read_word(index, name, min_weight, max_weight)
+  local word = ARGV[index]
+  if sub(word, 1, size) ~= start then
+    local how, client, weight, lease, nonce =
+      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+      or not is_integer(lease, 1, MAX_TIME) then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        .. min_weight .. ' to ' .. max_weight)
     end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
+    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    start = sub(word, 1, size)
   end
-  return words, parts
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+    return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  elseif asked[word] then
+    return wrong(index, name, 'given once in a call')
+  end
+  asked[word] = 0
+  return said
 end
 
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-end
-
-check_requests(0, 2)
-local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
-local requests, nexts, durations = #words, {}, {}
-for i = 1, requests do
-  local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
-  local next = ARGV[index]
-  if string.find(next, ':', 1, true) then
-    local _, next_parts = read_words('next', index, #ARGV, weight, weight)
-    nexts[i], durations[i] = next, next_parts[1] and next_parts[1][4]
-  elseif is_integer(next, 1, lease) then
-    durations[i] = next + 0
-  else
-    wrong(index, 'next', 'an integer from 1 to the lease in the word, or another word')
-  end
-end
+local count, refusal = #ARGV / 2, wrong_count(0, 2)
 if refusal then
   return refusal
+end
+local words, nexts, weights, durations = {}, {}, {}, {}
+for i = 1, count do
+  local part, next = read_word(2 * i - 1, 'word', 0, MAX_COUNT), ARGV[2 * i]
+  if part.err then
+    return part
+  end
+  words[i], weights[i] = ARGV[2 * i - 1], part[3]
+  if string.find(next, ':', 1, true) then
+    local next_part = read_word(2 * i, 'next', part[3], part[3])
+    if next_part.err then
+      return next_part
+    end
+    nexts[i], durations[i] = next, next_part[4]
+  elseif is_integer(next, 1, part[4]) then
+    durations[i] = next + 0
+  else
+    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')
+  end
 end
 for _, next in pairs(nexts) do
   words[#words + 1] = next
@@ -1404,10 +1267,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1420,8 +1281,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -1433,21 +1294,16 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 
 local end_of = {}
 for i, word in ipairs(words) do
-  end_of[word] = (ends[i] or 0) + 0
+  end_of[word] = (ends[i + 1] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
-for i = 1, requests do
-  local word, kept, weight = words[i], nexts[i] or words[i], parts[i][3]
+for i = 1, count do
+  local word, kept, weight = words[i], nexts[i] or words[i], weights[i]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then
     for _, it in ipairs({word, nexts[i]}) do
@@ -1499,60 +1355,64 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
 
-local leaving, told = {}, {} -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
+  leaving, told = {}, {}
   local listening = {} -- whether anybody listens, by channel
-
-  -- Whether a client was heard of in time (as the caller was, with what it asks for) and listens. A
-  -- server that does not say who listens counts as one where somebody does.
-  local function is_there(how, client)
-    local heard_until = redis.call('ZSCORE', CLIENTS, client) or 0
-    if heard_until + 0 < now or how == 'N' then
-      return heard_until + 0 >= now
-    end
-    local channel = channel_of(how, client)
-    if listening[channel] == nil then
-      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = answer[2] ~= 0
-    end
-    return listening[channel]
-  end
-
-  local is_blocked = false
-  while queued > 0 and held < limit and not is_blocked do
+  while queued > 0 and held < limit do
     if #leaving >= BOUND then
       more = true
       break
     end
     local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local is_too_heavy = not runtime and weight + 0 > limit
       if held >= limit then
         break
       end
-      if asked[word] or is_there(how, client) then
+      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
+      local channel = how ~= 'N'
+        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
+      -- server that does not say who listens counts as one where somebody does.
+      local is_there = asked[word]
+        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[word] then
+        if listening[channel] == nil then
+          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          listening[channel] = answer[2] ~= 0
+        end
+        is_there = listening[channel]
+      end
+      if is_there then
+        local is_too_heavy = not runtime and weight + 0 > limit
         if not is_too_heavy and held + weight > limit then
           is_blocked = true
           break
         end
+        local index = #granted + 1
         if not is_too_heavy then
-          local index = #granted + 1
-          granted[index], leases[index], index_of[word] = word, lease + 0, index
+          granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if how ~= 'N' and not asked[word] then
-          told[#told + 1] = {word, how, client, lease}
+        if asked[word] then
+          asked[word] = is_too_heavy and 0 or index
+        elseif channel then
+          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = word, queued - 1
+    end
+    if is_blocked then
+      break
     end
   end
 end
@@ -1563,21 +1423,24 @@ local waits = false
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -1593,10 +1456,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -1610,18 +1477,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do
@@ -1662,28 +1528,30 @@ redis.register_function{
 --   14              held, and handed to the first who waits
 --   7               unknown
 -- Flags             allow-oom
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -1691,68 +1559,58 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
+-- Checks of the words in ARGV.
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
-end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
+-- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function wrong_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
-local asked = {} -- the words of this call
+local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
+local sub, find = string.sub, string.find
+local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
+local function read_word(index, name, min_weight, max_weight)
+  local word = ARGV[index]
+  if sub(word, 1, size) ~= start then
+    local how, client, weight, lease, nonce =
+      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
+    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
+      or not is_integer(lease, 1, MAX_TIME) then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
+        .. min_weight .. ' to ' .. max_weight)
     end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
+    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    start = sub(word, 1, size)
   end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+    return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
+  elseif asked[word] then
+    return wrong(index, name, 'given once in a call')
+  end
+  asked[word] = 0
+  return said
 end
 
 local mode = ARGV[1]
 if mode ~= 'return' and mode ~= 'consume' then
-  wrong(1, 'how', '"return" or "consume"')
+  return wrong(1, 'how', '"return" or "consume"')
 end
-check_requests(1, 1)
-local words, parts = read_words('word', 2, 1, 0, MAX_COUNT)
+local count, refusal = #ARGV - 1, wrong_count(1, 1)
 if refusal then
   return refusal
+end
+local parts = {}
+for i = 1, count do
+  parts[i] = read_word(i + 1, 'word', 0, MAX_COUNT)
+  if parts[i].err then
+    return parts[i]
+  end
 end
 local lookup = {}
 -- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
@@ -1783,10 +1641,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1799,8 +1655,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -1812,12 +1668,7 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 -- Removes ended leases, so that what is left can be counted.
 
@@ -1847,16 +1698,17 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
 -- them, and one whose memory is full lets a script go on that began like this.
-local reply, freed, all_held = {now, 0}, 0, words[2] ~= nil
-for i = 1, #words do
-  local word = words[i]
+local reply, freed, all_held = {now, 0}, 0, count > 1
+for i = 1, count do
+  local word = ARGV[i + 1]
   local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
   if redis.call('ZREM', PERMITS, word) == 1 then
     permits, held = permits - 1, held - parts[i][3]
@@ -1870,59 +1722,62 @@ for i = 1, #words do
   all_held = all_held and reply[i + 2] == 1
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
-  runtime = set('runtime', math.max(0, limit - freed))
-  limit, need, has_new_limit = runtime, math.max(need, now), true
+  runtime, has_new_limit = math.max(0, limit - freed), true
+  limit, changed.runtime, need = runtime, runtime, math.max(need, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
 
-local leaving, told = {}, {} -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
+  leaving, told = {}, {}
   local listening = {} -- whether anybody listens, by channel
-
-  -- Whether a client was heard of in time (as the caller was, with what it asks for) and listens. A
-  -- server that does not say who listens counts as one where somebody does.
-  local function is_there(how, client)
-    local heard_until = redis.call('ZSCORE', CLIENTS, client) or 0
-    if heard_until + 0 < now or how == 'N' then
-      return heard_until + 0 >= now
-    end
-    local channel = channel_of(how, client)
-    if listening[channel] == nil then
-      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = answer[2] ~= 0
-    end
-    return listening[channel]
-  end
-
-  local is_blocked = false
-  while queued > 0 and held < limit and not is_blocked do
+  while queued > 0 and held < limit do
     if #leaving >= BOUND then
       more = true
       break
     end
     local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local is_too_heavy = not runtime and weight + 0 > limit
       if held >= limit then
         break
       end
-      if asked[word] or is_there(how, client) then
+      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
+      local channel = how ~= 'N'
+        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
+      -- server that does not say who listens counts as one where somebody does.
+      local is_there = asked[word]
+        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[word] then
+        if listening[channel] == nil then
+          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          listening[channel] = answer[2] ~= 0
+        end
+        is_there = listening[channel]
+      end
+      if is_there then
+        local is_too_heavy = not runtime and weight + 0 > limit
         if not is_too_heavy and held + weight > limit then
           is_blocked = true
           break
         end
+        local index = #granted + 1
         if not is_too_heavy then
-          local index = #granted + 1
-          granted[index], leases[index], index_of[word] = word, lease + 0, index
+          granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if how ~= 'N' and not asked[word] then
-          told[#told + 1] = {word, how, client, lease}
+        if asked[word] then
+          asked[word] = is_too_heavy and 0 or index
+        elseif channel then
+          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = word, queued - 1
+    end
+    if is_blocked then
+      break
     end
   end
 end
@@ -1933,21 +1788,24 @@ local waits = false
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -1963,10 +1821,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -1980,18 +1842,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do
@@ -2024,28 +1885,30 @@ redis.register_function{
 -- Cost              O(log N) for each waiter served. Commands:
 --   7               nothing to do
 -- Flags             allow-oom
--- Checks of KEYS and ARGV. All of them run before the first write, so a call that is refused has
--- changed nothing. `refusal` is the error reply for the first thing that is wrong.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
+-- has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local refusal
-
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
 if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
   or STATE ~= stem .. ':state' then
-  refusal = redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
+  return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
     .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
 end
 
 local function wrong(index, name, wanted)
   local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
-  refusal = refusal or redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be '
-    .. wanted .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+  return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
+    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+end
+
+local function wrong_number(wanted)
+  return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
 -- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
@@ -2054,64 +1917,10 @@ local function is_integer(text, min, max)
     and (string.byte(text) ~= 48 or text == '0')
 end
 
-local function check_count(count)
-  if #ARGV ~= count then
-    refusal = refusal
-      or redis.error_reply('SEM_ARG ' .. count .. ' arguments are needed, got ' .. #ARGV)
-  end
+if #ARGV > 0 then
+  return wrong_number(0)
 end
-
--- After the first `fixed` arguments there must be 1 to 1,000 requests of `size` arguments each.
-local function check_requests(fixed, size)
-  local count = (#ARGV - fixed) / size
-  if count < 1 or count > 1000 or count % 1 ~= 0 then
-    refusal = refusal or redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
-      .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
-  end
-end
-
-local asked = {} -- the words of this call
-
--- The words among the arguments, from `from` on one in `step`, which are called `name`; and what
--- each says, {how, client, weight, lease}.
-local function read_words(name, from, step, min_weight, max_weight)
-  local words, parts, sub, find = {}, {}, string.sub, string.find
-  local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
-  for index = from, refusal and 0 or #ARGV, step do
-    local word = ARGV[index]
-    if sub(word, 1, size) ~= start then
-      local how, client, weight, lease, nonce =
-        string.match(sub(word, 1, 256), '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-      if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-        or not is_integer(lease, 1, MAX_TIME) then
-        wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-          .. min_weight .. ' to ' .. max_weight)
-        return words, parts
-      end
-      size, said = nonce - 1, {how, client, weight + 0, lease + 0}
-      start = sub(word, 1, size)
-    end
-    if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
-      wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-    elseif asked[word] then
-      wrong(index, name, 'given once in a call')
-    end
-    local i = #words + 1
-    words[i], parts[i], asked[word] = word, said, true
-  end
-  return words, parts
-end
-
--- Where a client hears of its permits.
-local function channel_of(how, client)
-  return string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-end
-
-check_count(0)
-local lookup = {}
-if refusal then
-  return refusal
-end
+local asked, lookup = {}, {}
 -- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
@@ -2140,10 +1949,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -2156,8 +1963,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -2169,12 +1976,7 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end
 
 redis.call('ZREM', PERMITS, '') -- as `release` begins
@@ -2206,60 +2008,64 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit.
 
-local leaving, told = {}, {} -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
+  leaving, told = {}, {}
   local listening = {} -- whether anybody listens, by channel
-
-  -- Whether a client was heard of in time (as the caller was, with what it asks for) and listens. A
-  -- server that does not say who listens counts as one where somebody does.
-  local function is_there(how, client)
-    local heard_until = redis.call('ZSCORE', CLIENTS, client) or 0
-    if heard_until + 0 < now or how == 'N' then
-      return heard_until + 0 >= now
-    end
-    local channel = channel_of(how, client)
-    if listening[channel] == nil then
-      local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
-      listening[channel] = answer[2] ~= 0
-    end
-    return listening[channel]
-  end
-
-  local is_blocked = false
-  while queued > 0 and held < limit and not is_blocked do
+  while queued > 0 and held < limit do
     if #leaving >= BOUND then
       more = true
       break
     end
     local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local is_too_heavy = not runtime and weight + 0 > limit
       if held >= limit then
         break
       end
-      if asked[word] or is_there(how, client) then
+      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
+      local channel = how ~= 'N'
+        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
+      -- server that does not say who listens counts as one where somebody does.
+      local is_there = asked[word]
+        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[word] then
+        if listening[channel] == nil then
+          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          listening[channel] = answer[2] ~= 0
+        end
+        is_there = listening[channel]
+      end
+      if is_there then
+        local is_too_heavy = not runtime and weight + 0 > limit
         if not is_too_heavy and held + weight > limit then
           is_blocked = true
           break
         end
+        local index = #granted + 1
         if not is_too_heavy then
-          local index = #granted + 1
-          granted[index], leases[index], index_of[word] = word, lease + 0, index
+          granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if how ~= 'N' and not asked[word] then
-          told[#told + 1] = {word, how, client, lease}
+        if asked[word] then
+          asked[word] = is_too_heavy and 0 or index
+        elseif channel then
+          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
       end
       leaving[#leaving + 1], queued = word, queued - 1
+    end
+    if is_blocked then
+      break
     end
   end
 end
@@ -2270,21 +2076,24 @@ local waits = queued > 0
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -2300,10 +2109,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -2317,18 +2130,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do

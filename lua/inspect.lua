@@ -30,17 +30,16 @@
 -- Flags             no-writes
 -- include: lib/arguments.lua
 
-check_count(4)
+if #ARGV ~= 4 then
+  return wrong_number(4)
+end
 for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
-  if not refusal and not is_integer(ARGV[index], 0, max) then
-    wrong(index, argument, string.format('an integer from 0 to %.0f', max))
+  if not is_integer(ARGV[index], 0, max) then
+    return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
 local lookup = {}
-if refusal then
-  return refusal
-end
 -- include: lib/read.lua
 
 -- Calls `tell` with each member of a page, and its score.

@@ -27,53 +27,60 @@
 --   6               the same limit declared again
 -- Flags             none
 -- include: lib/arguments.lua
+-- include: lib/words.lua
 
 local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, words, marks = ARGV[1], 0, {}, nil
-local size = ARGUMENTS[action]
-if not size then
-  wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
-else
-  check_count(size)
+local action, number, mark = ARGV[1], 0, nil
+local arguments = ARGUMENTS[action]
+if not arguments then
+  return wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
+elseif #ARGV ~= arguments then
+  return wrong_number(arguments)
 end
-if not refusal and action ~= 'clear' then
-  number = is_integer(ARGV[2], 0, MAX_COUNT) and ARGV[2] + 0
-    or wrong(2, 'n', 'an integer from 0 to 4294967295')
+if action ~= 'clear' then
+  if not is_integer(ARGV[2], 0, MAX_COUNT) then
+    return wrong(2, 'n', 'an integer from 0 to 4294967295')
+  end
+  number = ARGV[2] + 0
 end
-if not refusal and (size == 3 or action == 'clear') then
-  words, marks = read_words('mark', size, 1, 0, 0)
+if arguments == 3 or action == 'clear' then
+  mark = read_word(arguments, 'mark', 0, 0)
+  if mark.err then
+    return mark
+  end
 end
-if refusal then
-  return refusal
-end
-local lookup = words
+local lookup = {mark and ARGV[arguments]}
 -- include: lib/read.lua
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[1] and ends[1] + 0 > now)
+local is_new = not (ends[2] and ends[2] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
-  wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
+  return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
-  return refusal
 end
-if marks and is_new then
+if mark and is_new then
   -- It is no lease in use: holders who die are not to stay longer for it.
-  local forgotten = now + marks[1][4]
-  redis.call('ZADD', PERMITS, forgotten, words[1])
-  permits, need = permits + (ends[1] and 0 or 1), math.max(need, forgotten)
-  first = forgotten < first and set('first', forgotten) or first
+  local forgotten = now + mark[4]
+  redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
+  permits, need = permits + (ends[2] and 0 or 1), math.max(need, forgotten)
+  if forgotten < first then
+    first, changed.first = forgotten, forgotten
+  end
 end
 if action == 'declare' and number ~= declared then
-  declared, need = set('declared', number), math.max(need, now)
+  declared, changed.declared, need = number, number, math.max(need, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
-  runtime, has_new_limit = set('runtime', number), true
+  runtime, has_new_limit = number, true
 elseif action == 'add' and is_new then
-  runtime, has_new_limit = set('runtime', limit + number), true
+  runtime, has_new_limit = limit + number, true
 elseif action == 'clear' and is_new and runtime then
   redis.call('HDEL', STATE, 'runtime')
   runtime, has_new_limit = nil, true
 end
-limit, need = runtime or declared or 0, has_new_limit and math.max(need, now) or need
+if has_new_limit then
+  changed.runtime, need = runtime, math.max(need, now)
+end
+limit = runtime or declared or 0
 -- include: lib/purge.lua
 -- include: lib/serve.lua
 local waits = false

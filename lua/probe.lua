@@ -15,16 +15,13 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-local how, client = ARGV[1], ARGV[2] or ''
-check_count(2)
-if how ~= 'P' and how ~= 'S' and how ~= 'N' then
-  wrong(1, 'how', '"P", "S" or "N"')
-end
-if #client > 100 or not string.find(client, '^[%w._-]+$') then
-  wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
-end
-if refusal then
-  return refusal
+local how, client = ARGV[1], ARGV[2]
+if #ARGV ~= 2 then
+  return wrong_number(2)
+elseif how ~= 'P' and how ~= 'S' and how ~= 'N' then
+  return wrong(1, 'how', '"P", "S" or "N"')
+elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
+  return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
 -- Runs calls; answers name and error of each that failed.

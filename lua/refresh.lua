@@ -20,24 +20,30 @@
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua
+-- include: lib/words.lua
 
-check_requests(0, 2)
-local words, parts = read_words('word', 1, 2, 0, MAX_COUNT)
-local requests, nexts, durations = #words, {}, {}
-for i = 1, requests do
-  local index, weight, lease = 2 * i, parts[i][3], parts[i][4]
-  local next = ARGV[index]
-  if string.find(next, ':', 1, true) then
-    local _, next_parts = read_words('next', index, #ARGV, weight, weight)
-    nexts[i], durations[i] = next, next_parts[1] and next_parts[1][4]
-  elseif is_integer(next, 1, lease) then
-    durations[i] = next + 0
-  else
-    wrong(index, 'next', 'an integer from 1 to the lease in the word, or another word')
-  end
-end
+local count, refusal = #ARGV / 2, wrong_count(0, 2)
 if refusal then
   return refusal
+end
+local words, nexts, weights, durations = {}, {}, {}, {}
+for i = 1, count do
+  local part, next = read_word(2 * i - 1, 'word', 0, MAX_COUNT), ARGV[2 * i]
+  if part.err then
+    return part
+  end
+  words[i], weights[i] = ARGV[2 * i - 1], part[3]
+  if string.find(next, ':', 1, true) then
+    local next_part = read_word(2 * i, 'next', part[3], part[3])
+    if next_part.err then
+      return next_part
+    end
+    nexts[i], durations[i] = next, next_part[4]
+  elseif is_integer(next, 1, part[4]) then
+    durations[i] = next + 0
+  else
+    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')
+  end
 end
 for _, next in pairs(nexts) do
   words[#words + 1] = next
@@ -47,11 +53,11 @@ local lookup = words
 
 local end_of = {}
 for i, word in ipairs(words) do
-  end_of[word] = (ends[i] or 0) + 0
+  end_of[word] = (ends[i + 1] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
-for i = 1, requests do
-  local word, kept, weight = words[i], nexts[i] or words[i], parts[i][3]
+for i = 1, count do
+  local word, kept, weight = words[i], nexts[i] or words[i], weights[i]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then
     for _, it in ipairs({word, nexts[i]}) do

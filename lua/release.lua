@@ -22,15 +22,22 @@
 --   7               unknown
 -- Flags             allow-oom
 -- include: lib/arguments.lua
+-- include: lib/words.lua
 
 local mode = ARGV[1]
 if mode ~= 'return' and mode ~= 'consume' then
-  wrong(1, 'how', '"return" or "consume"')
+  return wrong(1, 'how', '"return" or "consume"')
 end
-check_requests(1, 1)
-local words, parts = read_words('word', 2, 1, 0, MAX_COUNT)
+local count, refusal = #ARGV - 1, wrong_count(1, 1)
 if refusal then
   return refusal
+end
+local parts = {}
+for i = 1, count do
+  parts[i] = read_word(i + 1, 'word', 0, MAX_COUNT)
+  if parts[i].err then
+    return parts[i]
+  end
 end
 local lookup = {}
 -- include: lib/read.lua
@@ -38,9 +45,9 @@ local lookup = {}
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
 -- them, and one whose memory is full lets a script go on that began like this.
-local reply, freed, all_held = {now, 0}, 0, words[2] ~= nil
-for i = 1, #words do
-  local word = words[i]
+local reply, freed, all_held = {now, 0}, 0, count > 1
+for i = 1, count do
+  local word = ARGV[i + 1]
   local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
   if redis.call('ZREM', PERMITS, word) == 1 then
     permits, held = permits - 1, held - parts[i][3]
@@ -54,8 +61,8 @@ for i = 1, #words do
   all_held = all_held and reply[i + 2] == 1
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
-  runtime = set('runtime', math.max(0, limit - freed))
-  limit, need, has_new_limit = runtime, math.max(need, now), true
+  runtime, has_new_limit = math.max(0, limit - freed), true
+  limit, changed.runtime, need = runtime, runtime, math.max(need, now)
 end
 -- include: lib/serve.lua
 local waits = false

@@ -15,11 +15,10 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-check_count(0)
-local lookup = {}
-if refusal then
-  return refusal
+if #ARGV > 0 then
+  return wrong_number(0)
 end
+local asked, lookup = {}, {}
 -- include: lib/read.lua
 
 redis.call('ZREM', PERMITS, '') -- as `release` begins

@@ -26,7 +26,8 @@ if first <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = set('first', (next[2] or MAX_NUMBER) + 0)
+  first = (next[2] or MAX_NUMBER) + 0
+  changed.first = first
   more = more or #ended == BOUND
   need = math.max(need, now)
 end

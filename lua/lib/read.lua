@@ -26,10 +26,8 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-lookup[#lookup + 1] = '*'
-local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup)) -- of the leases of `lookup`
-local extra = ends[#lookup] and ends[#lookup] + NO_EXTRA
-lookup[#lookup] = nil
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
+local extra = ends[1] and ends[1] + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -42,8 +40,8 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
 local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
-local changed = {'last', last} -- fields of `state`, and their values
-local granted, leases, index_of = {}, {}, {} -- words whose lease begins now
+local changed = {} -- fields of `state`, but for `last`
+local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
@@ -55,10 +53,5 @@ if not state[1] then
   else
     first = MAX_NUMBER
   end
-  changed = {'last', last, 'version', '2', 'longest', longest, 'first', first}
-end
-
-local function set(field, value)
-  changed[#changed + 1], changed[#changed + 2] = field, value
-  return value
+  changed = {version = '2', longest = longest, first = first}
 end

@@ -4,21 +4,24 @@
 -- those who wait.
 
 local token = math.max(last + 1, now_us)
-local entries = {}
+local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
+    local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
     if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest = set('longest', lease)
+      longest, changed.longest = lease, lease
     end
-    if now + lease < first then
-      first = set('first', now + lease)
+    if held_until < first then
+      first, changed.first = held_until, held_until
     end
-    need = math.max(need, now + lease)
-    leases.text = string.format('%.0f', now + lease)
+    if held_until > need then
+      need = held_until
+    end
+    text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = leases.text, word
+  entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
   last = token + #granted - 1
@@ -34,10 +37,14 @@ if need > 0 then
   local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
-    keep = set('keep', must_last + math.max(60000, must_last - now))
+    keep = must_last + math.max(60000, must_last - now)
+    changed.keep = keep
   end
-  changed[2] = last
-  redis.call('HSET', STATE, unpack(changed))
+  local fields = {'last', string.format('%.0f', last)}
+  for field, value in pairs(changed) do
+    fields[#fields + 1], fields[#fields + 2] = field, value
+  end
+  redis.call('HSET', STATE, unpack(fields))
   if moves or has_new_key then
     for _, key in ipairs({PERMITS, QUEUE, CLIENTS}) do
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
@@ -51,18 +58,17 @@ if need > 0 then
   end
 end
 -- Last, since the queue may be empty after that.
-for from = 1, #leaving, 1000 do
-  redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
-end
-if told[1] then
+if leaving then
+  for from = 1, #leaving, 1000 do
+    redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
+  end
   local messages = {}
   for _, it in ipairs(told) do
-    local word, how, client, lease = unpack(it)
-    local channel, index = channel_of(how, client), index_of[word]
+    local word, channel, how, index = unpack(it)
     local message = messages[channel]
       or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
     message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
-      index and token + index - 1 or 0, index and now + lease or 0)
+      index and token + index - 1 or 0, index and now + leases[index] or 0)
     messages[channel] = message
   end
   for _, message in pairs(messages) do

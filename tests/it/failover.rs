@@ -13,6 +13,8 @@ use crate::support::replicated::{Pair, Sentinels};
 const LIVENESS: Duration = Duration::from_secs(600);
 /// For faults that only signs of life find out.
 const SHORT_LIVENESS: Duration = Duration::from_secs(3);
+/// After which sentinels take a silent server for dead, where one is to die.
+const SECOND: Duration = Duration::from_secs(1);
 
 fn builder(liveness: Duration) -> SemaphoresBuilder {
     Semaphores::builder().liveness(liveness).response_timeout(Duration::from_millis(500))
@@ -86,6 +88,7 @@ async fn the_primary_dies() {
     let sentinels = Sentinels::watch(&pair);
     let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
     pair.is_in_step();
+    sentinels.be_patient(SECOND);
     pair.servers[0].kill();
     pair.until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;
@@ -95,6 +98,7 @@ async fn the_primary_dies() {
 async fn the_primary_dies_and_a_sentinel_is_silent() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
+    sentinels.be_patient(SECOND);
     sentinels.silence_first();
     let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
     pair.is_in_step();
@@ -109,6 +113,7 @@ async fn the_primary_goes_silent() {
     let sentinels = Sentinels::watch(&pair);
     let scene = Scene::by_sentinel(&sentinels, SHORT_LIVENESS).await;
     pair.is_in_step();
+    sentinels.be_patient(SECOND);
     pair.servers[0].signal(Signal::SIGSTOP);
     pair.until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;

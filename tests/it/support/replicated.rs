@@ -126,7 +126,7 @@ impl Sentinels {
         self.sentinels.iter().map(|sentinel| sentinel.url.clone()).collect()
     }
 
-    /// After so long without an answer a server counts as gone, for all of them: 1 s at first.
+    /// After so long without an answer a server counts as gone, for all of them: a minute at first.
     pub fn be_patient(&self, patience: Duration) {
         let time = patience.as_millis().to_string();
         for sentinel in &self.sentinels {
@@ -175,7 +175,8 @@ impl Sentinel {
             let lines = [
                 format!("port {port}\nbind 127.0.0.1\nlogfile log\ndir ."),
                 format!("sentinel monitor {SERVICE} 127.0.0.1 {primary} 2"),
-                format!("sentinel down-after-milliseconds {SERVICE} 1000"),
+                // Longer than a server is kept waiting on a busy machine.
+                format!("sentinel down-after-milliseconds {SERVICE} 60000"),
                 format!("sentinel failover-timeout {SERVICE} 5000\n"),
             ];
             fs::write(&config, lines.join("\n")).unwrap();
