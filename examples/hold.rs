@@ -100,8 +100,8 @@ async fn hold(permit: Permit, work: impl Future<Output = ()>) -> Result<()> {
     println!("granted {}", permit.fencing_token());
     tokio::select! {
         biased;
-        // Somebody else may hold it now, so the work is stopped at once. It is looked at first: when
-        // this process was asleep, there is not even one more chunk.
+        // Somebody else may hold it now, so the work is stopped at once. It is looked at first:
+        // when this process was asleep, there is not even one more chunk.
         () = permit.lost() => {}
         () = enter() => {}
         () = work => {}

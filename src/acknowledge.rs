@@ -1,10 +1,10 @@
 //! Permits that replicas must have before they are handed out.
 //!
 //! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
-//! wants this has a connection of its own, where a permit just granted is refreshed first: a replica
-//! that has the refresh has the grant, since replicas get everything in order. (A refresh is always sent to
-//! replicas, as it takes a number. Of one that wrote nothing Valkey would count all replicas that have
-//! what was written over the connection before.)
+//! wants this has a connection of its own, where a permit just granted is refreshed first: a
+//! replica that has the refresh has the grant, since replicas get everything in order. (A refresh
+//! is always sent to replicas, as it takes a number. Of one that wrote nothing Valkey would count
+//! all replicas that have what was written over the connection before.)
 
 use std::fmt;
 use std::sync::Arc;

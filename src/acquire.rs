@@ -118,8 +118,8 @@ impl Gate {
         async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
     }
 
-    /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it is
-    /// moves it first.
+    /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it
+    /// is moves it first.
     pub(crate) fn acquire_within(
         self: &Arc<Self>,
         weight: u32,
@@ -258,8 +258,8 @@ impl Gate {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits until the worker or a message tells what becomes of a request in the queue. A caller in
-    /// another runtime does not rely on that: nobody may drive the worker.
+    /// Waits until the worker or a message tells what becomes of a request in the queue. A caller
+    /// in another runtime does not rely on that: nobody may drive the worker.
     async fn outcome(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Grant, Error> {
         let settings = &self.shared().settings;
         let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());

@@ -13,9 +13,8 @@ use crate::clock;
 use crate::gate::{Gate, Limit};
 use crate::lane::Request;
 use crate::requests::{Refresh, Release, millis, too_heavy, wake_in_of};
-use crate::semaphore_builder::LONGEST_LEASE;
 use crate::servers::{Answer, Failure};
-use crate::word;
+use crate::word::{self, LONGEST_LEASE};
 
 pub(crate) enum LimitAction {
     Declare(u32),
@@ -131,8 +130,8 @@ impl Gate {
         Ok((wake_in_of(next), queued))
     }
 
-    /// Releases permits that nobody here wants. It goes on until they are released, or their leases have
-    /// ended anyway.
+    /// Releases permits that nobody here wants. It goes on until they are released, or their leases
+    /// have ended anyway.
     pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
         let patience = self.settings.lease.max(self.shared().settings.patience());
         let write = |cmd: &mut Cmd| {
@@ -217,6 +216,6 @@ fn copy_arguments(from: &Cmd, to: &mut Cmd) {
     }
 }
 
-/// As the script answers: time, limit, declared, runtime, held, members, queued, the last number, then
-/// the holders and the waiters.
+/// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,
+/// then the holders and the waiters.
 pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);

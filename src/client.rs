@@ -99,8 +99,8 @@ impl Shared {
         }
     }
 
-    /// Whether one more caller may drive its calls itself. Each that is left alone in the middle may
-    /// keep one of the connection's 50 places for commands to send.
+    /// Whether one more caller may drive its calls itself. Each that is left alone in the middle
+    /// may keep one of the connection's 50 places for commands to send.
     pub(crate) fn may_drive(&self) -> bool {
         let may = self.drivers.fetch_add(1, Ordering::Relaxed) < MOST_DRIVERS;
         if !may {
@@ -118,10 +118,10 @@ impl Shared {
     }
 
     /// A number that no claim has had, in any process. Nobody can guess it from those before: who
-    /// knows the word of a claim that waits can forge the message of its grant. A keyed hash costs a
-    /// fraction of what the system takes for random bytes. After a fork both processes have the same
-    /// count and the same key: what differs is the moment, to the nanosecond. (To ask for the process
-    /// id takes longer than all the rest.)
+    /// knows the word of a claim that waits can forge the message of its grant. A keyed hash costs
+    /// a fraction of what the system takes for random bytes. After a fork both processes have the
+    /// same count and the same key: what differs is the moment, to the nanosecond. (To ask for the
+    /// process id takes longer than all the rest.)
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.claims.fetch_add(1, Ordering::Relaxed);
         // In the order in which they are made, which lanes like best.
@@ -192,8 +192,8 @@ impl Client {
         Self { shared, tasks, worker_runs, runtime: Handle::current() }
     }
 
-    /// Spawns in the runtime in which it was connected, or in that of the caller once the worker has
-    /// ended, maybe with its runtime. Where no runtime is left the future is dropped.
+    /// Spawns in the runtime in which it was connected, or in that of the caller once the worker
+    /// has ended, maybe with its runtime. Where no runtime is left the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_closed() => current.spawn(future),
@@ -214,8 +214,8 @@ impl Client {
         self.runtime.id()
     }
 
-    /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it was
-    /// too long.
+    /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it
+    /// was too long.
     pub(crate) async fn within<T>(
         &self,
         since: Instant,

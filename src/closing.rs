@@ -24,7 +24,8 @@ impl Closing {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// The answer to `work`; `None` when it is closed before. Once it is closed no answer gets through.
+    /// The answer to `work`; `None` when it is closed before. Once it is closed no answer gets
+    /// through.
     pub(crate) async fn unless_closed<T>(
         &self,
         work: Pin<&mut impl Future<Output = T>>,

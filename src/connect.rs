@@ -30,7 +30,8 @@ pub(crate) async fn check_one(
     }
 }
 
-/// Finds the nodes, and checks all primaries that can be reached: they need not have the same users.
+/// Finds the nodes, and checks all primaries that can be reached: they need not have the same
+/// users.
 pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Result<(), Error> {
     if let Err(error) = cluster.refresh().await {
         let error = explain_map(cluster, prefix, error);

@@ -1,6 +1,6 @@
-//! The runtime in which was connected is home: calls are made there, and their timers see to it that
-//! they end in time. Who calls from another runtime must not rely on that: the one at home may rest,
-//! be blocked, or have ended.
+//! The runtime in which was connected is home: calls are made there, and their timers see to it
+//! that they end in time. Who calls from another runtime must not rely on that: the one at home may
+//! rest, be blocked, or have ended.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -62,7 +62,8 @@ impl Timer {
         Self { deadline, set: None }
     }
 
-    /// Answers whether it is then: `false` when home has ended, and nobody is there to measure time.
+    /// Answers whether it is then: `false` when home has ended, and nobody is there to measure
+    /// time.
     pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
         let current = current_runtime();
         let is_set = match &self.set {

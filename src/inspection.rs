@@ -80,8 +80,8 @@ pub struct Waiter {
     pub position: u64,
     /// Since the request was queued. A head start counts.
     pub waited: Duration,
-    /// For how long its process is taken to be there, unless it is heard of again. `None` where it is
-    /// not: the request leaves the queue when its turn comes.
+    /// For how long its process is taken to be there, unless it is heard of again. `None` where it
+    /// is not: the request leaves the queue when its turn comes.
     pub present_for: Option<Duration>,
 }
 

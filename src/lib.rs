@@ -1,9 +1,9 @@
 //! A fair counting semaphore shared by many processes and machines through Redis.
 //!
-//! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is served
-//! first. Waiting costs nothing: the permit is handed to the next waiter by the same script that
-//! frees it, and that one process is told. A holder that crashes blocks its place until its lease
-//! ends, and nobody's clock but the server's is ever looked at.
+//! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is
+//! served first. Waiting costs nothing: the permit is handed to the next waiter by the same script
+//! that frees it, and that one process is told. A holder that crashes blocks its place until its
+//! lease ends, and nobody's clock but the server's is ever looked at.
 //!
 //! ```
 //! use redis_semaphore::Semaphores;

@@ -10,11 +10,11 @@ use crate::{Error, PermitWatch};
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
-/// A permit is leased: the server takes it back when its lease ends, so that a crashed holder blocks
-/// nobody for ever. While the permit lives its lease is renewed in the background (unless the
-/// semaphore was built without). When renewal fails for as long as the lease lasts, the permit is
-/// lost: [`lost`](Self::lost) says so, at the latest at the deadline on this machine's own clock, with
-/// Redis reachable or not. Work that must not go on without the permit races with it:
+/// A permit is leased: the server takes it back when its lease ends, so that a crashed holder
+/// blocks nobody for ever. While the permit lives its lease is renewed in the background (unless
+/// the semaphore was built without). When renewal fails for as long as the lease lasts, the permit
+/// is lost: [`lost`](Self::lost) says so, at the latest at the deadline on this machine's own
+/// clock, with Redis reachable or not. Work that must not go on without the permit races with it:
 ///
 /// ```
 /// # use redis_semaphore::{Error, Semaphores};
@@ -34,8 +34,8 @@ use crate::{Error, PermitWatch};
 /// # }
 /// ```
 ///
-/// A permit borrows nothing: it can be moved into a task, or kept in what it is for, and is given back
-/// with that.
+/// A permit borrows nothing: it can be moved into a task, or kept in what it is for, and is given
+/// back with that.
 ///
 /// ```
 /// # use redis_semaphore::{Error, Permit, Semaphores};
@@ -58,11 +58,11 @@ use crate::{Error, PermitWatch};
 ///
 /// Between the end of a lease and the moment at which a stopped process (a long pause of a virtual
 /// machine, say) hears of it there is always a gap, in every system. Where that matters, send the
-/// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a write
-/// that comes with a lower token than it has seen.
+/// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
+/// write that comes with a lower token than it has seen.
 ///
-/// Dropping a permit gives it back in the background. It never blocks and never panics, outside of a
-/// runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
+/// Dropping a permit gives it back in the background. It never blocks and never panics, outside of
+/// a runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
     claim: Arc<Claim>,
@@ -86,11 +86,11 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the work
-    /// was done. [`Error::Unavailable`] when Redis does not answer within twice the response timeout; giving
-    /// back goes on in the background until Redis confirms it or the lease has ended.
-    /// [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the runtime in
-    /// which was connected ends meanwhile: then the lease ends by itself.
+    /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
+    /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
+    /// timeout; giving back goes on in the background until Redis confirms it or the lease has
+    /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the
+    /// runtime in which was connected ends meanwhile: then the lease ends by itself.
     ///
     /// # Cancel safety
     ///
@@ -181,9 +181,9 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis does
-    /// not answer within twice the response timeout: that is not a loss yet, the permit is held until
-    /// [`expires_in`](Self::expires_in) is zero.
+    /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis
+    /// does not answer within twice the response timeout: that is not a loss yet, the permit is
+    /// held until [`expires_in`](Self::expires_in) is zero.
     ///
     /// # Cancel safety
     ///
@@ -236,8 +236,8 @@ impl Permit {
         self.watch().ended().await;
     }
 
-    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It can
-    /// be cloned and sent anywhere, and does not keep the permit.
+    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It
+    /// can be cloned and sent anywhere, and does not keep the permit.
     ///
     /// # Examples
     ///
@@ -299,8 +299,8 @@ impl Permit {
     }
 
     /// The word under which the server knows the permit, and which no other permit has:
-    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the owner label of the process, a dot, and what
-    /// tells it from others of that owner; the lease is in ms.
+    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the owner label of the process, a dot, and
+    /// what tells it from others of that owner; the lease is in ms.
     ///
     /// # Examples
     ///

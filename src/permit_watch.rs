@@ -15,9 +15,10 @@ use crate::term::Term;
 /// [`Permit::watch`](crate::Permit::watch). Cheap to clone, and may go anywhere.
 ///
 /// It watches only: the permit is given back when the [`Permit`](crate::Permit) is released or
-/// dropped, however many watch it. It tells the end in whichever way it comes: by a loss, at the latest
-/// at the deadline on this machine's own clock, and as soon as the permit is released, forgotten or
-/// dropped, since whoever works on then has no permit either. Nobody needs to poll the permit for that.
+/// dropped, however many watch it. It tells the end in whichever way it comes: by a loss, at the
+/// latest at the deadline on this machine's own clock, and as soon as the permit is released,
+/// forgotten or dropped, since whoever works on then has no permit either. Nobody needs to poll the
+/// permit for that.
 ///
 /// # Examples
 ///

@@ -154,8 +154,8 @@ impl Request for Acquire {
     }
 }
 
-/// The answer for a claim that waits, and was asked for again: it counts though it came so late that
-/// whoever asked has given up.
+/// The answer for a claim that waits, and was asked for again: it counts though it came so late
+/// that whoever asked has given up.
 fn heed(claim: &Arc<Claim>, sent: Instant, reply: &AcquireReply) {
     let is_lost = claim.lease().is_some_and(|lease| lease.is_lost());
     match reply.acquired {
@@ -220,8 +220,9 @@ impl Request for Release {
         cmd.arg(&self.claim.word);
     }
 
-    /// They were held until now: a message that comes late may not take a permit that is to be consumed.
-    /// What may still reach the server has done so, or never will, when they are released again.
+    /// They were held until now: a message that comes late may not take a permit that is to be
+    /// consumed. What may still reach the server has done so, or never will, when they are released
+    /// again.
     fn answered<'a>(
         gate: &Arc<Gate>,
         _sent: Instant,

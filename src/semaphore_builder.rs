@@ -5,13 +5,14 @@ use crate::acknowledge::Acknowledgement;
 use crate::client::Client;
 use crate::gate::{Gate, Limit, Settings};
 use crate::keys::check_name;
+use crate::word::LONGEST_LEASE;
 use crate::{Error, Semaphore};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
-pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Says how this process uses a semaphore. From [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+/// Says how this process uses a semaphore. From
+/// [`Semaphores::semaphore`](crate::Semaphores::semaphore).
 ///
 /// # Examples
 ///
@@ -59,9 +60,9 @@ impl SemaphoreBuilder {
         }
     }
 
-    /// The weight that may be held at once: at least 1. Each process declares it when it first acquires
-    /// the semaphore; where processes differ, the newest declaration is in force, and a warning is
-    /// logged.
+    /// The weight that may be held at once: at least 1. Each process declares it when it first
+    /// acquires the semaphore; where processes differ, the newest declaration is in force, and a
+    /// warning is logged.
     ///
     /// # Examples
     ///
@@ -72,8 +73,8 @@ impl SemaphoreBuilder {
     }
 
     /// Makes it a signalling semaphore: it starts with this many permits (0 too), and
-    /// [`add_permits`](Semaphore::add_permits) and [`Permit::forget`](crate::Permit::forget) add and
-    /// consume. The number is used when the semaphore is new; it is kept until
+    /// [`add_permits`](Semaphore::add_permits) and [`Permit::forget`](crate::Permit::forget) add
+    /// and consume. The number is used when the semaphore is new; it is kept until
     /// [`clear_limit`](Semaphore::clear_limit).
     ///
     /// # Examples
@@ -127,9 +128,10 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Hands a permit out only when so many replicas have it (at least 1), which may take so long (1
-    /// ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter). Otherwise it is given back, and the acquire fails with
-    /// [`Error::NotAcknowledged`]. Off unless set.
+    /// Hands a permit out only when so many replicas have it (at least 1), which may take so long
+    /// (1 ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter).
+    /// Otherwise it is given back, and the acquire fails with [`Error::NotAcknowledged`]. Off
+    /// unless set.
     ///
     /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
     /// and let in one too many. It is no full guarantee: a replica that did not have it may be
@@ -166,8 +168,8 @@ impl SemaphoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one of
-    /// [`limit`](Self::limit) and [`initial_permits`](Self::initial_permits) is given.
+    /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one
+    /// of [`limit`](Self::limit) and [`initial_permits`](Self::initial_permits) is given.
     ///
     /// # Examples
     ///

@@ -9,9 +9,9 @@ use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in which
-/// it was connected renews permits and gives back what was dropped; it ends when all semaphores and
-/// permits are gone, or with [`shutdown`](Self::shutdown).
+/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in
+/// which it was connected renews permits and gives back what was dropped; it ends when all
+/// semaphores and permits are gone, or with [`shutdown`](Self::shutdown).
 ///
 /// # Runtimes
 ///
@@ -25,11 +25,11 @@ use crate::{Diagnosis, Error, SemaphoreBuilder, SemaphoresBuilder, doctor};
 ///   permits ([`Error::Shutdown`]). What remains to be called then is called in the runtime of the
 ///   caller.
 /// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
-///   documented are then measured by the first one, as long as it runs. When it has ended, calls end
-///   with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
+///   documented are then measured by the first one, as long as it runs. When it has ended, calls
+///   end with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
 ///
-/// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in time
-/// where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
+/// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
+/// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
 /// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores.
 ///
 /// # Examples
@@ -58,8 +58,8 @@ impl Semaphores {
 
     /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
     /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`. With the feature
-    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an authority
-    /// that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
+    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
+    /// authority that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
     ///
     /// # Errors
     ///
@@ -95,9 +95,9 @@ impl Semaphores {
         SemaphoreBuilder::new(self.client.clone(), name.into())
     }
 
-    /// Looks at the server for what endangers the semaphores on it: a setting by which it may forget
-    /// who holds, a right that the user lacks (since), memory or connections that run out. The answer
-    /// has each check with what was found, and what mends it.
+    /// Looks at the server for what endangers the semaphores on it: a setting by which it may
+    /// forget who holds, a right that the user lacks (since), memory or connections that run out.
+    /// The answer has each check with what was found, and what mends it.
     ///
     /// A user with no more rights than semaphores need may not ask for most of that: it takes
     /// `+info` and `+config|get`. What could not be looked at is told as well. It runs a handful of
@@ -115,7 +115,8 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a deployment.
+    /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a
+    /// deployment.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         if current_runtime().is_some() {
             return doctor::examine(&self.client.shared).await;
@@ -126,15 +127,15 @@ impl Semaphores {
         done.unwrap_or(Err(Error::Shutdown))
     }
 
-    /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their queues,
-    /// dropped permits are given back. Returns when Redis has confirmed that, or after twice the
-    /// response timeout without an answer.
+    /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
+    /// queues, dropped permits are given back. Returns when Redis has confirmed that, or after
+    /// twice the response timeout without an answer.
     ///
-    /// Permits that are still held are not taken away; they are renewed no more, and are lost at the
-    /// end of their leases unless they are released before.
+    /// Permits that are still held are not taken away; they are renewed no more, and are lost at
+    /// the end of their leases unless they are released before.
     ///
-    /// After an outage an acquire that had no answer may still be on its way, and reach the server when
-    /// all of this is over. What it is granted then is lost at the end of its lease.
+    /// After an outage an acquire that had no answer may still be on its way, and reach the server
+    /// when all of this is over. What it is granted then is lost at the end of its lease.
     ///
     /// # Cancel safety
     ///

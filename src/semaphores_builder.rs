@@ -121,8 +121,8 @@ impl SemaphoresBuilder {
     ///
     /// Functions are part of the server's data: they outlive restarts and failovers, and a user may
     /// be allowed to call them without being allowed to run scripts. A server that lacks them gets
-    /// the library `redis_semaphore` (`lua/functions.lua`); while its memory is too full for that, the
-    /// scripts are called, if the user may. A library that is there is used as it is: after an
+    /// the library `redis_semaphore` (`lua/functions.lua`); while its memory is too full for that,
+    /// the scripts are called, if the user may. A library that is there is used as it is: after an
     /// upgrade, load the new one with `FUNCTION LOAD REPLACE`.
     ///
     /// # Examples

@@ -55,8 +55,8 @@ impl SemaphoresBuilder {
     /// ```
     ///
     /// Over TLS (the feature `tls`), to a server whose certificate an authority of your own has
-    /// signed, and which wants one from its clients. The files are in PEM format, and are read once:
-    /// connect anew for new ones.
+    /// signed, and which wants one from its clients. The files are in PEM format, and are read
+    /// once: connect anew for new ones.
     ///
     #[cfg_attr(feature = "tls", doc = "```no_run")]
     #[cfg_attr(not(feature = "tls"), doc = "```text")]
@@ -129,8 +129,9 @@ impl SemaphoresBuilder {
     /// # Errors
     ///
     /// As for [`connect`](Self::connect), of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service. Sentinels
-    /// are asked one after the other, a second each where they are silent, and ten in all.
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
+    /// Sentinels are asked one after the other, a second each where they are silent, and ten in
+    /// all.
     ///
     /// # Cancel safety
     ///
@@ -159,9 +160,9 @@ impl SemaphoresBuilder {
         self.connect_one(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)))).await
     }
 
-    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough, the
-    /// others are found, also those that come later. User, password and certificates are those of
-    /// the first one.
+    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough,
+    /// the others are found, also those that come later. User, password and certificates are those
+    /// of the first one.
     ///
     /// Each semaphore is on one node, so many semaphores spread over the cluster. Its calls and
     /// wake-ups follow it when its slot moves or the node fails over.
@@ -169,8 +170,9 @@ impl SemaphoresBuilder {
     /// # Errors
     ///
     /// As for [`connect`](Self::connect), of the kind [`Cluster`](crate::ConnectErrorKind::Cluster)
-    /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no sharded
-    /// channels. Nodes are asked three at a time: while all three are silent, for the response timeout.
+    /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no
+    /// sharded channels. Nodes are asked three at a time: while all three are silent, for the
+    /// response timeout.
     ///
     /// # Cancel safety
     ///

@@ -1,6 +1,6 @@
-//! Permits that nobody wants: a message tells of a word that is neither waited for nor held here. The
-//! release of a wait was lost, say. Each is given back at once, or it would block its place for a
-//! lease.
+//! Permits that nobody wants: a message tells of a word that is neither waited for nor held here.
+//! The release of a wait was lost, say. Each is given back at once, or it would block its place for
+//! a lease.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard};

@@ -1,6 +1,8 @@
 //! Words: the names that requests have on the server. A word says all that is asked:
 //! `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The permit that comes of it keeps the word.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 /// Digits of a nonce. Each stands for six bits.
@@ -11,8 +13,7 @@ const HALF: usize = 11;
 const RANDOM: usize = 8;
 /// A dot and those digits make it a client, which has 100 bytes at most.
 pub(crate) const MAX_OWNER: usize = 100 - 1 - RANDOM;
-/// A lease, in ms.
-const LONGEST_LEASE: u64 = 7 * 24 * 60 * 60 * 1000;
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A new name for a process.
 pub(crate) fn new_client(owner: &str) -> String {
@@ -45,11 +46,12 @@ pub(crate) fn number_of(word: &str) -> Option<u128> {
     Some(u128::from(read_digits(high)?) << 64 | u128::from(read_digits(low)?))
 }
 
-/// The same for a word that came in a message: only where it is one that this process may have made.
+/// The same for a word that came in a message: only where it is one that this process may have
+/// made.
 pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
     let mut parts = word.strip_prefix(ours)?.split(':');
     let (weight, lease) = (integer(parts.next()?)?, integer(parts.next()?)?);
-    let is_one = weight <= u32::MAX.into() && lease <= LONGEST_LEASE;
+    let is_one = weight <= u32::MAX.into() && Duration::from_millis(lease) <= LONGEST_LEASE;
     (is_one && parts.count() == 1).then(|| number_of(word))?
 }
 

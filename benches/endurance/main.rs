@@ -1,5 +1,5 @@
-//! What a process that runs for long keeps: its memory and the server's after a tenth of the run and
-//! at the end. Needs Linux, which tells the memory of a process.
+//! What a process that runs for long keeps: its memory and the server's after a tenth of the run
+//! and at the end. Needs Linux, which tells the memory of a process.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench endurance                            # 13 minutes

@@ -1,6 +1,6 @@
-//! S1 to S7: what the server needs for a call by itself, when many come one right after the other. The
-//! floor is a script that does nothing, with the arguments that the first scripts of this crate took:
-//! so it stays what it was when arguments change.
+//! S1 to S7: what the server needs for a call by itself, when many come one right after the other.
+//! The floor is a script that does nothing, with the arguments that the first scripts of this crate
+//! took: so it stays what it was when arguments change.
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{Client, Cmd};
@@ -85,8 +85,8 @@ impl Calls {
         Ok(Self { server, connection, acquire, release, nothing, next: 0, _listener: listener })
     }
 
-    /// What the server needs for a call, in µs, on a semaphore of which so much is held already, and
-    /// for which nobody waits. Leaves it as it was.
+    /// What the server needs for a call, in µs, on a semaphore of which so much is held already,
+    /// and for which nobody waits. Leaves it as it was.
     pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
         let others = self.words(10, 1, LEASE);
@@ -210,7 +210,8 @@ impl Calls {
         cmd
     }
 
-    /// In µs for each call. Fails unless each reply has this at that index; 3 stands for all requests.
+    /// In µs for each call. Fails unless each reply has this at that index; 3 stands for all
+    /// requests.
     async fn time_of(&mut self, calls: &[Cmd], answer: Option<(usize, i64)>) -> Result<f64> {
         let before = self.server.scripts()?;
         let replies = self.send(calls).await?;

@@ -1,5 +1,5 @@
-//! P11: what a grant and a hand-off cost after an hour of mixed leases and weights, beside a semaphore
-//! that is new. The hour passes on a server of its own, whose clock is moved on.
+//! P11: what a grant and a hand-off cost after an hour of mixed leases and weights, beside a
+//! semaphore that is new. The hour passes on a server of its own, whose clock is moved on.
 
 #[allow(dead_code)] // tests use more of it
 #[path = "../../tests/it/support/clock.rs"]

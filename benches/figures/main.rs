@@ -1,5 +1,5 @@
-//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network: each measured beside its floor in one run,
-//! about five minutes.
+//! The figures P1 to P11, S1 to S7 of the scripts, and N1 to N8 over a network: each measured
+//! beside its floor in one run, about five minutes.
 //!
 //! ```text
 //! scripts/with-redis cargo bench --bench figures

@@ -43,7 +43,8 @@ struct Course {
 }
 
 impl Rush {
-    /// The same with a hundred tasks and with a thousand: designs that poll suffer from more of them.
+    /// The same with a hundred tasks and with a thousand: designs that poll suffer from more of
+    /// them.
     pub fn all(only_tests: bool) -> Vec<Self> {
         let work = Duration::from_millis(5);
         if only_tests {

@@ -1,5 +1,5 @@
-//! Autocomplete, with a folder of Lua scripts of one's own that the script registry runs: the recent
-//! contacts of a user, and the members of a guild.
+//! Autocomplete, with a folder of Lua scripts of one's own that the script registry runs: the
+//! recent contacts of a user, and the members of a guild.
 //!
 //! ```text
 //! REDIS_URL=redis://... cargo run --example autocomplete -- join guild Zoë

@@ -7,8 +7,8 @@
 //! `--help` tells what can be set and what is measured. The server should be the one that it is
 //! going to be, at the same distance: `--url`, or `REDIS_URL`.
 //!
-//! Read `turns.rs` first: what a task does. `worker.rs` is a process with many of them, `run.rs` the
-//! process that starts, times and merges these, and `summary.rs` what comes of it.
+//! Read `turns.rs` first: what a task does. `worker.rs` is a process with many of them, `run.rs`
+//! the process that starts, times and merges these, and `summary.rs` what comes of it.
 
 mod clock;
 mod crew;

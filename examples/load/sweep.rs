@@ -1,7 +1,7 @@
 //! How many held at once, from the intervals of all holders.
 
-/// The most intervals that overlap at one moment. One that ends when another begins does not overlap
-/// with it.
+/// The most intervals that overlap at one moment. One that ends when another begins does not
+/// overlap with it.
 pub fn most_at_once(intervals: impl Iterator<Item = (u64, u64)>) -> usize {
     let (mut begins, mut ends): (Vec<u64>, Vec<u64>) = intervals.unzip();
     begins.sort_unstable();

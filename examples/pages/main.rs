@@ -1,15 +1,16 @@
-//! A batch job with paging: a parent counts the pages of a table, and starts a process for each page,
-//! of which only so many may query the database at once.
+//! A batch job with paging: a parent counts the pages of a table, and starts a process for each
+//! page, of which only so many may query the database at once.
 //!
 //! ```text
 //! scripts/with-redis cargo run --release --example pages
 //! ```
 //!
-//! It does two such jobs with an older design, and two with this crate. In the older one (`old.lua`,
-//! `old.rs`) a script refuses or grants, and whoever is refused pops from a blocking list to which
-//! each release pushes. A release for which nobody waits leaves its wake-up in the list, so the next
-//! job lets in too many; a process that dies between its pop and its release takes a place along;
-//! and every waiter needs a connection of its own. See for yourself what the second job does.
+//! It does two such jobs with an older design, and two with this crate. In the older one
+//! (`old.lua`, `old.rs`) a script refuses or grants, and whoever is refused pops from a blocking
+//! list to which each release pushes. A release for which nobody waits leaves its wake-up in the
+//! list, so the next job lets in too many; a process that dies between its pop and its release
+//! takes a place along; and every waiter needs a connection of its own. See for yourself what the
+//! second job does.
 
 #[path = "../shared/crew.rs"]
 mod crew;

@@ -16,8 +16,8 @@ pub const LEASE: Duration = Duration::from_secs(2);
 
 pub const PAGES: u32 = 60;
 
-/// How long a page takes. Every twentieth takes longer than the lease, to show that the crate renews
-/// the lease of a permit in the background for as long as its holder lives.
+/// How long a page takes. Every twentieth takes longer than the lease, to show that the crate
+/// renews the lease of a permit in the background for as long as its holder lives.
 pub fn time_for(page: u32) -> Duration {
     match page % 20 {
         5 => Duration::from_millis(2500),

@@ -5,9 +5,9 @@
 //! scripts/with-redis cargo run --example textbook -- plate
 //! ```
 //!
-//! They replace the record semaphore: a number, and a list of those that sleep until V wakes one. It
-//! lives in the memory of one machine; a process that dies between P and V takes its permit along;
-//! and nothing shows who waits for what.
+//! They replace the record semaphore: a number, and a list of those that sleep until V wakes one.
+//! It lives in the memory of one machine; a process that dies between P and V takes its permit
+//! along; and nothing shows who waits for what.
 //!
 //! - `plate`: it holds one fruit. Father puts apples on it, mother oranges; the daughter takes
 //!   nothing but apples, the son nothing but oranges.

@@ -43,7 +43,8 @@ pub enum ConnectErrorKind {
     TooOld,
     /// The server is a replica, which takes no writes.
     Replica,
-    /// None of the servers is a primary, or the sentinels know of none. A failover may be under way.
+    /// None of the servers is a primary, or the sentinels know of none. A failover may be under
+    /// way.
     NoPrimary,
     /// The server is a node of a cluster where none is wanted, or none where one is wanted.
     Cluster,

@@ -111,8 +111,8 @@ pub enum Error {
         source: RedisError,
     },
     /// Permits were granted several times in a row, and each time their lease had ended before the
-    /// answer was here, or before the caller's thread got to it. A lease must be longer than a round
-    /// trip, and than what a thread may be busy with.
+    /// answer was here, or before the caller's thread got to it. A lease must be longer than a
+    /// round trip, and than what a thread may be busy with.
     #[non_exhaustive]
     LeaseTooShort {
         /// The name of the semaphore.
@@ -133,9 +133,9 @@ pub enum Error {
         /// How long they had.
         within: Duration,
     },
-    /// The permit was lost before it was released, consumed or refreshed: its lease had ended, or the
-    /// server had forgotten it. Somebody else may have been let in meanwhile, so what was done under
-    /// it may have to be looked at.
+    /// The permit was lost before it was released, consumed or refreshed: its lease had ended, or
+    /// the server had forgotten it. Somebody else may have been let in meanwhile, so what was done
+    /// under it may have to be looked at.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.
@@ -145,8 +145,8 @@ pub enum Error {
         /// The permit's id.
         id: String,
     },
-    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by this
-    /// semaphore.
+    /// [`Semaphore::close`](crate::Semaphore::close) was called: this process acquires no more by
+    /// this semaphore.
     #[non_exhaustive]
     Closed {
         /// The name of the semaphore.
@@ -179,7 +179,8 @@ impl Error {
     /// | all others | no |
     ///
     /// A call that failed with `Unavailable` may have been served. Calling `acquire` again is safe
-    /// all the same, as what it may have got is given back; adding permits again may add them twice.
+    /// all the same, as what it may have got is given back; adding permits again may add them
+    /// twice.
     ///
     /// # Examples
     ///

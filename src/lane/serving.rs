@@ -25,7 +25,8 @@ use crate::servers::{Answer, Failure, Pauses, Unanswered};
 
 /// A server that has answered sooner is near. Where none has answered yet, one is late after that.
 const NEAR: Duration = Duration::from_micros(500);
-/// After so long the answer of a server that is near is late. Not sooner: a large call takes it long.
+/// After so long the answer of a server that is near is late. Not sooner: a large call takes it
+/// long.
 const LATE: Duration = Duration::from_millis(4);
 
 /// Makes the calls of a lane.
@@ -180,8 +181,8 @@ fn late_after(fastest: Option<Duration>) -> Duration {
     }
 }
 
-/// Rings when a call may go out that had to wait. It is not set anew for each call: most are answered
-/// before, and it costs more than a request does.
+/// Rings when a call may go out that had to wait. It is not set anew for each call: most are
+/// answered before, and it costs more than a request does.
 #[derive(Default)]
 struct Alarm(Option<Pin<Box<Sleep>>>);
 

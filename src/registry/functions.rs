@@ -20,9 +20,9 @@ pub(crate) struct Library {
 }
 
 impl ScriptRegistry {
-    /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know. Each
-    /// script becomes a function, named by `prefix` and its own name, that takes the same keys and
-    /// arguments and answers the same.
+    /// The scripts as a library for `FUNCTION LOAD`, which Redis 7.0 and newer and Valkey know.
+    /// Each script becomes a function, named by `prefix` and its own name, that takes the same keys
+    /// and arguments and answers the same.
     ///
     /// # Examples
     ///

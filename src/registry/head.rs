@@ -1,5 +1,5 @@
-//! Reads the names of keys and arguments, and the flags, off the head comment of a script: its lines
-//! up to the first that is no comment.
+//! Reads the names of keys and arguments, and the flags, off the head comment of a script: its
+//! lines up to the first that is no comment.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! The script registry: Lua scripts embedded at compile time, known to Redis by their SHA-1.
 //!
-//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script (or,
-//! if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in
+//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script
+//! (or, if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in
 //! subfolders are shared code that scripts take in with a line `-- include: lib/file.lua`. The head
 //! comment of a script names its keys and arguments.
 

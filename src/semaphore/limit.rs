@@ -92,8 +92,8 @@ impl Semaphore {
         self.change_limit(LimitAction::Add(n)).await.map(|limits| as_limit(limits.in_force))
     }
 
-    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with initial
-    /// permits, which starts anew with the next acquire.
+    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with
+    /// initial permits, which starts anew with the next acquire.
     ///
     /// # Errors
     ///

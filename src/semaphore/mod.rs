@@ -17,8 +17,9 @@ const PAGE: u64 = 1000;
 /// A counting semaphore that many processes and machines share.
 ///
 /// It is built once for a process and cloned for each task, which is cheap: clones share the calls
-/// that they make. One that is built anew for each request works as well, but shares nothing. It is `Send`, `Sync` and `'static`, and so are its
-/// permits and the futures of [`request`](Self::request): they can be sent to tasks and kept in structs.
+/// that they make. One that is built anew for each request works as well, but shares nothing. It is
+/// `Send`, `Sync` and `'static`, and so are its permits and the futures of
+/// [`request`](Self::request): they can be sent to tasks and kept in structs.
 ///
 /// It is fair: whoever asked first is served first, over all processes, and nobody overtakes, not
 /// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::ahead) goes
@@ -68,9 +69,9 @@ impl Semaphore {
         &self.gate.name
     }
 
-    /// A request of your own: of another weight, with a head start, with a timeout. Of weight 1, without
-    /// a head start, and with the acquire timeout that the semaphore was built with, unless said
-    /// otherwise.
+    /// A request of your own: of another weight, with a head start, with a timeout. Of weight 1,
+    /// without a head start, and with the acquire timeout that the semaphore was built with, unless
+    /// said otherwise.
     ///
     /// # Examples
     ///
@@ -119,8 +120,8 @@ impl Semaphore {
         pin!(self.gate.acquire_within(n, 0, self.gate.settings.acquire_timeout)).await
     }
 
-    /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout the
-    /// semaphore was built with. [`request`](Self::request) has timeouts for other weights.
+    /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout
+    /// the semaphore was built with. [`request`](Self::request) has timeouts for other weights.
     ///
     /// # Errors
     ///
@@ -198,13 +199,13 @@ impl Semaphore {
         pin!(self.gate.try_acquire(n)).await
     }
 
-    /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries under
-    /// way, and all that come later fail with [`Error::Closed`] at once. What waited leaves the queue,
-    /// and what may have been granted is given back, in the background.
+    /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries
+    /// under way, and all that come later fail with [`Error::Closed`] at once. What waited leaves
+    /// the queue, and what may have been granted is given back, in the background.
     ///
-    /// Permits that are held stay so, are renewed, and can be released. Others are not touched: other
-    /// processes go on, and so does a semaphore of the same name that was built by itself. To keep
-    /// everybody out, [`set_limit(0)`](Self::set_limit).
+    /// Permits that are held stay so, are renewed, and can be released. Others are not touched:
+    /// other processes go on, and so does a semaphore of the same name that was built by itself. To
+    /// keep everybody out, [`set_limit(0)`](Self::set_limit).
     ///
     /// # Examples
     ///

@@ -59,12 +59,12 @@ impl AcquireRequest {
         self
     }
 
-    /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had come
-    /// that much earlier. None unless set. A try never waits and does not look at it.
+    /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had
+    /// come that much earlier. None unless set. A try never waits and does not look at it.
     ///
     /// It is a priority with a bound: whoever came more than that much earlier is not overtaken, so
-    /// nobody waits for ever. While the server's clock is behind by more than a second, since it was set
-    /// back, a head start counts for nothing, until the clock has caught up.
+    /// nobody waits for ever. While the server's clock is behind by more than a second, since it
+    /// was set back, a head start counts for nothing, until the clock has caught up.
     ///
     /// # Examples
     ///
@@ -88,8 +88,8 @@ impl AcquireRequest {
     }
 
     /// How long [`acquire`](Self::acquire) waits before it answers [`Error::Timeout`]: as the
-    /// semaphore was [built](crate::SemaphoreBuilder::acquire_timeout) unless set. A try never waits
-    /// and does not look at it.
+    /// semaphore was [built](crate::SemaphoreBuilder::acquire_timeout) unless set. A try never
+    /// waits and does not look at it.
     ///
     /// # Examples
     ///
@@ -126,8 +126,8 @@ impl AcquireRequest {
     ///
     /// # Errors
     ///
-    /// As for [`Semaphore::acquire`](crate::Semaphore::acquire), and [`Error::Invalid`] for a weight
-    /// of 0, or a head start of more than an hour.
+    /// As for [`Semaphore::acquire`](crate::Semaphore::acquire), and [`Error::Invalid`] for a
+    /// weight of 0, or a head start of more than an hour.
     ///
     /// # Cancel safety
     ///
@@ -149,8 +149,8 @@ impl AcquireRequest {
     ///
     /// # Errors
     ///
-    /// As for [`Semaphore::try_acquire`](crate::Semaphore::try_acquire), and [`Error::Invalid`] for a
-    /// weight of 0.
+    /// As for [`Semaphore::try_acquire`](crate::Semaphore::try_acquire), and [`Error::Invalid`] for
+    /// a weight of 0.
     ///
     /// # Cancel safety
     ///

@@ -3,8 +3,8 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-/// Sends ASKING before each command. The two must not be parted: it holds for the next command only,
-/// whoever sends that over the shared connection.
+/// Sends ASKING before each command. The two must not be parted: it holds for the next command
+/// only, whoever sends that over the shared connection.
 pub(super) struct Asking<'a, C>(pub(super) &'a mut C);
 
 impl<C: ConnectionLike + Send> ConnectionLike for Asking<'_, C> {

@@ -1,7 +1,7 @@
 //! A cluster: a link for each node, and the map that tells which node has a semaphore's slot.
 //!
-//! All keys of a semaphore are in one slot, so routing a call is looking up one node. redis-rs has a
-//! connection for clusters, too, but that holds up the calls for all nodes while it looks for one
+//! All keys of a semaphore are in one slot, so routing a call is looking up one node. redis-rs has
+//! a connection for clusters, too, but that holds up the calls for all nodes while it looks for one
 //! that is gone, and asks a node that went silent for ever (it tries again there after a timeout).
 //! Here each node has its own link, so its faults are its own.
 

@@ -265,7 +265,8 @@ impl Link {
         self.judge(connected.number, sent, answer).map_err(|failure| failure.error)
     }
 
-    /// Replaces the connection if it is broken, or leads to a server that is not the primary any more.
+    /// Replaces the connection if it is broken, or leads to a server that is not the primary any
+    /// more.
     pub(crate) async fn check(self: &Arc<Self>) {
         if let Some(mut connected) = self.current() {
             let sent = Instant::now();

@@ -45,8 +45,8 @@ impl Channel {
         self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until somebody listens. A request that is queued before that would be taken for one of a
-    /// client that has gone.
+    /// Waits until somebody listens. A request that is queued before that would be taken for one of
+    /// a client that has gone.
     pub(crate) async fn heard(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.changes.send_replace(());

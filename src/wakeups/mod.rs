@@ -117,8 +117,8 @@ fn deliver(shared: &Shared, channel: &str, payload: &[u8], tasks: &WeakUnbounded
     }
 }
 
-/// Nobody waits for these. What holds a permit was granted by a reply, or by the same message, before;
-/// the others are to be given back.
+/// Nobody waits for these. What holds a permit was granted by a reply, or by the same message,
+/// before; the others are to be given back.
 fn give_back_unwanted(
     shared: &Shared,
     name: &str,

@@ -1,8 +1,8 @@
 //! A cluster: sharded channels, at the nodes that have their slots.
 //!
 //! Each node has a connection for messages of its own. On that of the commands they would not be
-//! safe: when a slot moves away, the server says so with a message that redis-rs takes for the answer
-//! to whatever was asked last, and all later answers then go to the wrong questions.
+//! safe: when a slot moves away, the server says so with a message that redis-rs takes for the
+//! answer to whatever was asked last, and all later answers then go to the wrong questions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};

@@ -122,8 +122,8 @@ async fn many_permits_wait_for_replicas_together() {
     assert!(waits <= 4, "{waits}");
 }
 
-/// Also where it comes in the same millisecond as the grant, so that the refresh would change nothing:
-/// Valkey counts only what was written over the connection itself.
+/// Also where it comes in the same millisecond as the grant, so that the refresh would change
+/// nothing: Valkey counts only what was written over the connection itself.
 #[tokio::test]
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();

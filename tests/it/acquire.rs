@@ -330,8 +330,8 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     assert_eq!(observer.look().await.held, 0);
 }
 
-/// A shutdown that comes while acquires are under way: each ends with a permit that the server knows
-/// of, or with an error and nothing held.
+/// A shutdown that comes while acquires are under way: each ends with a permit that the server
+/// knows of, or with an error and nothing held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
     let (url, name) = (shared_url(), unique_name());

@@ -148,8 +148,8 @@ async fn every_stage_and_every_outcome() {
     }
 }
 
-/// The hand-off has happened on the server; the waiter is dropped before it hears of it, or after it
-/// has heard but before it was polled.
+/// The hand-off has happened on the server; the waiter is dropped before it hears of it, or after
+/// it has heard but before it was polled.
 #[tokio::test]
 async fn dropped_when_the_permit_was_handed_over() {
     for message in [Flow::Hold, Flow::Swallow, Flow::Pass] {

@@ -14,8 +14,8 @@ fn start_waiting(semaphore: &Semaphore) -> JoinHandle<Result<Permit, Error>> {
     tokio::spawn(async move { semaphore.acquire().await })
 }
 
-/// The message of a grant arrives after that permit was lost, and after the server has said "queued"
-/// again: it is not about a permit that is held.
+/// The message of a grant arrives after that permit was lost, and after the server has said
+/// "queued" again: it is not about a permit that is held.
 #[tokio::test]
 async fn an_old_message_is_not_a_new_grant() {
     let server = Server::start();
@@ -173,8 +173,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
     semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
 
-/// Many semaphores wait in one process, and Redis goes silent: each wait ends in time, not one after
-/// the other.
+/// Many semaphores wait in one process, and Redis goes silent: each wait ends in time, not one
+/// after the other.
 #[tokio::test]
 async fn many_semaphores_that_wait_end_together() {
     let server = Server::start();

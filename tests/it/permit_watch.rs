@@ -57,8 +57,8 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
     assert!(watch.is_lost(), "it was lost before it was given back");
 }
 
-/// A watch that was there before a renewal heeds the new deadline, and one that was dropped while it
-/// waited misses nothing.
+/// A watch that was there before a renewal heeds the new deadline, and one that was dropped while
+/// it waited misses nothing.
 #[tokio::test]
 async fn a_refresh_puts_the_end_off() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();

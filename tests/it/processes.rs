@@ -105,8 +105,8 @@ impl Drop for Process {
     }
 }
 
-/// Not a test of its own: what the processes of the other tests run. Without a role there is nothing
-/// to do.
+/// Not a test of its own: what the processes of the other tests run. Without a role there is
+/// nothing to do.
 #[tokio::test]
 async fn a_process_of_another_test() {
     let Ok(role) = std::env::var(ROLE) else {

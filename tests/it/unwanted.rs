@@ -1,4 +1,5 @@
-//! Who is granted what it no longer wants gives it back. What it holds it keeps, whatever it is told.
+//! Who is granted what it no longer wants gives it back. What it holds it keeps, whatever it is
+//! told.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> P
     in_time("its turn", waiting).await.unwrap().unwrap()
 }
 
-/// Messages come in order. This one is about a permit that its process never asked for, and gives back.
+/// Messages come in order. This one is about a permit that its process never asked for, and gives
+/// back.
 async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer) {
     let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
     let mut scripts = Scripts::new(server.connect(), "told");

@@ -1,9 +1,10 @@
 //! Round trips, counted without a clock: by what can have been an answer to what.
 //!
 //! Whatever clients send belongs to the wave after the last one that has come back to any of them,
-//! and what the server sends belongs to the last wave that has reached it. So the number of the wave
-//! that has come back is how many trips had to be made one after the other, over all connections.
-//! The delay of the network must be longer than what clients and server do between two waves.
+//! and what the server sends belongs to the last wave that has reached it. So the number of the
+//! wave that has come back is how many trips had to be made one after the other, over all
+//! connections. The delay of the network must be longer than what clients and server do between two
+//! waves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,7 +1,7 @@
 //! What strangers may send: arguments that no client sends, and messages that no script publishes.
 //!
-//! In the environment: `FUZZ_CASES` for how many of each, `FUZZ_SEED` for which ones. `scripts/fuzz`
-//! sets both.
+//! In the environment: `FUZZ_CASES` for how many of each, `FUZZ_SEED` for which ones.
+//! `scripts/fuzz` sets both.
 
 mod arguments;
 mod calls;

@@ -72,8 +72,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What a key holds. Of hashes and sorted sets the dump also tells how they are kept, which a member
-/// that comes and goes may change.
+/// What a key holds. Of hashes and sorted sets the dump also tells how they are kept, which a
+/// member that comes and goes may change.
 #[derive(PartialEq)]
 enum Holds {
     Nothing,

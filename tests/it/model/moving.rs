@@ -1,6 +1,6 @@
 //! The only node of a cluster that has slots, and during each call the slot of the semaphore is on
-//! its way to another one. All keys are still there; but the node takes one that a script has emptied
-//! for one that has moved, and ends a script that comes back to it half way.
+//! its way to another one. All keys are still there; but the node takes one that a script has
+//! emptied for one that has moved, and ends a script that comes back to it half way.
 
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,8 @@ pub fn start(key: &str) -> (Server, Moving) {
 }
 
 impl Moving {
-    /// The answer of a call that is made while the slot moves; if it was turned away, of one that is
-    /// made when it is back.
+    /// The answer of a call that is made while the slot moves; if it was turned away, of one that
+    /// is made when it is back.
     pub fn answer(
         &mut self,
         scripts: &mut Scripts,

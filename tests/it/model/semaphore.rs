@@ -377,8 +377,8 @@ impl Model {
         tokens
     }
 
-    /// In steps of what is free, or of as many as have left: it decides how many of those behind the
-    /// In strict order, until nothing is free or the first does not fit.
+    /// In steps of what is free, or of as many as have left: it decides how many of those behind
+    /// the In strict order, until nothing is free or the first does not fit.
     fn serve(&mut self, asked: &BTreeSet<&str>) {
         let mut left = 0;
         while !self.queue.is_empty() && self.held() < self.limit() {

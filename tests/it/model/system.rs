@@ -71,7 +71,8 @@ impl System {
         self.tickets.clear();
         self.freeze_at(START_US);
         for client in 0..2 {
-            // A case that failed may have left messages behind, and that of a smaller one is wanted.
+            // A case that failed may have left messages behind, and that of a smaller one is
+            // wanted.
             let _of_the_case_before = self.listen(client, true);
         }
     }
@@ -216,8 +217,8 @@ impl System {
         get.query::<Option<i64>>(&mut self.scripts.connection).unwrap().unwrap_or(0)
     }
 
-    /// Valkey looks at the clock once a millisecond, and lets it go on by itself in between. How far
-    /// it had come in this call is seen in the reply and in the last.
+    /// Valkey looks at the clock once a millisecond, and lets it go on by itself in between. How
+    /// far it had come in this call is seen in the reply and in the last.
     fn agrees_a_little_later(
         &mut self,
         script: &str,

@@ -45,8 +45,8 @@ async fn nobody_waits_for_the_patience_of_who_came_later() {
     server.signal(Signal::SIGCONT);
 }
 
-/// A wait is asked for again with less patience than others have, and the answer may come in between:
-/// it counts all the same. Many at once, since the moment is a matter of chance.
+/// A wait is asked for again with less patience than others have, and the answer may come in
+/// between: it counts all the same. Many at once, since the moment is a matter of chance.
 #[tokio::test]
 async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     const SEMAPHORES: usize = 100;
@@ -77,8 +77,10 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
         holder.release().await.unwrap();
     }
     ours.into_iter().for_each(|semaphore| _ = turns.spawn(turn(semaphore)));
-    // Until calls have failed, and go out again at moments of their own.
-    sleep(timeout * 4).await;
+    // Calls fail, and go out again at moments of their own, some together.
+    let again = proxy.passed_requests() + SEMAPHORES / 7;
+    let passed = async || proxy.passed_requests();
+    eventually("calls went out again", passed, |passed| *passed >= again).await;
     proxy.messages(Flow::Pass);
     proxy.replies(Flow::Pass);
     in_time("all turns", turns.join_all()).await;

@@ -1,5 +1,6 @@
-//! What is published beside the scripts for other languages, and made from them: `lua/manifest.json`
-//! and `lua/functions.lua`. And the vectors, which say how the scripts must answer.
+//! What is published beside the scripts for other languages, and made from them:
+//! `lua/manifest.json` and `lua/functions.lua`. And the vectors, which say how the scripts must
+//! answer.
 
 mod expectation;
 mod functions;

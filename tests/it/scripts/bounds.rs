@@ -11,8 +11,8 @@ const MANY: usize = 12_000;
 const MOST_PURGED: i64 = 1001;
 /// Waiters that one call may look at: its bound, and the rest of a chunk.
 const MOST_LOOKED_AT: i64 = 1100;
-/// What one call may run, whatever there is to clear away: two commands for each waiter that it looks
-/// at, or for each request, and some for each chunk.
+/// What one call may run, whatever there is to clear away: two commands for each waiter that it
+/// looks at, or for each request, and some for each chunk.
 const MOST_COMMANDS: i64 = 2 * MOST_LOOKED_AT + 60;
 /// What it may run where nobody is looked at.
 const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
@@ -317,8 +317,8 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     assert_eq!(inspection.held, MANY as i64);
 }
 
-/// Each of a thousand new clients waits for a second, with a word named by its number. Then its word is
-/// released, or it dies.
+/// Each of a thousand new clients waits for a second, with a word named by its number. Then its
+/// word is released, or it dies.
 fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     let keys = semaphore.keys.clone();

@@ -26,7 +26,8 @@ fn an_ended_lease_is_lost_whether_purged_or_not() {
     }
 }
 
-/// "Lost" was the answer, so it stays lost: also when the clock steps back to before the lease's end.
+/// "Lost" was the answer, so it stays lost: also when the clock steps back to before the lease's
+/// end.
 #[test]
 fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
     for ask in ["p 1000", "p 1", "p q"] {
@@ -298,8 +299,9 @@ fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "new"]);
 }
 
-/// A head start counts for nothing while the clock is more than a second behind the last number: the
-/// numbers hardly grow then, so whoever came first would be overtaken for as long as the clock lags.
+/// A head start counts for nothing while the clock is more than a second behind the last number:
+/// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
+/// lags.
 #[test]
 fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
     let mut semaphore = Timed::start();

@@ -354,7 +354,8 @@ const CALLS: [(&str, &str); 13] = [
 ];
 
 /// One that was the primary, or that lags behind it, does not know better. So it must not tell that
-/// something is lost, unknown or refused: with "READONLY" a client asks on, until the primary answers.
+/// something is lost, unknown or refused: with "READONLY" a client asks on, until the primary
+/// answers.
 #[test]
 fn a_server_that_may_not_write_gives_no_final_answer() {
     let lags: [&[&str]; 5] = [

@@ -43,8 +43,9 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 }
 
 /// A semaphore whose words have names that can be read, such as "heavy". Arguments are written with
-/// those: `acquire` takes "KIND LIMIT CLIENT HOW LIVENESS", with `publish`, `spublish` or `poll` as HOW,
-/// and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes the name of a mark, or makes one up.
+/// those: `acquire` takes "KIND LIMIT CLIENT HOW LIVENESS", with `publish`, `spublish` or `poll` as
+/// HOW, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes the name of a mark, or makes
+/// one up.
 struct Scripts {
     raw: scripts::Scripts,
     /// The word of each name.

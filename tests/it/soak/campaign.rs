@@ -218,7 +218,8 @@ impl<T: Theatre> Campaign<T> {
         let theatre = &self.field.theatre;
         let (name, mut connection) = (&theatre.names()[semaphore], theatre.home_of(semaphore));
         // Keys live for as long again as they are needed, from then on, and at least for a minute.
-        // They are needed while the last token is ahead of the clock, which may have gone back since.
+        // They are needed while the last token is ahead of the clock, which may have gone back
+        // since.
         let needed = 2 * (LEASE + LIVENESS + MARK + theatre.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {

@@ -15,8 +15,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// After so long without an answer a node counts as gone.
 const NODE_TIMEOUT: &str = "1000";
 
-/// A cluster of a test's own: primaries with equal shares of the slots, and a replica for each where
-/// wanted. Nodes are known by their numbers; replicas come after all primaries.
+/// A cluster of a test's own: primaries with equal shares of the slots, and a replica for each
+/// where wanted. Nodes are known by their numbers; replicas come after all primaries.
 pub struct Cluster {
     pub nodes: Vec<Server>,
 }

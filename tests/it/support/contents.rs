@@ -7,8 +7,8 @@ use redis::{FromRedisValue, Value};
 use super::clock::CLOCK_LAG;
 use super::scripts::{Scripts, weight};
 
-/// Words as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members "*"
-/// of `permits` and `clients` stand apart.
+/// Words as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members
+/// "*" of `permits` and `clients` stand apart.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
     /// The end of each lease.

@@ -117,7 +117,8 @@ impl Sentinels {
         SentinelClient::build(urls, service, None, SentinelServerType::Master).unwrap()
     }
 
-    /// The one that is asked first accepts connections, and answers nothing. The others agree without it.
+    /// The one that is asked first accepts connections, and answers nothing. The others agree
+    /// without it.
     pub fn silence_first(&self) {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }

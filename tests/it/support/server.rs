@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::acl;
 use super::clock::Clock;
 
-/// The server that `scripts/with-redis` started, for tests that leave it as it is. For `Semaphores`:
-/// the user may do what they need, and nothing else.
+/// The server that `scripts/with-redis` started, for tests that leave it as it is. For
+/// `Semaphores`: the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
         let mut set = redis::cmd("ACL");

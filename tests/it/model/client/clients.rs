@@ -77,8 +77,8 @@ pub fn owner(client: usize) -> String {
 /// The digits of a nonce, which stand for six bits each.
 const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// What can be foretold of a word: its owner, and the half of its nonce that is counted. The other one
-/// is random.
+/// What can be foretold of a word: its owner, and the half of its nonce that is counted. The other
+/// one is random.
 pub fn counted(word: &str) -> String {
     let (owner, _) = part(word, 1).rsplit_once('.').unwrap();
     let digits = part(word, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
@@ -167,8 +167,8 @@ impl Clients {
         // may have asked again, and has given back what it asked for.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
-        // On a busy machine answers come late. Then calls go out beside those that are out, but none
-        // sooner after another than this.
+        // On a busy machine answers come late. Then calls go out beside those that are out, but
+        // none sooner after another than this.
         let late = (started.elapsed().as_micros() / LATE.as_micros()) as u64;
         let allowed = batches.now + batches.strays + heavy + self.strays + late;
         self.strays = batches.strays + heavy;

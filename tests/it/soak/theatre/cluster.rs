@@ -130,8 +130,8 @@ impl Cluster {
             be_patient(&self.cluster, node);
             return self.is_demoted(node);
         }
-        // For a moment it takes itself for a primary still: whoever asks it just then which node has
-        // a slot may be served there.
+        // For a moment it takes itself for a primary still: whoever asks it just then which node
+        // has a slot may be served there.
         let since = now();
         self.cluster.nodes[node].signal(Signal::SIGCONT);
         self.is_demoted(node);

@@ -82,8 +82,9 @@ const BOUNDS_WITH_FAILOVER: Bounds = Bounds { way: 1_000_000_000, ..BOUNDS };
 /// Long enough for a call that had been on its way to fail, and for another one after it.
 const CALLS_END: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
-/// After so long without an answer a server counts as gone: none that is only slow, on a machine with
-/// too much to do, may be replaced behind the nemesis' back, as what is lost then has no excuse.
+/// After so long without an answer a server counts as gone: none that is only slow, on a machine
+/// with too much to do, may be replaced behind the nemesis' back, as what is lost then has no
+/// excuse.
 const SILENCE: Duration = Duration::from_millis(2500);
 
 /// Where clients are told to connect.
