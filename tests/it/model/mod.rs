@@ -2,8 +2,10 @@
 
 mod client;
 mod invariants;
+mod messages;
 mod moving;
 mod semaphore;
+mod serving;
 mod system;
 
 use proptest::collection::vec;

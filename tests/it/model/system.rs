@@ -1,14 +1,13 @@
 //! The real scripts on a real server, beside the model.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::collections::HashMap;
 
 use redis::{Connection, RedisError, Value};
 
 use super::invariants::Watch;
 use super::moving::{self, Moving};
 use super::semaphore::{Model, NOTHING_ENDS, Next, Place, Request};
-use super::{CLIENTS, DAY, Step};
+use super::{DAY, Step};
 use crate::support::clock::CLOCK_LAG;
 use crate::support::scripts::{Scripts, integers, part, weight};
 use crate::support::server::Server;
@@ -20,7 +19,7 @@ pub struct System {
     pub moving: Option<Moving>,
     pub scripts: Scripts,
     /// Of those who listen.
-    listeners: Vec<Connection>,
+    pub(super) listeners: Vec<Connection>,
     pub model: Model,
     pub watch: Watch,
     tickets: HashMap<String, i64>,
@@ -238,57 +237,6 @@ impl System {
             }
         }
         false
-    }
-
-    /// Every hand-off of the model is in a message, one for each client, in order and with the same
-    /// content.
-    fn receive_messages(&mut self) -> Result<(), String> {
-        let mut expected: BTreeMap<String, String> = BTreeMap::new();
-        for (client, word, token, ends) in std::mem::take(&mut self.model.messages) {
-            let message = expected.entry(client).or_insert_with(|| "model".to_owned());
-            message.push_str(&format!("\n{word} {token} {ends}"));
-        }
-        for (client, expected) in expected {
-            let index = CLIENTS.iter().position(|(_, name)| *name == client).unwrap();
-            let listener = &mut self.listeners[index];
-            listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            let reply =
-                listener.recv_response().map_err(|e| format!("message {expected:?}: {e}"))?;
-            let (_, _, text): (String, String, String) = redis::from_redis_value(reply).unwrap();
-            if text != expected {
-                return Err(format!("message {text:?}, the model says {expected:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails when there is a message that the model knows nothing of.
-    fn listen(&mut self, client: usize, listens: bool) -> Result<(), String> {
-        let command = if listens { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-        let packed =
-            redis::cmd(command).arg(format!("sem:wake:{}", CLIENTS[client].1)).get_packed_command();
-        // The answer comes before any later message: both travel on this connection.
-        let listener = &mut self.listeners[client];
-        listener.send_packed_command(&packed).unwrap();
-        let mut unexpected = Vec::new();
-        loop {
-            let reply = listener.recv_response().unwrap();
-            let (kind, _, rest): (String, String, redis::Value) =
-                redis::from_redis_value(reply).unwrap();
-            if kind == command.to_lowercase() {
-                break;
-            }
-            unexpected.push(rest);
-        }
-        if listens {
-            self.model.listening.insert(CLIENTS[client].1.to_owned());
-        } else {
-            self.model.listening.remove(CLIENTS[client].1);
-        }
-        if unexpected.is_empty() {
-            return Ok(());
-        }
-        Err(format!("messages {unexpected:?} to client {client}, the model says none"))
     }
 
     fn freeze_at(&mut self, us: i64) {

@@ -1,6 +1,7 @@
 //! The scripts by themselves, called as a client in any language would call them: what they promise
 //! in their head comments and in the protocol, what they refuse, and what they survive.
 
+mod answers;
 mod arguments;
 mod bounds;
 mod clock;
@@ -16,19 +17,25 @@ mod probe;
 mod repeat;
 mod replies;
 mod source;
+mod timed;
+mod too_heavy;
+mod values;
 mod wakeups;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
 
 use redis::{FromRedisValue, RedisError, ToRedisArgs, Value};
 use redis_semaphore::ScriptRegistry;
 
-use crate::support::listener::Listener;
+use answers::Outcome::{self, Granted, Queued};
+use answers::{Inspection, Refusal, outcomes};
+use timed::{Commands, Timed};
 
+use crate::support::listener::Listener;
 use crate::support::scripts::{self, part, word, words};
-use crate::support::server::{Server, connect, shared_admin_url, unique_name};
+use crate::support::server::{connect, shared_admin_url, unique_name};
 
 /// Where the clocks that tests move begin, in µs: the first token is this number.
 const START_US: i64 = 1_800_000_000_000_000;
@@ -72,6 +79,17 @@ fn name_of(word: &str) -> &str {
     part(word, 4).trim_end_matches('_')
 }
 
+/// What a client is told, with names in the place of words.
+fn told(listener: &mut Listener) -> String {
+    let text = listener.message();
+    let mut lines = text.lines();
+    let name = lines.next().unwrap().to_owned();
+    lines.fold(name, |told, line| {
+        let (word, rest) = line.split_once(' ').unwrap();
+        format!("{told}\n{} {rest}", name_of(word))
+    })
+}
+
 /// A semaphore that nobody has used, on the server that all tests share.
 fn fresh() -> Scripts {
     Scripts::new(connect(&shared_admin_url()), &unique_name())
@@ -104,119 +122,6 @@ fn sound(script: &str) -> Vec<String> {
         "wake" => "",
         _ => panic!("{script} is not known here"),
     })
-}
-
-/// What `acquire` answers for one request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Outcome {
-    Granted { token: i64, end: i64 },
-    Queued { ticket: i64, position: i64 },
-    Refused,
-}
-
-use Outcome::{Granted, Queued, Refused};
-
-impl Outcome {
-    fn token(self) -> i64 {
-        let Granted { token, .. } = self else { panic!("{self:?} is not granted") };
-        token
-    }
-
-    fn ticket(self) -> i64 {
-        let Queued { ticket, .. } = self else { panic!("{self:?} is not queued") };
-        ticket
-    }
-
-    fn position(self) -> i64 {
-        let Queued { position, .. } = self else { panic!("{self:?} is not queued") };
-        position
-    }
-
-    fn is_granted(self) -> bool {
-        matches!(self, Granted { .. })
-    }
-}
-
-fn outcomes(reply: &[i64]) -> Vec<Outcome> {
-    let outcome = |integers: &[i64]| match *integers {
-        [1, token, end] => Granted { token, end },
-        [2, ticket, position] => Queued { ticket, position },
-        [0, 0, 0] => Refused,
-        _ => panic!("{integers:?} is no answer to a request"),
-    };
-    reply[3..].chunks(3).map(outcome).collect()
-}
-
-/// What `inspect` answers. Holders and waiters by name with their weights, and time left or waited.
-/// Marks are left out.
-#[derive(Debug, PartialEq)]
-struct Inspection {
-    now: i64,
-    limit: i64,
-    declared: i64,
-    runtime: i64,
-    held: i64,
-    members: i64,
-    queued: i64,
-    last: i64,
-    holders: Vec<(String, i64, i64)>,
-    waiters: Vec<(String, i64, i64)>,
-    /// For how long each waiter's client is taken to be there.
-    heard: Vec<i64>,
-}
-
-impl FromRedisValue for Inspection {
-    fn from_redis_value(value: Value) -> Result<Self, redis::ParsingError> {
-        type Holders = Vec<(String, i64)>;
-        type Waiters = Vec<(String, i64, i64)>;
-        type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Holders, Waiters);
-        let (now, limit, declared, runtime, held, members, queued, last, holders, waiters) =
-            Reply::from_redis_value(value)?;
-        let weighed =
-            |(word, time): (String, i64)| (name_of(&word).to_owned(), scripts::weight(&word), time);
-        let heard = waiters.iter().map(|(_, _, heard)| *heard).collect();
-        let waiters = waiters.into_iter().map(|(word, waited, _)| weighed((word, waited)));
-        let waiters = waiters.collect();
-        let holders = holders.into_iter().map(weighed).filter(|(_, weight, _)| *weight > 0);
-        let holders = holders.collect();
-        Ok(Self {
-            now,
-            limit,
-            declared,
-            runtime,
-            held,
-            members,
-            queued,
-            last,
-            holders,
-            waiters,
-            heard,
-        })
-    }
-}
-
-impl Inspection {
-    fn holder_ids(&self) -> BTreeSet<&str> {
-        self.holders.iter().map(|(id, _, _)| id.as_str()).collect()
-    }
-
-    fn waiter_ids(&self) -> Vec<&str> {
-        self.waiters.iter().map(|(id, _, _)| id.as_str()).collect()
-    }
-}
-
-/// An error of a script: its name, and what it says.
-#[derive(Debug)]
-struct Refusal {
-    code: String,
-    detail: String,
-}
-
-impl From<RedisError> for Refusal {
-    fn from(error: RedisError) -> Self {
-        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        Self { code: text(error.code()), detail: text(error.detail()) }
-    }
 }
 
 impl Scripts {
@@ -391,85 +296,6 @@ impl Scripts {
         let kept: Option<i64> = self.command(&format!("ZSCORE {key} *"));
         let extra: i64 = permits.iter().map(|(word, _)| scripts::weight(word) - 1).sum();
         assert_eq!(kept.map(|score| score + 10_000_000_000).unwrap_or(0), extra);
-    }
-}
-
-/// A semaphore on a server of its own, whose clock stands still until the test moves it.
-struct Timed {
-    server: Server,
-    scripts: Scripts,
-    now_us: i64,
-}
-
-impl Timed {
-    fn start() -> Self {
-        let server = Server::start();
-        server.clock.freeze_at(START_US);
-        let scripts = Scripts::new(server.connect(), "timed");
-        Self { server, scripts, now_us: START_US }
-    }
-
-    fn now(&self) -> i64 {
-        self.now_us / 1000
-    }
-
-    /// Lets time pass, or steps the clock back.
-    fn pass(&mut self, ms: i64) {
-        self.now_us += ms * 1000;
-        self.server.clock.freeze_at(self.now_us);
-    }
-
-    /// To what is told to a client.
-    fn listen(&self, client: &str) -> Listener {
-        let channel = format!("sem:wake:{client}");
-        Listener::subscribe(self.server.connect(), "SUBSCRIBE", &channel)
-    }
-
-    /// How often each command ran during `call`.
-    fn commands_of<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> (T, Commands) {
-        self.command::<()>("CONFIG RESETSTAT");
-        let result = call(self);
-        let info: String = self.command("INFO commandstats");
-        let calls = |line: &str| {
-            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            Some((name.to_owned(), rest.split(',').next()?.parse().unwrap()))
-        };
-        (result, Commands(info.lines().filter_map(calls).collect()))
-    }
-}
-
-impl Deref for Timed {
-    type Target = Scripts;
-
-    fn deref(&self) -> &Scripts {
-        &self.scripts
-    }
-}
-
-impl DerefMut for Timed {
-    fn deref_mut(&mut self) -> &mut Scripts {
-        &mut self.scripts
-    }
-}
-
-/// How often each command ran.
-#[derive(Debug)]
-struct Commands(BTreeMap<String, i64>);
-
-impl Commands {
-    fn count(&self, name: &str) -> i64 {
-        self.0.get(name).copied().unwrap_or(0)
-    }
-
-    /// How often it was asked whether anybody listens. Redis 6.2 does not count subcommands apart.
-    fn lookups_of_listeners(&self) -> i64 {
-        self.count("pubsub|numsub") + self.count("pubsub")
-    }
-
-    /// All that scripts called: neither the call itself, nor the client's own commands.
-    fn in_scripts(&self) -> i64 {
-        let own = ["evalsha", "script|load", "config|resetstat", "info", "config", "script"];
-        self.0.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(_, n)| n).sum()
     }
 }
 

@@ -1,0 +1,87 @@
+//! A semaphore whose time a test tells.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+use super::{START_US, Scripts};
+use crate::support::listener::Listener;
+use crate::support::server::Server;
+
+/// A semaphore on a server of its own, whose clock stands still until the test moves it.
+pub(super) struct Timed {
+    pub(super) server: Server,
+    pub(super) scripts: Scripts,
+    pub(super) now_us: i64,
+}
+
+impl Timed {
+    pub(super) fn start() -> Self {
+        let server = Server::start();
+        server.clock.freeze_at(START_US);
+        let scripts = Scripts::new(server.connect(), "timed");
+        Self { server, scripts, now_us: START_US }
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        self.now_us / 1000
+    }
+
+    /// Lets time pass, or steps the clock back.
+    pub(super) fn pass(&mut self, ms: i64) {
+        self.now_us += ms * 1000;
+        self.server.clock.freeze_at(self.now_us);
+    }
+
+    /// To what is told to a client.
+    pub(super) fn listen(&self, client: &str) -> Listener {
+        let channel = format!("sem:wake:{client}");
+        Listener::subscribe(self.server.connect(), "SUBSCRIBE", &channel)
+    }
+
+    /// How often each command ran during `call`.
+    pub(super) fn commands_of<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> (T, Commands) {
+        self.command::<()>("CONFIG RESETSTAT");
+        let result = call(self);
+        let info: String = self.command("INFO commandstats");
+        let calls = |line: &str| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((name.to_owned(), rest.split(',').next()?.parse().unwrap()))
+        };
+        (result, Commands(info.lines().filter_map(calls).collect()))
+    }
+}
+
+impl Deref for Timed {
+    type Target = Scripts;
+
+    fn deref(&self) -> &Scripts {
+        &self.scripts
+    }
+}
+
+impl DerefMut for Timed {
+    fn deref_mut(&mut self) -> &mut Scripts {
+        &mut self.scripts
+    }
+}
+
+/// How often each command ran.
+#[derive(Debug)]
+pub(super) struct Commands(BTreeMap<String, i64>);
+
+impl Commands {
+    pub(super) fn count(&self, name: &str) -> i64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// How often it was asked whether anybody listens. Redis 6.2 does not count subcommands apart.
+    pub(super) fn lookups_of_listeners(&self) -> i64 {
+        self.count("pubsub|numsub") + self.count("pubsub")
+    }
+
+    /// All that scripts called: neither the call itself, nor the client's own commands.
+    pub(super) fn in_scripts(&self) -> i64 {
+        let own = ["evalsha", "script|load", "config|resetstat", "info", "config", "script"];
+        self.0.iter().filter(|(name, _)| !own.contains(&name.as_str())).map(|(_, n)| n).sum()
+    }
+}
