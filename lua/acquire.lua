@@ -43,14 +43,14 @@ elseif not is_integer(number, 0, MAX_COUNT) then
 elseif not is_integer(liveness, 1, MAX_TIME) then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local count, refusal = (#ARGV - 3) / 2, wrong_count(3, 2)
+local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local words, parts, may_wait = {}, {}, false
+local words, parts, wants_place = {}, {}, false
 for i = 1, count do
   local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
-  words[i], parts[i], may_wait = ARGV[2 * i + 2], part, may_wait or place ~= 'try'
+  words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
@@ -67,21 +67,21 @@ local declared_before = declared or -1
 local is_known = declared or runtime
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
   declared = number + 0
-  changed.declared, need = declared, math.max(need, now)
+  changed.declared, live_until = declared, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
   runtime, has_new_limit = number + 0, true
-  changed.runtime, need = runtime, math.max(need, now)
+  changed.runtime, live_until = runtime, math.max(live_until, now)
 end
 limit = runtime or declared
-local needed, over = 0, {} -- what those weigh that hold no permit; those whose lease has ended
+local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
 for i = 1, count do
   local weight = parts[i][3]
-  if ends[i + 1] and ends[i + 1] + 0 <= now then
+  if ends[i] and ends[i] + 0 <= now then
     permits, held = permits - 1, held - weight
-    ends[i + 1], over[#over + 1] = false, words[i]
+    ends[i], expired[#expired + 1] = false, words[i]
   end
-  if not ends[i + 1] then
-    needed = needed + weight
+  if not ends[i] then
+    wanted = wanted + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -89,30 +89,34 @@ for i = 1, count do
     end
   end
 end
-if over[1] then
-  redis.call('ZREM', PERMITS, unpack(over))
+if expired[1] then
+  redis.call('ZREM', PERMITS, unpack(expired))
 end
 -- include: lib/purge.lua
 
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- Those with a place of their own, which may be in front of others, come first. A ticket is
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
-may_wait = may_wait and (queued > 0 or held + needed > limit)
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-for i = 1, may_wait and count or 0 do
+for i = 1, may_queue and count or 0 do
   local place = ARGV[2 * i + 3]
-  local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
-  if ticket and not ends[i + 1] and not tickets[i] then
-    if ahead or ticket > math.max(last, now_us) then
-      last = math.max(last + 1, now_us)
-      ticket = (not ahead or last > now_us + 1000000) and last or last - ahead * 1000
+  local ahead = string.match(place, '^%+(.*)')
+  local ticket = not ahead and tonumber(place)
+  if (ticket or ahead) and not ends[i] and not tickets[i] then
+    if ahead or ticket > math.max(last_number, now_us) then
+      last_number = math.max(last_number + 1, now_us)
+      ticket = last_number
+      if ahead and last_number <= now_us + 1000000 then
+        ticket = last_number - ahead * 1000
+      end
     end
-    last, tickets[i] = math.max(last, ticket), ticket
+    last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-if may_wait then
+if may_queue then
   -- The client is there for as long as it says, with all that it waits for. Of those who have died
   -- two leave with each that is new.
   local client, heard_until = parts[1][2], now + liveness
@@ -122,7 +126,8 @@ if may_wait then
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  need, last = math.max(need, heard_until), math.max(last, now_us - 1) -- shows a step back
+  live_until = math.max(live_until, heard_until)
+  last_number = math.max(last_number, now_us - 1) -- shows a step back
 end
 -- include: lib/serve.lua
 
@@ -130,10 +135,10 @@ local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before}
 for i = 1, count do
   local word, part, at = words[i], parts[i], 3 * i
-  if ends[i + 1] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+  if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
     asked[word] = #granted + 1
     granted[asked[word]], leases[asked[word]] = word, part[4]
-    if not ends[i + 1] then
+    if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
   elseif asked[word] == 0 and tickets[i] then
@@ -142,15 +147,16 @@ for i = 1, count do
   elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
   elseif asked[word] == 0 then
-    last = math.max(last + 1, now_us)
+    last_number = math.max(last_number + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, last, word)
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last, queued, true
+    redis.call('ZADD', QUEUE, last_number, word)
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
   alike = alike and asked[word] == i and part[4] == same
 end
 if refused == count then
-  redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
+  -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
+  redis.call('ZREM', QUEUE, unpack(words))
 end
 -- include: lib/write.lua
 

@@ -70,10 +70,10 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
--- Checks of the words in ARGV.
+-- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function wrong_count(fixed, size)
+-- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function check_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
     return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
@@ -116,14 +116,14 @@ elseif not is_integer(number, 0, MAX_COUNT) then
 elseif not is_integer(liveness, 1, MAX_TIME) then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
-local count, refusal = (#ARGV - 3) / 2, wrong_count(3, 2)
+local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local words, parts, may_wait = {}, {}, false
+local words, parts, wants_place = {}, {}, false
 for i = 1, count do
   local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
-  words[i], parts[i], may_wait = ARGV[2 * i + 2], part, may_wait or place ~= 'try'
+  words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
@@ -134,7 +134,8 @@ for i = 1, count do
   end
 end
 local lookup = words
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -162,20 +163,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -184,33 +186,33 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
 local declared_before = declared or -1
 local is_known = declared or runtime
 if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
   declared = number + 0
-  changed.declared, need = declared, math.max(need, now)
+  changed.declared, live_until = declared, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
   runtime, has_new_limit = number + 0, true
-  changed.runtime, need = runtime, math.max(need, now)
+  changed.runtime, live_until = runtime, math.max(live_until, now)
 end
 limit = runtime or declared
-local needed, over = 0, {} -- what those weigh that hold no permit; those whose lease has ended
+local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
 for i = 1, count do
   local weight = parts[i][3]
-  if ends[i + 1] and ends[i + 1] + 0 <= now then
+  if ends[i] and ends[i] + 0 <= now then
     permits, held = permits - 1, held - weight
-    ends[i + 1], over[#over + 1] = false, words[i]
+    ends[i], expired[#expired + 1] = false, words[i]
   end
-  if not ends[i + 1] then
-    needed = needed + weight
+  if not ends[i] then
+    wanted = wanted + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
         'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
@@ -218,62 +220,67 @@ for i = 1, count do
     end
   end
 end
-if over[1] then
-  redis.call('ZREM', PERMITS, unpack(over))
+if expired[1] then
+  redis.call('ZREM', PERMITS, unpack(expired))
 end
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- Those with a place of their own, which may be in front of others, come first. A ticket is
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
-may_wait = may_wait and (queued > 0 or held + needed > limit)
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
-for i = 1, may_wait and count or 0 do
+for i = 1, may_queue and count or 0 do
   local place = ARGV[2 * i + 3]
-  local ticket, ahead = tonumber(place), string.match(place, '^%+(.*)')
-  if ticket and not ends[i + 1] and not tickets[i] then
-    if ahead or ticket > math.max(last, now_us) then
-      last = math.max(last + 1, now_us)
-      ticket = (not ahead or last > now_us + 1000000) and last or last - ahead * 1000
+  local ahead = string.match(place, '^%+(.*)')
+  local ticket = not ahead and tonumber(place)
+  if (ticket or ahead) and not ends[i] and not tickets[i] then
+    if ahead or ticket > math.max(last_number, now_us) then
+      last_number = math.max(last_number + 1, now_us)
+      ticket = last_number
+      if ahead and last_number <= now_us + 1000000 then
+        ticket = last_number - ahead * 1000
+      end
     end
-    last, tickets[i] = math.max(last, ticket), ticket
+    last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-if may_wait then
+if may_queue then
   -- The client is there for as long as it says, with all that it waits for. Of those who have died
   -- two leave with each that is new.
   local client, heard_until = parts[1][2], now + liveness
@@ -283,10 +290,12 @@ if may_wait then
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
-  need, last = math.max(need, heard_until), math.max(last, now_us - 1) -- shows a step back
+  live_until = math.max(live_until, heard_until)
+  last_number = math.max(last_number, now_us - 1) -- shows a step back
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -303,13 +312,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -329,7 +339,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
@@ -346,10 +356,10 @@ local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before}
 for i = 1, count do
   local word, part, at = words[i], parts[i], 3 * i
-  if ends[i + 1] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+  if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
     asked[word] = #granted + 1
     granted[asked[word]], leases[asked[word]] = word, part[4]
-    if not ends[i + 1] then
+    if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
   elseif asked[word] == 0 and tickets[i] then
@@ -358,59 +368,60 @@ for i = 1, count do
   elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
   elseif asked[word] == 0 then
-    last = math.max(last + 1, now_us)
+    last_number = math.max(last_number + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, last, word)
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last, queued, true
+    redis.call('ZADD', QUEUE, last_number, word)
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
   alike = alike and asked[word] == i and part[4] == same
 end
 if refused == count then
-  redis.call('ZREM', QUEUE, unpack(words)) -- which only a server does that may write
+  -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
+  redis.call('ZREM', QUEUE, unpack(words))
 end
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -445,7 +456,8 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
 if alike then
   return {now, wake_in, declared_before, 3, token, now + same}
@@ -537,7 +549,8 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
   end
 end
 local lookup = {}
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -565,20 +578,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -587,12 +601,12 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
 -- Calls `tell` with each member of a page, and its score.
@@ -606,14 +620,14 @@ end
 local from = extra and 1 or 0 -- '*' comes before all words
 local ended = redis.call('ZCOUNT', PERMITS, 0, now)
 each(PERMITS, from, math.min(ended, BOUND), function(word)
-  held = held - string.match(word, '^%a:[^:]*:(%d+)')
+  held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
 each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
   held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
 end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)')
+  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = word
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
   waiting[#waiting + 1] = -1
@@ -624,7 +638,7 @@ for i, heard_until in ipairs(heard) do
 end
 return {
   now, runtime or declared or -1, declared or -1, runtime or -1,
-  held, permits - ended, queued, last, held_by, waiting,
+  held, permits - ended, queued, last_number, held_by, waiting,
 }
 end,
 }
@@ -649,7 +663,7 @@ redis.register_function{
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] mark      a word of weight 0 (README.md): a change that comes again with the same word
+-- ARGV[3] mark      a word of weight 0 (README.md, 1): a change that comes again with the same word
 --                   within its lease counts once; ARGV[2] with "clear"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
@@ -692,10 +706,10 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
--- Checks of the words in ARGV.
+-- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function wrong_count(fixed, size)
+-- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function check_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
     return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
@@ -751,7 +765,8 @@ if arguments == 3 or action == 'clear' then
   end
 end
 local lookup = {mark and ARGV[arguments]}
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -779,20 +794,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -801,16 +817,16 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[2] and ends[2] + 0 > now)
+local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
@@ -819,13 +835,13 @@ if mark and is_new then
   -- It is no lease in use: holders who die are not to stay longer for it.
   local forgotten = now + mark[4]
   redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
-  permits, need = permits + (ends[2] and 0 or 1), math.max(need, forgotten)
-  if forgotten < first then
-    first, changed.first = forgotten, forgotten
+  permits, live_until = permits + (ends[1] and 0 or 1), math.max(live_until, forgotten)
+  if forgotten < first_end then
+    first_end, changed.first = forgotten, forgotten
   end
 end
 if action == 'declare' and number ~= declared then
-  declared, changed.declared, need = number, number, math.max(need, now)
+  declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
   runtime, has_new_limit = number, true
 elseif action == 'add' and is_new then
@@ -835,44 +851,46 @@ elseif action == 'clear' and is_new and runtime then
   runtime, has_new_limit = nil, true
 end
 if has_new_limit then
-  changed.runtime, need = runtime, math.max(need, now)
+  changed.runtime, live_until = runtime, math.max(live_until, now)
 end
 limit = runtime or declared or 0
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -889,13 +907,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -915,7 +934,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
@@ -930,47 +949,47 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1005,7 +1024,8 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
 return {now, wake_in, runtime or declared or -1, before, declared or -1, declared_before}
 end,
@@ -1174,10 +1194,10 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
--- Checks of the words in ARGV.
+-- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function wrong_count(fixed, size)
+-- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function check_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
     return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
@@ -1212,7 +1232,7 @@ local function read_word(index, name, min_weight, max_weight)
   return said
 end
 
-local count, refusal = #ARGV / 2, wrong_count(0, 2)
+local count, refusal = #ARGV / 2, check_count(0, 2)
 if refusal then
   return refusal
 end
@@ -1239,7 +1259,8 @@ for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
 local lookup = words
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -1267,20 +1288,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -1289,17 +1311,17 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
 local end_of = {}
 for i, word in ipairs(words) do
-  end_of[word] = (ends[i + 1] or 0) + 0
+  end_of[word] = (ends[i] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
 for i = 1, count do
@@ -1327,41 +1349,43 @@ if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
   queued = queued - redis.call('ZREM', QUEUE, unpack(words))
 end
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -1378,13 +1402,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -1404,7 +1429,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
@@ -1419,47 +1444,47 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1494,7 +1519,8 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
 reply[2] = wake_in
 return reply
@@ -1559,10 +1585,10 @@ local function is_integer(text, min, max)
   return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
     and (string.byte(text) ~= 48 or text == '0')
 end
--- Checks of the words in ARGV.
+-- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function wrong_count(fixed, size)
+-- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function check_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
     return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
@@ -1601,7 +1627,7 @@ local mode = ARGV[1]
 if mode ~= 'return' and mode ~= 'consume' then
   return wrong(1, 'how', '"return" or "consume"')
 end
-local count, refusal = #ARGV - 1, wrong_count(1, 1)
+local count, refusal = #ARGV - 1, check_count(1, 1)
 if refusal then
   return refusal
 end
@@ -1613,7 +1639,8 @@ for i = 1, count do
   end
 end
 local lookup = {}
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -1641,20 +1668,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -1663,45 +1691,46 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 
 -- The removals come first, whether they find anything or not: a server that may not write refuses
@@ -1723,10 +1752,11 @@ for i = 1, count do
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
   runtime, has_new_limit = math.max(0, limit - freed), true
-  limit, changed.runtime, need = runtime, runtime, math.max(need, now)
+  limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -1743,13 +1773,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -1769,7 +1800,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
@@ -1784,47 +1815,47 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1859,7 +1890,8 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
 reply[2] = wake_in
 return all_held and {now, wake_in, 3} or reply
@@ -1921,7 +1953,8 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -1949,20 +1982,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -1971,50 +2005,52 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
 redis.call('ZREM', PERMITS, '') -- as `release` begins
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -2031,13 +2067,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -2057,7 +2094,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end
@@ -2072,47 +2109,47 @@ end
 local waits = queued > 0
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -2147,7 +2184,8 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
 return {now, wake_in, queued}
 end,

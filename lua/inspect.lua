@@ -53,14 +53,14 @@ end
 local from = extra and 1 or 0 -- '*' comes before all words
 local ended = redis.call('ZCOUNT', PERMITS, 0, now)
 each(PERMITS, from, math.min(ended, BOUND), function(word)
-  held = held - string.match(word, '^%a:[^:]*:(%d+)')
+  held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
 each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
   held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
 end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)')
+  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = word
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
   waiting[#waiting + 1] = -1
@@ -71,5 +71,5 @@ for i, heard_until in ipairs(heard) do
 end
 return {
   now, runtime or declared or -1, declared or -1, runtime or -1,
-  held, permits - ended, queued, last, held_by, waiting,
+  held, permits - ended, queued, last_number, held_by, waiting,
 }

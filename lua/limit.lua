@@ -14,7 +14,7 @@
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] mark      a word of weight 0 (README.md): a change that comes again with the same word
+-- ARGV[3] mark      a word of weight 0 (README.md, 1): a change that comes again with the same word
 --                   within its lease counts once; ARGV[2] with "clear"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
@@ -53,7 +53,7 @@ local lookup = {mark and ARGV[arguments]}
 -- include: lib/read.lua
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[2] and ends[2] + 0 > now)
+local is_new = not (ends[1] and ends[1] + 0 > now)
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
@@ -62,13 +62,13 @@ if mark and is_new then
   -- It is no lease in use: holders who die are not to stay longer for it.
   local forgotten = now + mark[4]
   redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
-  permits, need = permits + (ends[2] and 0 or 1), math.max(need, forgotten)
-  if forgotten < first then
-    first, changed.first = forgotten, forgotten
+  permits, live_until = permits + (ends[1] and 0 or 1), math.max(live_until, forgotten)
+  if forgotten < first_end then
+    first_end, changed.first = forgotten, forgotten
   end
 end
 if action == 'declare' and number ~= declared then
-  declared, changed.declared, need = number, number, math.max(need, now)
+  declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
   runtime, has_new_limit = number, true
 elseif action == 'add' and is_new then
@@ -78,7 +78,7 @@ elseif action == 'clear' and is_new and runtime then
   runtime, has_new_limit = nil, true
 end
 if has_new_limit then
-  changed.runtime, need = runtime, math.max(need, now)
+  changed.runtime, live_until = runtime, math.max(live_until, now)
 end
 limit = runtime or declared or 0
 -- include: lib/purge.lua

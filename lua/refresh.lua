@@ -22,7 +22,7 @@
 -- include: lib/arguments.lua
 -- include: lib/words.lua
 
-local count, refusal = #ARGV / 2, wrong_count(0, 2)
+local count, refusal = #ARGV / 2, check_count(0, 2)
 if refusal then
   return refusal
 end
@@ -53,7 +53,7 @@ local lookup = words
 
 local end_of = {}
 for i, word in ipairs(words) do
-  end_of[word] = (ends[i + 1] or 0) + 0
+  end_of[word] = (ends[i] or 0) + 0
 end
 local reply, gone = {now, 0}, {''} -- no word is empty
 for i = 1, count do

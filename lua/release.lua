@@ -28,7 +28,7 @@ local mode = ARGV[1]
 if mode ~= 'return' and mode ~= 'consume' then
   return wrong(1, 'how', '"return" or "consume"')
 end
-local count, refusal = #ARGV - 1, wrong_count(1, 1)
+local count, refusal = #ARGV - 1, check_count(1, 1)
 if refusal then
   return refusal
 end
@@ -62,7 +62,7 @@ for i = 1, count do
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
   runtime, has_new_limit = math.max(0, limit - freed), true
-  limit, changed.runtime, need = runtime, runtime, math.max(need, now)
+  limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
 -- include: lib/serve.lua
 local waits = false

@@ -1,33 +1,34 @@
--- Removes ended leases, so that what is left can be counted.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
+-- where it stopped at BOUND.
 
-if last > now_us + 1000000 then
+if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- no word is empty; see release.lua
+  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest, [CLIENTS] = now + longest_liveness}) do
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     local cut = 0
     for _, member in ipairs(beyond) do
       if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
         redis.call('ZADD', key, latest, member)
-        first, cut = 0, cut + 1
+        first_end, cut = 0, cut + 1
       end
     end
     more = more or cut == BOUND
   end
 end
-if first <= now then
+if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - string.match(word, '^%a:[^:]*:(%d+)')
+    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first = (next[2] or MAX_NUMBER) + 0
-  changed.first = first
+  first_end = (next[2] or MAX_NUMBER) + 0
+  changed.first = first_end
   more = more or #ended == BOUND
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end

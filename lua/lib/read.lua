@@ -1,4 +1,5 @@
--- Reads the keys, before anything is written, and when the leases of the words in `lookup` end.
+-- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
@@ -26,20 +27,21 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup)) -- of `lookup`, from the second on
-local extra = ends[1] and ends[1] + NO_EXTRA
+local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
+local extra = table.remove(ends, 1) -- what permits weigh above 1
+extra = extra and extra + NO_EXTRA
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
-local longest = (state[5] or 0) + 0 -- no lease in use is longer, ms
-local first = (state[6] or 0) + 0 -- no lease ends before, ms
+local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
+local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 
 -- What is decided from here on, for lib/write.lua.
-local need = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
+local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_limit = not extra, false
@@ -48,10 +50,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
   if permits + queued + clients > 0 then
-    longest, first, need = MAX_TIME, 0, now + MAX_TIME
-    last = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
+    longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
+    last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
   else
-    first = MAX_NUMBER
+    first_end = MAX_NUMBER
   end
-  changed = {version = '2', longest = longest, first = first}
+  changed = {version = '2', longest = longest_lease, first = first_end}
 end

@@ -1,5 +1,6 @@
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit.
+-- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
+-- and `told` for lib/write.lua.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
@@ -16,13 +17,14 @@ if queued > 0 and held < limit then
       if held >= limit then
         break
       end
-      local how, client, weight, lease = string.match(word, '^(%a):([^:]*):(%d+):(%d+)')
-      local channel = how ~= 'N'
+      -- A member of the queue that is no word leaves it.
+      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
       -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
       -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
-        or (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
         if listening[channel] == nil then
           local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
@@ -42,7 +44,7 @@ if queued > 0 and held < limit then
           permits, held = permits + 1, held + weight
         end
         if asked[word] then
-          asked[word] = is_too_heavy and 0 or index
+          asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
         end

@@ -1,7 +1,7 @@
--- Checks of the words in ARGV.
+-- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error where there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function wrong_count(fixed, size)
+-- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
+local function check_count(fixed, size)
   local count = (#ARGV - fixed) / size
   if count < 1 or count > 1000 or count % 1 ~= 0 then
     return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size

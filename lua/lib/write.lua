@@ -1,46 +1,46 @@
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, for
--- those who wait.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
+-- somebody asks for it: needs `waits`.
 
-local token = math.max(last + 1, now_us)
+local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i, word in ipairs(granted) do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
     -- Where all leases in use begin now, none is longer than the longest of these.
-    if lease > longest or i == 1 and #granted == permits and lease ~= longest then
-      longest, changed.longest = lease, lease
+    if lease > longest_lease or i == 1 and #granted == permits and lease ~= longest_lease then
+      longest_lease, changed.longest = lease, lease
     end
-    if held_until < first then
-      first, changed.first = held_until, held_until
+    if held_until < first_end then
+      first_end, changed.first = held_until, held_until
     end
-    if held_until > need then
-      need = held_until
+    if held_until > live_until then
+      live_until = held_until
     end
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
 end
 if granted[1] then
-  last = token + #granted - 1
+  last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
   entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
-  need = math.max(need, now)
+  live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
   redis.call('ZADD', PERMITS, unpack(entries, from, math.min(from + 999, #entries)))
 end
-if need > 0 then
-  local must_last = math.max(need, math.floor(last / 1000)) -- numbers must not go back
+if live_until > 0 then
+  local must_last = math.max(live_until, math.floor(last_number / 1000)) -- numbers must not go back
   local moves = must_last > keep
   if moves then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last)}
+  local fields = {'last', string.format('%.0f', last_number)}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -75,4 +75,5 @@ if leaving then
     redis.pcall(unpack(message))
   end
 end
-local wake_in = more and 0 or waits and first < MAX_NUMBER and math.max(1, first - now) or -1
+local wake_in = more and 0
+  or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1

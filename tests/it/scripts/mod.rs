@@ -8,6 +8,7 @@ mod clock;
 mod commands;
 mod errors;
 mod expiry;
+mod foreign;
 mod head;
 mod inspect;
 mod limit;

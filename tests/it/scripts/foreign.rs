@@ -1,0 +1,45 @@
+//! Members of the keys that no client wrote: by hand, say. They are in nobody's way.
+
+use super::{START_US, Timed};
+
+/// "rubbish" at the head of the queue, and with an ended lease; 3 of 4 are held.
+fn with_rubbish() -> Timed {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(4, "heavy 3 600000 try waiting 4 60000 wait");
+    let (permits, queue) = (semaphore.key("permits"), semaphore.key("queue"));
+    semaphore.pass(10);
+    let ended = START_US / 1000 + 1;
+    semaphore.command::<i64>(&format!("ZADD {permits} {ended} rubbish"));
+    semaphore.command::<i64>(&format!("ZADD {queue} 1 rubbish 2 X:client:1:60000:rubbish"));
+    // So that somebody looks at the leases.
+    semaphore.lose("state");
+    semaphore
+}
+
+#[test]
+fn no_script_stumbles_over_it() {
+    for (script, arguments) in [
+        ("acquire", "declared 4 client poll 600000 new 1 60000 wait"),
+        ("release", "return heavy"),
+        ("refresh", "heavy 60000"),
+        ("limit", "declare 9"),
+        ("wake", ""),
+        ("inspect", "0 100 0 100"),
+    ] {
+        let mut semaphore = with_rubbish();
+        semaphore.call(script, arguments).unwrap();
+        if script != "inspect" {
+            semaphore.assert_weights_agree();
+        }
+    }
+}
+
+#[test]
+fn those_behind_it_are_served() {
+    let mut semaphore = with_rubbish();
+    semaphore.ok("limit", "declare 4");
+    semaphore.ok("release", "return heavy");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.queued), (4, 0));
+    assert_eq!(inspection.holder_ids(), ["waiting"].into());
+}
