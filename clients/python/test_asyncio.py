@@ -222,7 +222,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await permit.release())
 
     async def test_a_permit_whose_key_was_deleted_is_lost_at_the_next_renewal(self):
-        semaphore = await self.another(limit=1, lease=6)
+        semaphore = await self.another(limit=1, lease=15)
         permit = await semaphore.acquire()
         self.keys.connection.delete(self.keys.permits)
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
