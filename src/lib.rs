@@ -100,6 +100,11 @@ pub use semaphores_builder::SemaphoresBuilder;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// So are those of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;
+
 /// So is what stands here.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/migrating.md")]
