@@ -41,59 +41,28 @@
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
-mod acknowledge;
-mod acquire;
-mod calls;
-mod claim;
+// Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
+// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, semaphore, client
+mod batching;
 mod client;
-mod clock;
-mod closing;
-mod connect;
-mod credentials;
-mod doctor;
+mod diagnosis;
 mod error;
-mod gate;
-mod home;
-mod inquiry;
-mod inspection;
-mod keys;
-mod lane;
-mod lease;
-mod message;
-mod numbered;
-mod permission;
-mod permit;
-mod permit_watch;
-mod probe;
-mod registry;
-mod requests;
+mod protocol;
+mod runtime;
+mod scripts;
 mod semaphore;
-mod semaphore_builder;
-mod semaphores;
-mod semaphores_builder;
-mod semaphores_connect;
-mod servers;
-mod term;
-mod tls;
-mod unwanted;
-mod url;
-mod wakeups;
-mod word;
-mod worker;
+mod server;
+mod wakeup;
 
-pub use credentials::Credentials;
-pub use doctor::{Check, Diagnosis, Examination, Verdict};
+pub use client::{Semaphores, SemaphoresBuilder};
+pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 pub use include_dir;
-pub use inspection::{Holder, Inspection, Waiter};
-pub use permit::Permit;
-pub use permit_watch::PermitWatch;
+pub use protocol::{Holder, Inspection, Waiter};
 pub use redis;
-pub use registry::{Script, ScriptRegistry};
-pub use semaphore::{AcquireRequest, Semaphore};
-pub use semaphore_builder::SemaphoreBuilder;
-pub use semaphores::Semaphores;
-pub use semaphores_builder::SemaphoresBuilder;
+pub use scripts::{Script, ScriptRegistry};
+pub use semaphore::{AcquireRequest, Permit, PermitWatch, Semaphore, SemaphoreBuilder};
+pub use server::Credentials;
 
 /// The programs in the README are run as tests.
 #[cfg(doctest)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::ConnectErrorKind as Kind;
-use crate::clock::PAUSED;
-use crate::servers::says;
+use super::answer::says;
+use crate::runtime::clock::PAUSED;
 
 /// What was found, and what to do.
 pub(crate) struct Cause {

@@ -1,6 +1,7 @@
 //! What can go wrong. A text says what was found and what to do, in words of our own. What redis-rs
 //! or the server said is the source of an error, so whoever prints a chain reads each thing once.
 
+mod answer;
 mod cause;
 mod kind;
 mod rounded;
@@ -11,11 +12,10 @@ use std::time::Duration;
 
 use redis::RedisError;
 
+pub(crate) use answer::{is_missing_function, is_passing, says};
 pub(crate) use cause::of as cause_of;
 pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
-
-use crate::servers::Unanswered;
 
 /// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`.
 ///
@@ -211,9 +211,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::Timeout { .. } | Self::NotAcknowledged { .. } => true,
             Self::Connect { kind, .. } => kind.is_transient(),
-            Self::Redis(error) => {
-                Unanswered { error: error.clone(), may_be_served: false }.is_passing()
-            }
+            Self::Redis(error) => is_passing(error),
             Self::Invalid { .. }
             | Self::TooHeavy { .. }
             | Self::LeaseTooShort { .. }

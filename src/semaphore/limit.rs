@@ -1,8 +1,8 @@
 //! The limit, as all processes share it.
 
 use super::Semaphore;
-use crate::Error;
-use crate::calls::{LimitAction, Limits};
+use crate::error::Error;
+use crate::semaphore::calls::{LimitAction, Limits};
 
 impl Semaphore {
     /// The limit in force.

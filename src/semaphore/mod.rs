@@ -1,14 +1,37 @@
+//! A semaphore, from its permits down to the calls that they take.
+
+mod acknowledge;
+mod acquire;
+mod builder;
+mod calls;
+mod claim;
+mod closing;
+mod gate;
+mod hand_offs;
+mod lanes;
+mod lease;
 mod limit;
+mod numbered;
+mod permit;
+mod permit_watch;
 mod request;
+mod requests;
+pub(crate) mod shared;
+mod term;
+mod unwanted;
+pub(crate) mod worker;
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gate::Gate;
-use crate::inspection::read_holders;
-use crate::{Error, Inspection, Permit};
+use crate::error::Error;
+use crate::protocol::{Inspection, read_holders};
+use crate::semaphore::gate::Gate;
+pub use builder::SemaphoreBuilder;
+pub use permit::Permit;
+pub use permit_watch::PermitWatch;
 pub use request::AcquireRequest;
 
 /// How many holders and waiters one inspection tells of.

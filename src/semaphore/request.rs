@@ -3,8 +3,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gate::Gate;
-use crate::{Error, Permit};
+use crate::error::Error;
+use crate::semaphore::Permit;
+use crate::semaphore::gate::Gate;
 
 const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 

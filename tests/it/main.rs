@@ -22,6 +22,7 @@ mod head_start;
 mod inspection;
 mod kept;
 mod lanes;
+mod layers;
 mod load;
 mod lost_replies;
 mod memory;

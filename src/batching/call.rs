@@ -1,0 +1,84 @@
+//! One call, until it is answered or given up.
+
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Cmd;
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+use super::{Batch, Outcome, Owner, Request, Waiting};
+use crate::server::{Unanswered, took_too_long};
+
+/// A call that is out no more.
+pub(super) struct Ended<R: Request> {
+    pub(super) batch: Batch<R>,
+    pub(super) sent: Instant,
+    pub(super) answer: Result<Vec<i64>, Unanswered>,
+}
+
+pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {
+    let sent = Instant::now();
+    let left = batch.requests.iter().map(|waiting| waiting.left(sent));
+    let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
+        (least.min(left), limit.max(left))
+    });
+    let most = limit.min(owner.response_timeout());
+    let mut hasty = match least < most {
+        true => Hasty::take_out_of(&mut batch.requests, sent, most),
+        false => Vec::new(),
+    };
+    let requests = &batch.requests;
+    let write = |cmd: &mut Cmd| {
+        owner.write_keys(cmd);
+        requests[0].request.write_first(&owner, cmd);
+        for waiting in requests {
+            waiting.request.write(&owner, cmd);
+        }
+    };
+    R::sending(&owner, requests.iter().map(|waiting| &waiting.request));
+    let answer = {
+        let mut attempt = pin!(R::attempt(&owner, write, limit));
+        loop {
+            let Some(next) = hasty.iter().map(|hasty| hasty.deadline).min() else {
+                break attempt.await;
+            };
+            if let Ok(answer) = timeout_at(next.into(), attempt.as_mut()).await {
+                break answer;
+            }
+            for due in hasty.extract_if(.., |hasty| hasty.deadline <= next) {
+                let given_up = requests[due.index].out_of_patience(&owner, took_too_long());
+                // Whoever asked may have gone.
+                let _ = due.reply.send(given_up);
+            }
+        }
+    };
+    for Hasty { index, reply, .. } in hasty {
+        batch.requests[index].reply = reply;
+    }
+    Ended { batch, sent, answer }
+}
+
+/// Somebody whose patience ends before the call does. It goes on for the others.
+struct Hasty<R: Request> {
+    index: usize,
+    deadline: Instant,
+    reply: oneshot::Sender<Outcome<R>>,
+}
+
+impl<R: Request> Hasty<R> {
+    fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, most: Duration) -> Vec<Self> {
+        let mut hasty = Vec::new();
+        for (index, waiting) in requests.iter_mut().enumerate() {
+            let left = waiting.left(sent);
+            if left < most {
+                let (nobodys, _) = oneshot::channel();
+                let reply = mem::replace(&mut waiting.reply, nobodys);
+                hasty.push(Self { index, deadline: sent + left, reply });
+            }
+        }
+        hasty
+    }
+}

@@ -1,0 +1,175 @@
+//! Asking: a request goes into its lane, and somebody makes the calls until nothing waits there.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::oneshot::{self, error::RecvError};
+
+use super::serving::Serving;
+use super::{Calls, Lane, Outcome, Owner, Reply, Request, Waiting};
+use crate::error::Error;
+use crate::runtime::{Watch, current_runtime};
+
+/// In which the calls for one request are made. Each of them but the last one has ended.
+const MOST_RUNTIMES: u32 = 3;
+
+impl<R: Request> Lane<R> {
+    /// Sends a request, alone or with others that gather, and again while the failure is a passing
+    /// one and patience lasts, counted from `since`.
+    pub(crate) fn ask(
+        owner: &Arc<R::Owner>,
+        request: R,
+        since: Instant,
+        patience: Duration,
+    ) -> impl Future<Output = Reply<R>> + Send {
+        Self::ask_as(owner, request, since, patience, true)
+    }
+
+    /// For one of many that ask at once: all of them go out in one call, made by a task.
+    pub(crate) fn ask_along(
+        owner: &Arc<R::Owner>,
+        request: R,
+        patience: Duration,
+    ) -> impl Future<Output = Reply<R>> + Send {
+        Self::ask_as(owner, request, Instant::now(), patience, false)
+    }
+
+    async fn ask_as(
+        owner: &Arc<R::Owner>,
+        request: R,
+        since: Instant,
+        patience: Duration,
+        may_drive: bool,
+    ) -> Reply<R> {
+        let operation = request.operation();
+        let mut asked = Asked::new(owner, request, since, patience, may_drive, false);
+        let mut watch = Watch::new(since, patience);
+        let mut runtimes = 1;
+        loop {
+            let outcome = poll_fn(|cx| match asked.poll(cx) {
+                Poll::Pending => watch.poll(owner.home(), cx).map(|()| None),
+                answered => answered.map(Some),
+            });
+            match outcome.await {
+                Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
+                Some(Ok(Outcome::Failed(error))) => return Err(*error),
+                // Calls end with the runtime in which they are made: others ask anew.
+                Some(Ok(Outcome::Unserved(request))) if runtimes < MOST_RUNTIMES => {
+                    runtimes += 1;
+                    asked = Asked::new(owner, request, since, patience, may_drive, true);
+                }
+                Some(_) => return Err(Error::Shutdown),
+                None => return Err(owner.home_rests(operation, since.elapsed())),
+            }
+        }
+    }
+
+    /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
+    /// the first in a rush, when others will follow at once, or where too many drive already.
+    fn enter(owner: &Arc<R::Owner>, mut waiting: Waiting<R>) -> Option<Driver<'_, R>> {
+        let lane = R::lane(owner);
+        let mut state = lane.state();
+        state.arrivals += 1;
+        waiting.number = state.arrivals;
+        state.waiting.push_back(waiting);
+        state.needs_task = std::mem::replace(&mut state.is_served, true);
+        if !state.needs_task {
+            state.calls = Some(Serving::<R>::new(owner).run().boxed());
+            state.number += 1;
+            if !owner.is_rush() && owner.may_drive() {
+                return Some(Driver { owner, number: state.number, kind: PhantomData });
+            }
+        }
+        let calls = state.calls.take();
+        let is_wanted = std::mem::take(&mut state.wants_next);
+        drop(state);
+        if let Some(calls) = calls {
+            owner.spawn(calls);
+        }
+        if is_wanted {
+            lane.changed.notify_one();
+        }
+        None
+    }
+}
+
+/// A request in its lane, and what its caller does for it.
+struct Asked<'a, R: Request> {
+    driver: Option<Driver<'a, R>>,
+    answer: oneshot::Receiver<Outcome<R>>,
+}
+
+impl<'a, R: Request> Asked<'a, R> {
+    fn new(
+        owner: &'a Arc<R::Owner>,
+        request: R,
+        since: Instant,
+        patience: Duration,
+        may_drive: bool,
+        is_repeated: bool,
+    ) -> Self {
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { number: 0, request, since, patience, is_repeated, reply };
+        Self { driver: Lane::enter(owner, waiting).filter(|_| may_drive), answer }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
+        if let Some(driver) = &mut self.driver {
+            // What it drives may answer it, and must not wake it for that.
+            let before = self.answer.poll_unpin(&mut Context::from_waker(Waker::noop()));
+            if before.is_ready() {
+                return before;
+            }
+            driver.drive(cx);
+        }
+        self.answer.poll_unpin(cx)
+    }
+}
+
+/// The caller that began to make calls, until it has its answer or a task has taken over.
+struct Driver<'a, R: Request> {
+    owner: &'a Arc<R::Owner>,
+    number: u64,
+    kind: PhantomData<R>,
+}
+
+impl<R: Request> Driver<'_, R> {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let Some(mut calls) = self.take_calls() else {
+            return;
+        };
+        // In another runtime its timers might end before it does.
+        if current_runtime() != Some(self.owner.home().id()) {
+            self.owner.spawn(calls);
+            return;
+        }
+        if calls.poll_unpin(cx).is_pending() {
+            let mut state = R::lane(self.owner).state();
+            if state.needs_task {
+                drop(state);
+                self.owner.spawn(calls);
+            } else {
+                state.calls = Some(calls);
+            }
+        }
+    }
+
+    fn take_calls(&mut self) -> Option<Calls> {
+        let mut state = R::lane(self.owner).state();
+        if state.number == self.number { state.calls.take() } else { None }
+    }
+}
+
+impl<R: Request> Drop for Driver<'_, R> {
+    /// A task goes on where there is more to do.
+    fn drop(&mut self) {
+        self.owner.drives_no_more();
+        if let Some(calls) = self.take_calls() {
+            self.owner.spawn(calls);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A lane: what this process asks of one script of one semaphore.
+//!
+//! While a call is under way, further requests gather; they go out as the next call, in the order
+//! of their arrival. Where answers take long they do not wait for one: see [`serving`]. A
+//! request that comes alone goes at once, driven by its caller, which saves a task and the wake-up
+//! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
+//! or that is not polled for a while, holds nobody up.
+//!
+//! Two requests of one acquisition are never out at the same time, so that none overtakes the other,
+//! whatever fails and is sent again.
+
+mod call;
+mod driver;
+mod owner;
+mod serving;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use redis::{Cmd, RedisError};
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::Error;
+use crate::runtime::clock;
+use crate::server::{Answer, Failure, Unanswered};
+
+pub(crate) use owner::{Lanes, Out, Owner};
+
+/// The most requests in one call.
+pub(crate) const MAX_BATCH: usize = 1000;
+
+/// One request of a script that takes many.
+pub(crate) trait Request: Send + Sync + Sized + 'static {
+    const SCRIPT: &'static str;
+    /// The bit of its lane.
+    const LANE: Lanes;
+    /// It is not sent while its acquisition is out from one of these.
+    const AFTER: Lanes;
+    /// The most calls that are out at the same time.
+    const MOST_CALLS: usize = 64;
+    type Owner: Owner;
+    type Reply: Send + std::fmt::Debug + 'static;
+
+    /// What was called for it, as errors name it.
+    fn operation(&self) -> &'static str {
+        Self::SCRIPT
+    }
+
+    fn lane(owner: &Self::Owner) -> &Lane<Self>;
+
+    /// Of its acquisition: two requests of one never overtake each other.
+    fn out(&self) -> &Out;
+
+    /// Whoever asked for its acquisition has gone.
+    fn is_abandoned(&self) -> bool;
+
+    /// Whether both may be in one call.
+    fn joins(&self, _first: &Self) -> bool {
+        true
+    }
+
+    /// Nobody waits for the answer, and nothing is lost when it is not sent.
+    fn is_over(&self, _owner: &Self::Owner) -> bool {
+        false
+    }
+
+    /// These go out now.
+    fn sending<'a>(_owner: &Self::Owner, _requests: impl Iterator<Item = &'a Self>) {}
+
+    /// The arguments that come before those of all requests.
+    fn write_first(&self, owner: &Self::Owner, cmd: &mut Cmd);
+
+    fn write(&self, owner: &Self::Owner, cmd: &mut Cmd);
+
+    /// Makes a call.
+    fn attempt(
+        owner: &Self::Owner,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send {
+        owner.attempt(Self::SCRIPT, write, limit)
+    }
+
+    /// Reads the reply to a batch of that many: one for each request.
+    fn read(owner: &Arc<Self::Owner>, reply: &[i64], count: usize) -> Vec<Self::Reply>;
+
+    /// These have their replies now, to a call that was sent then. Whoever asked may have given up.
+    fn answered<'a>(
+        _owner: &Arc<Self::Owner>,
+        _sent: Instant,
+        _answers: impl Iterator<Item = (&'a Self, &'a Self::Reply)> + Clone,
+    ) {
+    }
+
+    /// A call with it had no answer: it may still reach the server, whatever is done meanwhile.
+    fn in_doubt(&self) {}
+
+    /// Whether the server's error is about this request. Most are about all of them.
+    fn is_meant(&self, _error: &RedisError) -> bool {
+        true
+    }
+
+    fn error(&self, owner: &Self::Owner, failure: Failure) -> Error {
+        owner.error(self.operation(), failure)
+    }
+}
+
+pub(crate) struct Lane<R: Request> {
+    state: Mutex<State<R>>,
+    /// Whoever makes the calls wants to know of something.
+    changed: Notify,
+}
+
+struct State<R: Request> {
+    /// In the order of their numbers.
+    waiting: VecDeque<Waiting<R>>,
+    /// How many requests have come.
+    arrivals: u64,
+    /// Whoever makes the calls wants to know of the next one.
+    wants_next: bool,
+    /// How soon the server has answered at best.
+    fastest: Option<Duration>,
+    /// Calls are made until nothing waits.
+    is_served: bool,
+    /// A task must make these calls: others depend on them than the one that began them.
+    needs_task: bool,
+    /// What makes them, between two polls of the caller that began them; none once a task has it.
+    calls: Option<Calls>,
+    /// Which calls these are: the number goes up each time that somebody begins.
+    number: u64,
+}
+
+type Calls = BoxFuture<'static, ()>;
+
+pub(crate) type Reply<R> = Result<Answer<<R as Request>::Reply>, Error>;
+
+enum Outcome<R: Request> {
+    Answer(Answer<R::Reply>),
+    /// In a box, since all that is asked for has room for it.
+    Failed(Box<Error>),
+    /// The runtime has ended in which it was asked for.
+    Unserved(R),
+}
+
+struct Waiting<R: Request> {
+    /// By which it arrived.
+    number: u64,
+    request: R,
+    since: Instant,
+    patience: Duration,
+    /// An earlier attempt may have been served.
+    is_repeated: bool,
+    reply: oneshot::Sender<Outcome<R>>,
+}
+
+/// What there is to do for whoever makes the calls.
+enum Next<R: Request> {
+    Send(Batch<R>),
+    /// Something waits that may go later.
+    Wait,
+    /// Nothing, until [`Lane::changed`].
+    Rest,
+    /// Nobody makes calls any more.
+    Done,
+}
+
+/// Requests that are out, until it is dropped.
+struct Batch<R: Request> {
+    owner: Arc<R::Owner>,
+    requests: Vec<Waiting<R>>,
+}
+
+impl<R: Request> Default for Lane<R> {
+    fn default() -> Self {
+        let (waiting, arrivals, wants_next, fastest) = Default::default();
+        let (is_served, needs_task, calls, number) = Default::default();
+        let state = Mutex::new(State {
+            waiting,
+            arrivals,
+            wants_next,
+            fastest,
+            is_served,
+            needs_task,
+            calls,
+            number,
+        });
+        Self { state, changed: Notify::new() }
+    }
+}
+
+impl<R: Request> fmt::Debug for Lane<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("script", &R::SCRIPT).finish_non_exhaustive()
+    }
+}
+
+impl<R: Request> Lane<R> {
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    /// `may_send`: a call may go out now. `is_idle`: none is out. `wants_next`: who rests wants to
+    /// know of the next request.
+    fn next(
+        &self,
+        owner: &Arc<R::Owner>,
+        may_send: bool,
+        is_idle: bool,
+        wants_next: bool,
+    ) -> Next<R> {
+        let mut state = self.state();
+        if may_send {
+            let requests = state.take(owner);
+            if !requests.is_empty() {
+                return Next::Send(Batch { owner: owner.clone(), requests });
+            }
+        } else if !state.waiting.is_empty() {
+            return Next::Wait;
+        }
+        if is_idle && state.waiting.is_empty() {
+            state.is_served = false;
+            return Next::Done;
+        }
+        state.wants_next = wants_next;
+        Next::Rest
+    }
+
+    /// After [`Next::Rest`]: there may be something to do.
+    async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// An acquisition is back: what waits for that may go.
+    pub(crate) fn is_back(&self) {
+        self.changed.notify_one();
+    }
+
+    fn answered_after(&self, time: Duration) {
+        let mut state = self.state();
+        state.fastest = Some(state.fastest.map_or(time, |fastest| fastest.min(time)));
+    }
+
+    /// How soon the server answers, where it is known.
+    fn fastest(&self) -> Option<Duration> {
+        self.state().fastest
+    }
+
+    /// The next one may be another.
+    fn forget_server(&self) {
+        self.state().fastest = None;
+    }
+
+    /// Puts requests back to where they were.
+    fn put_back(&self, requests: Vec<Waiting<R>>) {
+        let mut state = self.state();
+        state.waiting.extend(requests);
+        // Others that came later may have failed, and be back, before.
+        state.waiting.make_contiguous().sort_by_key(|waiting| waiting.number);
+    }
+
+    /// Takes out those that shall wait no longer.
+    fn sort_out(&self, waits_on: impl Fn(&Waiting<R>) -> bool) -> VecDeque<Waiting<R>> {
+        let mut state = self.state();
+        let all = std::mem::take(&mut state.waiting);
+        let (waiting, out) = all.into_iter().partition(waits_on);
+        state.waiting = waiting;
+        out
+    }
+
+    /// Nobody makes calls any more. Whoever waits may ask anew.
+    fn abandon(&self) {
+        let mut state = self.state();
+        state.is_served = false;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waiting::hand_back);
+    }
+}
+
+impl<R: Request> State<R> {
+    /// What goes out in one call, in the order of arrival.
+    fn take(&mut self, owner: &R::Owner) -> Vec<Waiting<R>> {
+        let mut batch: Vec<Waiting<R>> = Vec::with_capacity(self.waiting.len().min(MAX_BATCH));
+        let mut kept = Vec::new();
+        while batch.len() < MAX_BATCH {
+            let joins = |next: &Waiting<R>| {
+                batch.first().is_none_or(|first| next.request.joins(&first.request))
+            };
+            if !self.waiting.front().is_some_and(joins) {
+                break;
+            }
+            let Some(next) = self.waiting.pop_front() else { break };
+            let out = next.request.out();
+            if !out.goes(R::LANE, R::AFTER) {
+                kept.push(next);
+            } else if next.request.is_over(owner) {
+                // Only now: whoever gives up looks afterwards whether it is out.
+                out.is_back(R::LANE);
+                owner.abandoned_is_back();
+            } else {
+                batch.push(next);
+            }
+        }
+        for next in kept.into_iter().rev() {
+            self.waiting.push_front(next);
+        }
+        batch
+    }
+}
+
+impl<R: Request> Batch<R> {
+    /// They are out no more.
+    fn back(mut self) -> Vec<Waiting<R>> {
+        self.are_back();
+        std::mem::take(&mut self.requests)
+    }
+
+    fn are_back(&self) {
+        let mut is_one_abandoned = false;
+        for Waiting { request, .. } in &self.requests {
+            request.out().is_back(R::LANE);
+            is_one_abandoned |= request.is_abandoned();
+        }
+        if is_one_abandoned {
+            self.owner.abandoned_is_back();
+        }
+    }
+}
+
+impl<R: Request> Drop for Batch<R> {
+    fn drop(&mut self) {
+        self.are_back();
+        self.requests.drain(..).for_each(Waiting::hand_back);
+    }
+}
+
+impl<R: Request> Waiting<R> {
+    /// How much of its patience is left.
+    fn left(&self, now: Instant) -> Duration {
+        self.patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+
+    fn out_of_patience(&self, owner: &R::Owner, last: RedisError) -> Outcome<R> {
+        let (elapsed, last) = (self.since.elapsed(), clock::or_paused(last));
+        self.failed(owner, Failure::NoAnswer { elapsed, last })
+    }
+
+    fn failed(&self, owner: &R::Owner, failure: Failure) -> Outcome<R> {
+        Outcome::Failed(Box::new(self.request.error(owner, failure)))
+    }
+
+    fn hand_back(self) {
+        // Whoever asked may have gone.
+        let _ = self.reply.send(Outcome::Unserved(self.request));
+    }
+}

@@ -1,0 +1,69 @@
+//! Whose requests they are.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use redis::Cmd;
+use tokio::runtime::Handle;
+
+use crate::error::Error;
+use crate::server::{Failure, Unanswered};
+
+/// What lanes have to know of a semaphore.
+pub(crate) trait Owner: Send + Sync + 'static {
+    /// The runtime in which was connected.
+    fn home(&self) -> &Handle;
+
+    /// Spawns at home, or wherever it still can.
+    fn spawn(&self, calls: BoxFuture<'static, ()>);
+
+    fn response_timeout(&self) -> Duration;
+
+    /// Whether one more caller may drive its calls itself.
+    fn may_drive(&self) -> bool;
+
+    fn drives_no_more(&self);
+
+    /// The last call answered many, who may all have a next request.
+    fn is_rush(&self) -> bool;
+
+    fn set_rush(&self, is_rush: bool);
+
+    fn write_keys(&self, cmd: &mut Cmd);
+
+    /// Makes a call, whose arguments these are.
+    fn attempt(
+        &self,
+        script: &'static str,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send;
+
+    /// What was asked for by somebody who has gone is out no more: its release may wait for that.
+    fn abandoned_is_back(&self);
+
+    fn error(&self, operation: &'static str, failure: Failure) -> Error;
+
+    /// For a caller in another runtime: home does not run.
+    fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error;
+}
+
+/// Bits, one for each lane.
+pub(crate) type Lanes = u8;
+
+/// The calls that an acquisition is in, which have not come back.
+#[derive(Default)]
+pub(crate) struct Out(AtomicU8);
+
+impl Out {
+    /// Goes out from one lane, unless it is out from one of these.
+    pub(super) fn goes(&self, from: Lanes, after: Lanes) -> bool {
+        let go = |out: Lanes| (out & after == 0).then_some(out | from);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go).is_ok()
+    }
+
+    pub(super) fn is_back(&self, to: Lanes) {
+        self.0.fetch_and(!to, Ordering::SeqCst);
+    }
+}

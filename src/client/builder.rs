@@ -1,0 +1,214 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
+use crate::scripts::{CallBy, Library};
+use crate::semaphore::shared::ClientSettings;
+use crate::server::Credentials;
+use crate::server::credentials::{BoxError, Provider};
+
+/// As it is published: `lua/functions.lua`.
+const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
+
+/// Settings of the connection. From [`Semaphores::builder`](crate::Semaphores::builder).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let semaphores = Semaphores::builder()
+///     .prefix("shop:sem")
+///     .owner("importer-7")
+///     .response_timeout(Duration::from_secs(1))
+///     .connect(&std::env::var("REDIS_URL").unwrap())
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "connect() connects"]
+#[derive(Clone)]
+pub struct SemaphoresBuilder {
+    pub(crate) prefix: String,
+    pub(crate) owner: Option<String>,
+    pub(crate) call_by: CallBy,
+    pub(crate) settings: ClientSettings,
+    pub(crate) credentials: Option<Arc<dyn Provider>>,
+}
+
+impl fmt::Debug for SemaphoresBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoresBuilder")
+            .field("prefix", &self.prefix)
+            .field("owner", &self.owner)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SemaphoresBuilder {
+    pub(crate) fn new() -> Self {
+        let settings = ClientSettings {
+            response_timeout: Duration::from_secs(2),
+            liveness: Duration::from_secs(15),
+            outage_tolerance: Duration::from_secs(30),
+        };
+        let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
+        Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials }
+    }
+
+    /// What the names of all keys and channels begin with; `sem` unless set. 1 to 200 bytes, no
+    /// braces, no white space or control characters.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
+    /// process; host name and process id unless set. 1 to 91 letters, digits, `.`, `_` and `-`.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// How long to wait for the answer to one command, or for a connection: 2 s unless set, 1 ms
+    /// to 1 hour. After two of them in a row without an answer the connection is replaced.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.response_timeout = timeout;
+        self
+    }
+
+    /// After how long without a sign of life the server takes our waiting requests for dead, and
+    /// the next in the queue are served: 15 s unless set, 100 ms to 7 days. A sign is given every
+    /// third of it, and any lost wake-up is noticed then.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn liveness(mut self, liveness: Duration) -> Self {
+        self.settings.liveness = liveness;
+        self
+    }
+
+    /// For how long a wait survives that Redis does not answer: 30 s unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
+        self.settings.outage_tolerance = tolerance;
+        self
+    }
+
+    /// Has the scripts run as Redis functions (`FCALL`) instead of by their SHA-1 (`EVALSHA`). They
+    /// are the same code on the same keys, so clients of both kinds share semaphores. Redis 7.0 or
+    /// newer, or Valkey, is needed.
+    ///
+    /// Functions are part of the server's data: they outlive restarts and failovers, and a user may
+    /// be allowed to call them without being allowed to run scripts. A server that lacks them gets
+    /// the library `redis_semaphore` (`lua/functions.lua`); while its memory is too full for that,
+    /// the scripts are called, if the user may. A library that is there is used as it is: after an
+    /// upgrade, load the new one with `FUNCTION LOAD REPLACE`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_semaphore::Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+    ///
+    /// match Semaphores::builder().use_functions().connect(&url).await {
+    ///     Ok(semaphores) => drop(semaphores.semaphore("jobs").limit(3).build()?.acquire().await?),
+    ///     // Older than Redis 7.0.
+    ///     Err(Error::Connect { kind: ConnectErrorKind::TooOld, reason, .. }) => println!("{reason}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn use_functions(mut self) -> Self {
+        self.call_by = CallBy::Function(FUNCTIONS);
+        self
+    }
+
+    /// Asked for a password before each connection: for those of commands, of messages and of
+    /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
+    /// expire. What the URL or client says of user and password does not count then.
+    ///
+    /// It may take nine tenths of the response timeout: what is left is for the server. When it
+    /// fails, connecting fails, and is tried again as after any other failure; so it is when the
+    /// server refuses the password, which may be about to change. Connections that are there stay.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use redis_semaphore::{Credentials, Semaphores};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redis_semaphore::Error> {
+    /// let semaphores = Semaphores::builder()
+    ///     .credentials_provider(async || {
+    ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///         Ok::<_, std::io::Error>(Credentials::new(password.trim()).username("importer"))
+    ///     })
+    ///     .connect("redis://redis.example/")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials_provider<F, E>(
+        mut self,
+        provider: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        const LONGEST_RESPONSE: Duration = Duration::from_secs(60 * 60);
+        const LONGEST_LIVENESS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+        check_prefix(&self.prefix)?;
+        if let Some(owner) = &self.owner {
+            check_owner(owner)?;
+        }
+        let ClientSettings { response_timeout, liveness, .. } = self.settings;
+        if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
+            let reason = format!("must be 1 ms to 1 hour, not {response_timeout:?}");
+            return Err(Error::invalid("response_timeout", reason));
+        }
+        if liveness < Duration::from_millis(100) || liveness > LONGEST_LIVENESS {
+            let reason = format!("must be 100 ms to 7 days, not {liveness:?}");
+            return Err(Error::invalid("liveness", reason));
+        }
+        Ok(())
+    }
+}
+
+/// Host and process, with nothing in it that an owner may not have.
+pub(crate) fn default_owner() -> String {
+    const MAX_HOST: usize = 64;
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let host: String = host.chars().filter(may_be_in_owner).take(MAX_HOST).collect();
+    format!("{}.{}", if host.is_empty() { "host" } else { &host }, std::process::id())
+}

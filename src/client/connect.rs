@@ -1,0 +1,265 @@
+//! The ways to connect: to one server, to the primary among some, and to a cluster.
+
+use std::sync::Arc;
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+use tokio::runtime::Handle;
+
+use crate::client::builder::default_owner;
+use crate::client::{Semaphores, SemaphoresBuilder};
+use crate::diagnosis::connect;
+use crate::error::Error;
+use crate::protocol::word;
+use crate::runtime::clock;
+use crate::semaphore::shared::Shared;
+use crate::semaphore::worker;
+use crate::server::{Cluster, Dialer, Link, Servers, Source, tls, url};
+use crate::wakeup::{Channel, Channels, Listener, Wakeups};
+
+impl SemaphoresBuilder {
+    /// Connects, and checks that the server can do what the scripts need: see there for the URL.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`], whose [`kind`](crate::ConnectErrorKind) tells why: the server cannot be
+    /// reached within the response timeout, refuses the password, is older than Redis 6.2 or a
+    /// replica, the user lacks a right. [`Error::Invalid`] when the URL or a setting cannot work.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
+        let client = redis::Client::open(url);
+        self.connect_client(client.map_err(|error| url::explain(url, &error))?).await
+    }
+
+    /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let client = redis_semaphore::redis::Client::open(std::env::var("REDIS_URL").unwrap())?;
+    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Over TLS (the feature `tls`), to a server whose certificate an authority of your own has
+    /// signed, and which wants one from its clients. The files are in PEM format, and are read
+    /// once: connect anew for new ones.
+    ///
+    #[cfg_attr(feature = "tls", doc = "```no_run")]
+    #[cfg_attr(not(feature = "tls"), doc = "```text")]
+    /// # use redis_semaphore::Semaphores;
+    /// use redis_semaphore::redis::{Client, ClientTlsConfig, TlsCertificates};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let certificates = TlsCertificates {
+    ///     // None where the server wants no certificate of its clients.
+    ///     client_tls: Some(ClientTlsConfig {
+    ///         client_cert: std::fs::read("client.crt")?,
+    ///         client_key: std::fs::read("client.key")?,
+    ///     }),
+    ///     // None for the authorities that the system trusts.
+    ///     root_cert: Some(std::fs::read("ca.crt")?),
+    /// };
+    /// let client = Client::build_with_tls("rediss://redis.example:6380/", certificates)?;
+    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
+        self.connect_one(Source::Client(Box::new(client))).await
+    }
+
+    /// Connects to whichever of these servers is the primary, and follows it: after a failover they
+    /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
+    /// else than Sentinel or a cluster promotes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect); [`Error::Connect`] of the kind
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when none of them is a primary.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// let urls = [url.as_str(), "redis://127.0.0.1:1/"];
+    /// let semaphores = Semaphores::builder().connect_primary_of(urls).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_primary_of<T: IntoConnectionInfo>(
+        self,
+        servers: impl IntoIterator<Item = T>,
+    ) -> Result<Semaphores, Error> {
+        let clients: Vec<redis::Client> = infos("servers", servers)?
+            .into_iter()
+            .map(redis::Client::open)
+            .collect::<Result<_, _>>()
+            .map_err(|error| url::explain_part("servers", &error))?;
+        if clients.is_empty() {
+            return Err(Error::invalid("servers", "at least one must be given"));
+        }
+        self.connect_one(Source::PrimaryOf(clients)).await
+    }
+
+    /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
+    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect), of the kind
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
+    /// Sentinels are asked one after the other, a second each where they are silent, and ten in
+    /// all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let sentinels = vec!["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
+    /// let service = "jobs".to_owned();
+    /// let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master)?;
+    /// let semaphores = Semaphores::builder().connect_sentinel(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "sentinel")]
+    pub async fn connect_sentinel(
+        self,
+        client: redis::sentinel::SentinelClient,
+    ) -> Result<Semaphores, Error> {
+        self.connect_one(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)))).await
+    }
+
+    /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough,
+    /// the others are found, also those that come later. User, password and certificates are those
+    /// of the first one.
+    ///
+    /// Each semaphore is on one node, so many semaphores spread over the cluster. Its calls and
+    /// wake-ups follow it when its slot moves or the node fails over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect), of the kind [`Cluster`](crate::ConnectErrorKind::Cluster)
+    /// when it is no cluster, and [`TooOld`](crate::ConnectErrorKind::TooOld) when it has no
+    /// sharded channels. Nodes are asked three at a time: while all three are silent, for the
+    /// response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let nodes = ["redis://redis-1:6379/", "redis://redis-2:6379/"];
+    /// let semaphores = Semaphores::builder().connect_cluster(nodes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_cluster<T: IntoConnectionInfo>(
+        self,
+        nodes: impl IntoIterator<Item = T>,
+    ) -> Result<Semaphores, Error> {
+        self.check()?;
+        tls::choose_cryptography();
+        let nodes = infos("nodes", nodes)?;
+        let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
+        let cluster = Arc::new(cluster);
+        connect::check_cluster(&cluster, &self.prefix).await?;
+        let listener = Listener::Sharded(cluster.clone());
+        let wakeups = Wakeups::Sharded(Channels::default());
+        let name = self.new_client();
+        Ok(self.start(name, Servers::Cluster(cluster), wakeups, listener))
+    }
+
+    async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
+        self.check()?;
+        tls::choose_cryptography();
+        let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
+        let name = self.new_client();
+        let channel = Arc::new(Channel::of_process(&self.prefix, &name));
+        let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
+        let listener = Listener::Single(link.clone(), subscription);
+        Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
+    }
+
+    fn dialer(&self) -> Dialer {
+        Dialer::new(self.settings.response_timeout, self.credentials.clone())
+    }
+
+    /// The name of this process.
+    fn new_client(&self) -> String {
+        word::new_client(&self.owner.clone().unwrap_or_else(default_owner))
+    }
+
+    fn start(
+        self,
+        name: String,
+        servers: Servers,
+        wakeups: Wakeups,
+        listener: Listener,
+    ) -> Semaphores {
+        let shared = Shared::new(servers, self.prefix, name, wakeups, self.settings);
+        Semaphores::new(worker::start(Arc::new(shared), listener))
+    }
+}
+
+/// The runtime that makes all calls from now on.
+fn home() -> Result<Handle, Error> {
+    if clock::is_paused() {
+        let reason =
+            format!("{}: resume it before you connect (tokio::time::resume)", clock::PAUSED);
+        return Err(Error::invalid("runtime", reason));
+    }
+    Handle::try_current().map_err(|_| {
+        let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
+                      in #[tokio::main], or in Runtime::block_on";
+        Error::invalid("runtime", reason)
+    })
+}
+
+fn infos<T: IntoConnectionInfo>(
+    what: &'static str,
+    servers: impl IntoIterator<Item = T>,
+) -> Result<Vec<ConnectionInfo>, Error> {
+    let infos = servers.into_iter().map(|server| server.into_connection_info());
+    infos.collect::<Result<_, _>>().map_err(|error| url::explain_part(what, &error))
+}

@@ -1,0 +1,173 @@
+//! What a process has once: its connections, and the semaphores that are built on them.
+
+mod builder;
+mod connect;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::diagnosis::{Diagnosis, examine};
+use crate::error::Error;
+use crate::runtime::current_runtime;
+use crate::semaphore::SemaphoreBuilder;
+use crate::semaphore::shared::{Client, Shared};
+use crate::semaphore::worker::Task;
+pub use builder::SemaphoresBuilder;
+
+/// The connection to Redis that all semaphores of a process share. Cheap to clone.
+///
+/// It has two connections, however many semaphores and waits there are: one for commands and one
+/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in
+/// which it was connected renews permits and gives back what was dropped; it ends when all
+/// semaphores and permits are gone, or with [`shutdown`](Self::shutdown).
+///
+/// # Runtimes
+///
+/// Connecting needs a runtime of tokio, with I/O and time (`enable_all`), and is an
+/// [`Error::Invalid`] outside of one. That runtime makes all calls from then on, so it must go on
+/// running. Everything may be called from elsewhere:
+///
+/// - from another runtime with time. All times that are documented hold there, whatever becomes of
+///   the first one: while it is blocked, or nobody drives it, calls end with
+///   [`Error::Unavailable`]; when it has ended, nothing is renewed any more, and there are no new
+///   permits ([`Error::Shutdown`]). What remains to be called then is called in the runtime of the
+///   caller.
+/// - from outside any runtime, with `futures::executor::block_on` for instance. The times that are
+///   documented are then measured by the first one, as long as it runs. When it has ended, calls
+///   end with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
+///
+/// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
+/// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
+/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores.
+///
+/// # Examples
+///
+/// ```
+/// use redis_semaphore::{Error, Semaphores};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
+/// drop(semaphore.acquire().await?);
+/// semaphores.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphores {
+    client: Client,
+}
+
+impl Semaphores {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
+    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`. With the feature
+    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
+    /// authority that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`SemaphoresBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphores`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// For settings of your own.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoresBuilder`].
+    pub fn builder() -> SemaphoresBuilder {
+        SemaphoresBuilder::new()
+    }
+
+    /// A semaphore of this name: 1 to 512 bytes, no braces, no control characters. Whoever uses the
+    /// same name (and prefix) on the same server shares it.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
+        SemaphoreBuilder::new(self.client.clone(), name.into())
+    }
+
+    /// Looks at the server for what endangers the semaphores on it: a setting by which it may
+    /// forget who holds, a right that the user lacks (since), memory or connections that run out.
+    /// The answer has each check with what was found, and what mends it.
+    ///
+    /// A user with no more rights than semaphores need may not ask for most of that: it takes
+    /// `+info` and `+config|get`. What could not be looked at is told as well. It runs a handful of
+    /// commands, writes to keys that nobody has, and leaves nothing behind.
+    ///
+    /// The setting `timeout` needs no look: it ends idle connections, but not those that listen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] when the server cannot be reached within the response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a
+    /// deployment.
+    pub async fn doctor(&self) -> Result<Diagnosis, Error> {
+        if current_runtime().is_some() {
+            let Shared { servers, prefix, .. } = &*self.client.shared;
+            return examine(servers, prefix).await;
+        }
+        let shared = self.client.shared.clone();
+        let examine = async move { examine(&shared.servers, &shared.prefix).await };
+        let done = self.client.by_a_task(Duration::MAX, examine).await;
+        done.unwrap_or(Err(Error::Shutdown))
+    }
+
+    /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
+    /// queues, dropped permits are given back. Returns when Redis has confirmed that, or after
+    /// twice the response timeout without an answer.
+    ///
+    /// Permits that are still held are not taken away; they are renewed no more, and are lost at
+    /// the end of their leases unless they are released before.
+    ///
+    /// After an outage an acquire that had no answer may still be on its way, and reach the server
+    /// when all of this is over. What it is granted then is lost at the end of its lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the work ends in the background.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphores`].
+    pub async fn shutdown(&self) {
+        // Another one may be under way.
+        self.client.send(Task::Shutdown);
+        let patience = self.client.shared.settings.patience();
+        self.client.within(Instant::now(), patience, self.client.worker_has_ended()).await;
+    }
+}
+
+impl fmt::Debug for Semaphores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = &self.client.shared;
+        f.debug_struct("Semaphores")
+            .field("prefix", &shared.prefix)
+            .field("client", &shared.name)
+            .field("settings", &shared.settings)
+            .finish_non_exhaustive()
+    }
+}

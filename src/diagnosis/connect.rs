@@ -1,0 +1,88 @@
+//! Connecting fails fast and says why: what would fail half-way through a script later is looked
+//! for first.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use redis::RedisError;
+use tokio::join;
+
+use crate::diagnosis::{Probe, inquire, permission};
+use crate::error::{ConnectErrorKind, Error, cause_of};
+use crate::server::{Address, Cluster, Link};
+use crate::wakeup::{self, Channel, Subscription};
+
+/// Checks a server that is no part of a cluster, and listens there.
+pub(crate) async fn check_one(
+    link: &Arc<Link>,
+    prefix: &str,
+    channel: &Channel,
+) -> Result<Subscription, Error> {
+    let probe = Probe::single(link, prefix);
+    let subscribe = wakeup::subscribe_first(link, channel);
+    let (refused, subscribed) = join!(probe.refused_commands(), subscribe);
+    let subscribed = subscribed.map_err(|error| probe.explain(error));
+    match refused.and_then(first_of).and(subscribed) {
+        Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
+        done => done,
+    }
+}
+
+/// Finds the nodes, and checks all primaries that can be reached: they need not have the same
+/// users.
+pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Result<(), Error> {
+    if let Err(error) = cluster.refresh().await {
+        let error = explain_map(cluster, prefix, error);
+        return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
+    }
+    let nodes = cluster.nodes();
+    let checked = join_all(nodes.iter().map(|node| check_node(cluster, node, prefix))).await;
+    let mut last = None;
+    let mut is_reached = false;
+    for checked in checked {
+        match checked {
+            Ok(()) => is_reached = true,
+            // The others can be used, and this one when it is back, or has been replaced.
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "a node of the cluster was not checked");
+                last = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    last.filter(|_| !is_reached).map_or(Ok(()), Err)
+}
+
+async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Result<(), Error> {
+    let Some(probe) = Probe::at_node(cluster, node, prefix) else {
+        return Ok(());
+    };
+    let (refused, heard) = join!(probe.refused_commands(), probe.listen());
+    match refused.and_then(first_of).and(heard) {
+        Err(error) => {
+            let link = &probe.link;
+            Err(inquire(link.dialer(), link.source().client(), error).await)
+        }
+        done => done,
+    }
+}
+
+fn first_of(errors: Vec<Error>) -> Result<(), Error> {
+    errors.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Says why no node tells the slots.
+fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
+    let address = cluster.to_string();
+    if error.to_string().contains("cluster support disabled") {
+        let reason = "it is no node of a cluster: use connect(), or nodes of one".to_owned();
+        let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
+        return Error::Connect { address, kind, reason, right: None, source };
+    }
+    if permission::is_refusal(&error.to_string()) {
+        return permission::lacking(address, prefix, true, "cluster|slots", error);
+    }
+    let cause = cause_of(&error);
+    let reason = format!("{}: {}", cause.found, cause.advice);
+    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
+}

@@ -1,0 +1,202 @@
+//! Looks at a server for what endangers the semaphores on it.
+//!
+//! What it finds comes from `INFO`, `CONFIG GET`, `TIME`, and from trying all that a client does.
+//! A server or a user that does not allow the first two is no error: that is told as well.
+
+mod check;
+mod diagnosis;
+mod facts;
+mod judge;
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::try_join_all;
+use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
+
+use crate::diagnosis::{Probe, inquire, permission};
+use crate::error::Error;
+use crate::server::Servers;
+
+pub use check::Check;
+pub use diagnosis::{Diagnosis, Examination, Verdict};
+use facts::{Disk, Facts};
+
+/// Of a cluster all primaries are looked at.
+pub(crate) async fn examine(servers: &Servers, prefix: &str) -> Result<Diagnosis, Error> {
+    let probes = match servers {
+        Servers::One(link) => vec![Probe::single(link, prefix)],
+        Servers::Cluster(cluster) => {
+            let at = |node| Probe::at_node(cluster, &node, prefix);
+            cluster.nodes().into_iter().filter_map(at).collect()
+        }
+    };
+    let servers = try_join_all(probes.iter().map(examine_server)).await?;
+    Ok(Diagnosis { servers })
+}
+
+async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
+    match look_at_all(probe).await {
+        Err(error) => Err(more_about(probe, error).await),
+        done => done,
+    }
+}
+
+async fn more_about(probe: &Probe, error: Error) -> Error {
+    inquire(probe.link.dialer(), probe.link.source().client(), error).await
+}
+
+async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
+    // Nobody may have noticed that an idle connection was cut.
+    probe.link.check().await;
+    let connected = probe.link.connection().await.map_err(|error| probe.explain(error))?;
+    let client = probe.link.dialer().ready(&connected.client).await;
+    let client = client.map_err(|error| probe.explain(error))?;
+    let info = client.get_connection_info();
+    let user = info.redis_settings().username().unwrap_or("default");
+    let (address, version) = (info.addr().to_string(), probe.version().await?);
+    let (facts, disk) = (look_around(probe, user).await?, look_at_disk(probe, user).await?);
+    let mut checks = Vec::new();
+    match &facts {
+        Ok(facts) => checks.extend(judge::by_info(facts)),
+        Err(untold) => checks.extend(judge::BY_INFO.map(|name| untold.about(name))),
+    }
+    match (&facts, &disk) {
+        (Ok(facts), Ok(disk)) => checks.extend(judge::by_config(facts, disk)),
+        (Err(untold), _) | (_, Err(untold)) => {
+            checks.extend(judge::BY_CONFIG.map(|name| untold.about(name)));
+        }
+    }
+    match facts.is_ok_and(|facts| facts.primary.is_some()) {
+        true => {
+            checks.extend(["commands", "wake-ups"].map(|name| {
+                Check::unchecked(name, "not tried, as a replica refuses whatever writes")
+            }))
+        }
+        false => checks.extend(try_all(probe, user).await?),
+    }
+    checks.push(compare_clocks(probe, user).await?);
+    checks.sort_by_key(|check| check.verdict);
+    Ok(Examination { address, version, checks })
+}
+
+/// The server's answer, or what it says to refuse one.
+async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
+    let unreachable = |error| probe.explain(error);
+    match probe.link.query(cmd).await {
+        Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
+            Err(unreachable(error))
+        }
+        answer => Ok(answer),
+    }
+}
+
+/// Why the server does not tell something.
+struct Untold {
+    found: String,
+    remedy: String,
+}
+
+impl Untold {
+    fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
+        match permission::is_refusal(&refusal.to_string()) {
+            true => Self {
+                found: format!("the user may not call {command}"),
+                remedy: format!("ACL SETUSER {user} {right}, at least for this check"),
+            },
+            false => Self {
+                found: format!("the server refuses {command} ({refusal})"),
+                remedy: "look into the server's configuration".to_owned(),
+            },
+        }
+    }
+
+    fn about(&self, name: &'static str) -> Check {
+        Check::unchecked(name, &self.found).mend(&self.remedy)
+    }
+}
+
+async fn look_around(probe: &Probe, user: &str) -> Result<Result<Facts, Untold>, Error> {
+    Ok(match ask::<InfoDict>(probe, &redis::cmd("INFO")).await? {
+        Ok(info) => Facts::read(&info).map_err(|lacking| Untold {
+            found: format!("INFO does not tell {lacking}"),
+            remedy: "look into the server's configuration".to_owned(),
+        }),
+        Err(refusal) => Err(Untold::refused("INFO", "+info", user, &refusal)),
+    })
+}
+
+async fn look_at_disk(probe: &Probe, user: &str) -> Result<Result<Disk, Untold>, Error> {
+    let mut disk = Disk::default();
+    // Redis 6.2 takes one name at a time.
+    for (name, value) in [("save", &mut disk.save), ("appendfsync", &mut disk.appendfsync)] {
+        let mut get = redis::cmd("CONFIG");
+        get.arg("GET").arg(name);
+        match ask::<HashMap<String, String>>(probe, &get).await? {
+            Ok(mut answer) => *value = answer.remove(name).unwrap_or_default(),
+            Err(refusal) => {
+                return Ok(Err(Untold::refused("CONFIG GET", "+config|get", user, &refusal)));
+            }
+        }
+    }
+    Ok(Ok(disk))
+}
+
+/// Tries all that a client does, on keys and a channel that nobody has.
+async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
+    let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
+    let mut checks =
+        of_refused("commands", user, refused, "all that semaphores need can be called")?;
+    let unheard = match probe.listen().await {
+        Ok(()) => Vec::new(),
+        Err(error) => vec![more_about(probe, error).await],
+    };
+    checks.extend(of_refused("wake-ups", user, unheard, "they can be listened for")?);
+    Ok(checks)
+}
+
+/// The server has just answered, so this is not about reaching it. (If it has gone meanwhile, the
+/// next question says so.)
+fn of_refused(
+    name: &'static str,
+    user: &str,
+    refused: Vec<Error>,
+    fine: &str,
+) -> Result<Vec<Check>, Error> {
+    let mut checks: Vec<Check> = Vec::new();
+    for error in refused {
+        let check = match error {
+            Error::Connect { right: Some(right), .. } => {
+                Check::danger(name, format!("the user lacks the right {right}"))
+                    .mend(format!("ACL SETUSER {user} {right}"))
+            }
+            // What was found, and what to do.
+            Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
+                Some((found, advice)) => Check::danger(name, found).mend(advice),
+                None => Check::danger(name, reason),
+            },
+            other => return Err(other),
+        };
+        // What all commands are refused for is told with the first one.
+        if !checks.iter().any(|told| told.remedy == check.remedy) {
+            checks.push(check);
+        }
+    }
+    if checks.is_empty() {
+        checks.push(Check::fine(name, fine));
+    }
+    Ok(checks)
+}
+
+/// Leases go by the server's clock alone, so a difference is only worth a hint.
+async fn compare_clocks(probe: &Probe, user: &str) -> Result<Check, Error> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let before = now();
+    match ask::<(u64, u64)>(probe, &redis::cmd("TIME")).await? {
+        Ok((seconds, micros)) => {
+            let server = Duration::from_secs(seconds) + Duration::from_micros(micros);
+            Ok(judge::clock(before, server, now()))
+        }
+        Err(refusal) => Ok(Untold::refused("TIME", "+time", user, &refusal).about("clock")),
+    }
+}

@@ -1,0 +1,190 @@
+//! Why a server cannot be used, said more closely: it is asked once more, by hand. redis-rs drops
+//! what a stranger said, and words of Redis, too.
+
+use std::time::Duration;
+
+use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::error::ConnectErrorKind as Kind;
+use crate::error::{Error, Rounded, cause_of};
+use crate::server::Dialer;
+
+/// The user has waited for a whole timeout already.
+const LONGEST: Duration = Duration::from_millis(500);
+/// Of what a stranger says.
+const MOST_BYTES: usize = 80;
+const LOOK: &str = "see what listens there";
+
+/// Without a client there is more than one server, and nothing to ask.
+pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Error) -> Error {
+    let Error::Connect { address, kind, source: Some(source), right: None, .. } = &error else {
+        return error;
+    };
+    let Some(client) = client else {
+        return error;
+    };
+    let patience = dialer.response_timeout();
+    let found = match kind {
+        Kind::TimedOut => silence(client, patience).await,
+        Kind::NotRedis | Kind::Closed => stranger(dialer, client, *kind).await,
+        // With a detail it is the provider of credentials that failed.
+        Kind::Authentication if source.code().is_none() && source.detail().is_none() => {
+            refusal(dialer, client).await
+        }
+        _ => None,
+    };
+    let Some(Found { kind, reason, source: its }) = found else {
+        return error;
+    };
+    let source = its.or_else(|| Some(source.clone()));
+    Error::Connect { address: address.clone(), kind, reason, right: None, source }
+}
+
+struct Found {
+    kind: Kind,
+    reason: String,
+    source: Option<RedisError>,
+}
+
+impl Found {
+    fn new(kind: Kind, reason: impl Into<String>) -> Option<Self> {
+        Some(Self { kind, reason: reason.into(), source: None })
+    }
+
+    fn said(error: RedisError) -> Option<Self> {
+        let cause = cause_of(&error);
+        let reason = format!("{}: {}", cause.found, cause.advice);
+        Some(Self { kind: cause.kind, reason, source: Some(error) })
+    }
+}
+
+/// Whether anybody is there at all.
+async fn silence(client: &Client, patience: Duration) -> Option<Found> {
+    let waited = Rounded(patience);
+    let address = client.get_connection_info().addr();
+    let reason = match (address, may_connect(address, patience.min(LONGEST)).await) {
+        (_, false) => format!(
+            "no connection came about within {waited}: see whether the host is up, and whether a \
+             firewall drops what is sent there"
+        ),
+        (ConnectionAddr::TcpTls { .. }, true) => format!(
+            "it takes connections, but there was no answer within {waited}: see whether the server is \
+             stopped or overloaded; one without TLS does so, too: try redis:// instead of rediss://"
+        ),
+        (_, true) => format!(
+            "it takes connections, but there was no answer within {waited}: see whether the server is \
+             stopped or overloaded, and whether it is Redis"
+        ),
+    };
+    Found::new(Kind::TimedOut, reason)
+}
+
+async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
+    let connected = match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            timeout(limit, TcpStream::connect((host.as_str(), *port))).await.map(|tcp| tcp.is_ok())
+        }
+        ConnectionAddr::Unix(path) => {
+            timeout(limit, UnixStream::connect(path)).await.map(|unix| unix.is_ok())
+        }
+        // Whatever else there may be cannot be asked.
+        _ => return true,
+    };
+    connected.unwrap_or(false)
+}
+
+/// What it says to a PING.
+async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
+    let limit = dialer.response_timeout().min(LONGEST);
+    let said = match client.get_connection_info().addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let ping = async { ping(TcpStream::connect((host.as_str(), *port)).await?).await };
+            timeout(limit, ping).await
+        }
+        ConnectionAddr::Unix(path) => {
+            timeout(limit, async { ping(UnixStream::connect(path).await?).await }).await
+        }
+        ConnectionAddr::TcpTls { .. } => {
+            let ready = dialer.ready(client).await.ok()?;
+            let cut = "the connection over TLS was cut: see the server's log, and whether it wants \
+                       TLS at this port; without it, try redis:// instead of rediss://";
+            let refused = answered(&ready, &redis::cmd("PING"), limit).await;
+            return refused.or_else(|| Found::new(kind, cut));
+        }
+        _ => return None,
+    };
+    match said.ok()? {
+        Ok(said) if said.starts_with(&[0x15, 3]) => wants_tls(Kind::Tls),
+        Ok(said) if said.starts_with(b"+PONG") => None,
+        Ok(said) if said.starts_with(b"-") => Found::said(server_error(&printable(&said[1..]))),
+        Ok(said) if !said.is_empty() => {
+            let said = printable(&said);
+            Found::new(
+                Kind::NotRedis,
+                format!("it answers, but is not Redis: it says {said:?}: {LOOK}"),
+            )
+        }
+        _ if kind == Kind::Closed => wants_tls(kind),
+        _ => None,
+    }
+}
+
+fn wants_tls(kind: Kind) -> Option<Found> {
+    Found::new(
+        kind,
+        "it closes the connection without an answer of Redis: see its log; a server that wants TLS \
+         does so: try rediss:// instead of redis://",
+    )
+}
+
+async fn ping<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> std::io::Result<Vec<u8>> {
+    stream.write_all(b"*1\r\n$4\r\nPING\r\n").await?;
+    let mut said = vec![0; MOST_BYTES];
+    let length = stream.read(&mut said).await?;
+    said.truncate(length);
+    Ok(said)
+}
+
+/// The first line, for people.
+fn printable(said: &[u8]) -> String {
+    let line = said.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let shown =
+        |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { *byte as char } else { '.' };
+    line.iter().map(shown).collect()
+}
+
+/// An answer of a server that redis-rs knows as a text only.
+pub(crate) fn server_error(text: &str) -> RedisError {
+    let is_code = |word: &str| word.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let (code, detail) = match text.split_once(' ') {
+        Some((code, detail)) if is_code(code) => (code, detail),
+        _ => ("ERR", text),
+    };
+    redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))
+}
+
+/// Why it refuses the password: redis-rs drops what it says.
+async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
+    // With the password of this moment, where a provider tells it.
+    let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
+    let nobody = info.set_redis_settings(RedisConnectionInfo::default());
+    let nobody = Client::open(nobody).ok()?;
+    answered(&nobody, &auth, dialer.response_timeout().min(LONGEST)).await
+}
+
+/// What the server says to refuse a command.
+async fn answered(client: &Client, command: &Cmd, limit: Duration) -> Option<Found> {
+    let ask = async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        command.exec_async(&mut connection).await
+    };
+    match timeout(limit, ask).await.ok()? {
+        Err(error) if error.code().is_some() => Found::said(error),
+        _ => None,
+    }
+}

@@ -1,0 +1,12 @@
+//! What is wrong with a server: when connecting, and when asked.
+
+pub(crate) mod connect;
+mod doctor;
+mod inquiry;
+pub(crate) mod permission;
+mod probe;
+
+pub(crate) use doctor::examine;
+pub use doctor::{Check, Diagnosis, Examination, Verdict};
+pub(crate) use inquiry::inquire;
+pub(crate) use probe::Probe;

@@ -1,0 +1,328 @@
+//! Trying a server out: all that a client does there, on keys and a channel that nobody has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::{OptionFuture, join_all};
+use redis::aio::MultiplexedConnection as Connection;
+use redis::{Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use tokio::join;
+use uuid::Uuid;
+
+use crate::diagnosis::inquiry::server_error;
+use crate::diagnosis::permission;
+use crate::error::ConnectErrorKind as Kind;
+use crate::error::{Error, cause_of};
+use crate::protocol::Keys;
+use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
+use crate::server::{Address, Cluster, Link, slot_of, tls};
+use crate::wakeup::{self, Channel, Wakeups, sharded_name};
+
+const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
+
+/// What a server says of itself.
+type Told = HashMap<String, String>;
+/// Commands that a server refused, and what it said.
+type Refused = Vec<(String, String)>;
+
+pub(crate) struct Probe {
+    pub(crate) link: Arc<Link>,
+    /// Where it is one of a cluster.
+    pub(crate) node: Option<(Arc<Cluster>, Address)>,
+    prefix: String,
+    /// Of a semaphore that nobody has, and of a client that nobody is.
+    name: String,
+}
+
+impl Probe {
+    pub(crate) fn single(link: &Arc<Link>, prefix: &str) -> Self {
+        let (link, prefix) = (link.clone(), prefix.to_owned());
+        Self { link, node: None, prefix, name: probe_name() }
+    }
+
+    /// None where the node has lost its slots meanwhile.
+    pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
+        const MOST_NAMES: usize = 1_000_000;
+        let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
+        let name = (0..MOST_NAMES).map(|_| probe_name()).find(is_there)?;
+        let (link, prefix) = (cluster.link(node), prefix.to_owned());
+        Some(Self { link, node: Some((cluster.clone(), node.clone())), prefix, name })
+    }
+
+    /// Loads the scripts, and has the server try every command that they use. Answers an error for
+    /// each that it refuses.
+    pub(crate) async fn refused_commands(&self) -> Result<Vec<Error>, Error> {
+        let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
+        let connection = &connected.connection;
+        let (server, refused) = match self.link.call_by() {
+            // Sent together and judged in order: a server that wants a password says so to the
+            // first words, and closes the connection on a long one.
+            CallBy::Sha1 => join!(biased; self.greet(connection), self.try_scripts(connection)),
+            // They stay, so a server that is none of ours must not get them.
+            CallBy::Function(_) => {
+                (Ok(self.greet(connection).await?), self.try_functions(connection).await)
+            }
+        };
+        let (server, refused) = (server?, refused?);
+        let explain =
+            |(command, reason): &(String, String)| self.explain_command(command, reason, &server);
+        Ok(refused.iter().map(explain).collect())
+    }
+
+    /// Answers what the server says of itself, if it is one of the kind that was asked for.
+    async fn greet(&self, connection: &Connection) -> Result<Told, Error> {
+        let ping = ask::<Value>(connection, redis::cmd("PING"));
+        let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
+        let asking = OptionFuture::from(asking);
+        let (pong, server, asked) = join!(biased; ping, hello(connection), asking);
+        let pong = pong.map_err(|error| self.explain(error))?;
+        if pong != Value::SimpleString("PONG".to_owned()) {
+            return Err(self.not_redis(&pong));
+        }
+        asked.transpose().map_err(|error| self.explain(error))?;
+        if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
+            let reason = "it is a node of a cluster: use connect_cluster()";
+            return Err(self.refused(Kind::Cluster, reason));
+        }
+        Ok(server)
+    }
+
+    async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
+        // Only needed when the server has forgotten a script, which is no time to find it refused.
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return 1").arg(1).arg(&Keys::new(&self.prefix, &self.name).0[0]);
+        let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
+        let load = ScriptRegistry::embedded().load(&mut loading);
+        let (evaluated, loaded, refused) = join!(biased; eval, load, self.try_out(connection));
+        evaluated.map_err(|error| self.explain(error))?;
+        loaded.map_err(|error| self.explain_script(error))?;
+        refused
+    }
+
+    async fn try_functions(&self, connection: &Connection) -> Result<Refused, Error> {
+        let mut scripts = ScriptRegistry::embedded().scripts();
+        // If there are none the first call has them loaded.
+        if let Some(script) = scripts.next() {
+            self.find_function(connection, script.name()).await?;
+        }
+        let found = scripts.map(|script| self.find_function(connection, script.name()));
+        join_all(found).await.into_iter().collect::<Result<(), _>>()?;
+        self.try_out(connection).await
+    }
+
+    /// A function of this name may be somebody else's, or be lacking in the library. Ours refuses a
+    /// call without keys, if the server has the memory to call it.
+    async fn find_function(&self, connection: &Connection, name: &str) -> Result<(), Error> {
+        let no_keys = |cmd: &mut Cmd| {
+            cmd.arg(0);
+        };
+        let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
+        let call_by = self.link.call_by();
+        let answer = registry.run_with(&mut connection, call_by, name, no_keys).await;
+        let is_foreign = match answer.map(|_: Value| ()) {
+            Ok(_) => true,
+            Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => false,
+            Err(error) if is_unknown(&error.to_string()) => {
+                let server = hello(&connection).await;
+                let found = format!("its version is {}, which has no functions", version(&server));
+                let advice = "use Redis 7.0 or newer, or Valkey, or no functions";
+                return Err(self.refused(Kind::TooOld, format!("{found}: {advice}")));
+            }
+            Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
+            Err(error) => return Err(self.explain_script(error)),
+        };
+        if is_foreign {
+            let found = format!("its function for \"{name}\" is not that of lua/functions.lua");
+            return Err(self.refused(Kind::Functions, format!("{found}: {REPLACE}")));
+        }
+        Ok(())
+    }
+
+    async fn try_out(&self, connection: &Connection) -> Result<Refused, Error> {
+        let keys = Keys::new(&self.prefix, &self.name);
+        let how = match self.node {
+            None => Wakeups::PUBLISH,
+            Some(_) => Wakeups::SHARDED_PUBLISH,
+        };
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(keys.0.len()).arg(&keys.0).arg(how.to_string()).arg(&self.name);
+        };
+        let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
+        let refused = registry.run_with(&mut connection, self.link.call_by(), "probe", write).await;
+        refused.map_err(|error| self.explain_script(error))
+    }
+
+    fn explain_script(&self, error: Error) -> Error {
+        match error {
+            Error::Redis(error) if error.kind() == UNUSABLE => {
+                let found = error.detail().unwrap_or("there are other functions of our names");
+                self.refused(Kind::Functions, format!("{found}: {REPLACE}"))
+            }
+            Error::Redis(error) => self.explain(error),
+            other => other,
+        }
+    }
+
+    /// What the server calls itself, or nothing where it does not tell.
+    pub(crate) async fn version(&self) -> Result<String, Error> {
+        let explain = |error| self.explain(error);
+        let connection = self.link.connection().await.map_err(explain)?.connection;
+        let server = hello(&connection).await;
+        let told = ["server", "version"].map(|field| server.get(field).map(String::as_str));
+        Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Fails where the user may not listen for wake-ups.
+    pub(crate) async fn listen(&self) -> Result<(), Error> {
+        let channel = self.channel();
+        let listened = match &self.node {
+            None => wakeup::subscribe(&self.link, &channel).await.map(drop),
+            Some((cluster, node)) => wakeup::try_sharded(cluster, node, &channel.name).await,
+        };
+        listened.map_err(|error| self.explain(error))
+    }
+
+    /// A channel that nobody has.
+    fn channel(&self) -> Channel {
+        match self.node {
+            None => Channel::of_process(&self.prefix, &self.name),
+            Some(_) => Channel::named(sharded_name(&self.prefix, &self.name, &self.name)),
+        }
+    }
+
+    /// Says what it means that a command fails in a script.
+    fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
+        let reason = reason.trim_end();
+        let (words, source) = (reason.to_lowercase(), server_error(reason));
+        if words.contains("readonly") || words.contains("read only replica") {
+            return self.replica(source);
+        }
+        if is_unknown(reason) {
+            let needed = match self.node {
+                Some(_) => "for a cluster Redis 7.0 or newer, or Valkey, is needed",
+                None => "Redis 6.2 or newer, or Valkey, is needed",
+            };
+            let reason = format!(
+                "its version is {}, which does not know {command} as it is needed: {needed}",
+                version(server)
+            );
+            return self.said(Kind::TooOld, reason, source);
+        }
+        if permission::is_refusal(reason) {
+            return self.lacking(command, source);
+        }
+        let cause = cause_of(&source);
+        let reason = format!("{command} is refused, as {}: {}", cause.found, cause.advice);
+        self.said(Kind::Unusable, reason, source)
+    }
+
+    /// Says what an error on the way to a working connection means.
+    pub(crate) fn explain(&self, error: RedisError) -> Error {
+        let text = error.to_string();
+        if permission::is_refusal(&text) {
+            // Redis names a command in quotes, unless it is the keys that are refused: all that is
+            // sent with keys are scripts.
+            let command = text.split('\'').nth(1).unwrap_or(self.calling_command());
+            return self.lacking(command, error);
+        }
+        if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
+            return self.replica(error);
+        }
+        if let Some(those) = none_is_primary(&error) {
+            let found = format!("none of the servers is a primary that can be reached ({those})");
+            let advice = "a failover may be under way; else see each of them";
+            return self.refused(Kind::NoPrimary, format!("{found}: {advice}"));
+        }
+        let cause = cause_of(&error);
+        let (found, advice) = match tls::trouble(&error).filter(|_| self.is_encrypted()) {
+            Some((found, advice)) => {
+                return self.said(Kind::Tls, format!("{found}: {advice}"), error);
+            }
+            None => (cause.found, cause.advice),
+        };
+        self.said(cause.kind, format!("{found}: {advice}"), error)
+    }
+
+    fn is_encrypted(&self) -> bool {
+        let client = self.link.source().client();
+        client.is_some_and(|client| {
+            matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        })
+    }
+
+    /// It answers, but something else than it should.
+    fn not_redis(&self, pong: &Value) -> Error {
+        const MOST: usize = 80;
+        let said: String = format!("{pong:?}").chars().take(MOST).collect();
+        let reason =
+            format!("it answers, but is not Redis: to PING it says {said}: see what listens there");
+        self.refused(Kind::NotRedis, reason)
+    }
+
+    fn replica(&self, source: RedisError) -> Error {
+        let reason = "it is a replica, and takes no writes: connect to the primary";
+        self.said(Kind::Replica, reason.to_owned(), source)
+    }
+
+    fn refused(&self, kind: Kind, reason: impl Into<String>) -> Error {
+        let (address, reason) = (self.address(), reason.into());
+        Error::Connect { address, kind, reason, right: None, source: None }
+    }
+
+    fn said(&self, kind: Kind, reason: String, source: RedisError) -> Error {
+        let address = self.address();
+        Error::Connect { address, kind, reason, right: None, source: Some(source) }
+    }
+
+    fn address(&self) -> String {
+        self.link.source().to_string()
+    }
+
+    /// The command that all keys are sent with.
+    fn calling_command(&self) -> &'static str {
+        match self.link.call_by() {
+            CallBy::Sha1 => "evalsha",
+            CallBy::Function(_) => "fcall",
+        }
+    }
+
+    fn lacking(&self, command: &str, refusal: RedisError) -> Error {
+        let (address, is_sharded) = (self.address(), self.node.is_some());
+        permission::lacking(address, &self.prefix, is_sharded, command, refusal)
+    }
+}
+
+/// Whether a server does not know a command. Servers put it in different words.
+fn is_unknown(reason: &str) -> bool {
+    let words = reason.to_lowercase();
+    words.contains("unknown") && words.contains("command")
+}
+
+/// What a list of servers said, where none of them can be used: see `source.rs`.
+fn none_is_primary(error: &RedisError) -> Option<String> {
+    let is_that = error.to_string().starts_with("none of the servers is a primary");
+    let those = error.detail().filter(|_| is_that)?;
+    Some(those.to_owned())
+}
+
+fn version(server: &Told) -> &str {
+    server.get("version").map_or("unknown", String::as_str)
+}
+
+/// No semaphore has it.
+fn probe_name() -> String {
+    format!("probe-{}", Uuid::new_v4().simple())
+}
+
+/// What the server says of itself. Every user may ask that, but what stands in front of a server
+/// may not know it.
+async fn hello(connection: &Connection) -> Told {
+    let answer: Result<HashMap<String, Value>, _> = ask(connection, redis::cmd("HELLO")).await;
+    let texts = answer.unwrap_or_default().into_iter();
+    texts.filter_map(|(key, value)| Some((key, redis::from_redis_value(value).ok()?))).collect()
+}
+
+/// Of many that are asked at once each gets the answer to its own.
+async fn ask<T: FromRedisValue>(connection: &Connection, command: Cmd) -> Result<T, RedisError> {
+    command.query_async(&mut connection.clone()).await
+}

@@ -1,0 +1,182 @@
+use std::time::Duration;
+
+use redis::{Value, from_redis_value};
+
+use crate::protocol::word;
+
+/// Who holds a semaphore and who waits for it, at one moment on the server.
+///
+/// # Examples
+///
+/// ```
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// let permit = semaphore.acquire_many(2).await?;
+/// let now = semaphore.inspect().await?;
+/// assert_eq!((now.limit, now.held, now.queued), (3, 2, 0));
+/// assert_eq!(now.holders[0].id, permit.id());
+/// for holder in &now.holders {
+///     println!("{} holds {} for {:?} more", holder.owner(), holder.num_permits, holder.expires_in);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The limit in force.
+    pub limit: u32,
+    /// The limit that the newest client declared; `None` for a semaphore with initial permits.
+    pub declared_limit: Option<u32>,
+    /// The limit set at run time, if there is one: then it is the one in force.
+    pub runtime_limit: Option<u32>,
+    /// The weight of all permits.
+    pub held: u64,
+    /// How many requests wait.
+    pub queued: u64,
+    /// The newest fencing token or ticket: no permit has a larger token. Tokens of single permits
+    /// are known to their holders only.
+    pub last_token: u64,
+    /// Permits, from the one whose lease ends first; 1,000 at most.
+    pub holders: Vec<Holder>,
+    /// Requests in the order of the queue; 1,000 at most.
+    pub waiters: Vec<Waiter>,
+}
+
+/// A permit that somebody holds.
+///
+/// # Examples
+///
+/// See [`Inspection`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// As [`Permit::id`](crate::Permit::id).
+    pub id: String,
+    /// The weight.
+    pub num_permits: u32,
+    /// Until the lease ends, unless it is renewed.
+    pub expires_in: Duration,
+}
+
+/// A request that waits.
+///
+/// # Examples
+///
+/// See [`Inspection`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// What [`Permit::id`](crate::Permit::id) will be.
+    pub id: String,
+    /// The weight.
+    pub num_permits: u32,
+    /// The place in the queue, where 1 is the head.
+    pub position: u64,
+    /// Since the request was queued. A head start counts.
+    pub waited: Duration,
+    /// For how long its process is taken to be there, unless it is heard of again. `None` where it
+    /// is not: the request leaves the queue when its turn comes.
+    pub present_for: Option<Duration>,
+}
+
+impl Holder {
+    /// The label of the process: its client up to the last dot.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn owner(&self) -> &str {
+        word::owner_of(self.client())
+    }
+
+    /// The process: no two of them have the same client, though maybe the same owner.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn client(&self) -> &str {
+        client_of(&self.id)
+    }
+}
+
+impl Waiter {
+    /// The label of the process: its client up to the last dot.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn owner(&self) -> &str {
+        word::owner_of(self.client())
+    }
+
+    /// The process: no two of them have the same client, though maybe the same owner.
+    ///
+    /// # Examples
+    ///
+    /// See [`Inspection`].
+    pub fn client(&self) -> &str {
+        client_of(&self.id)
+    }
+}
+
+impl Inspection {
+    /// `configured` is the limit of an unused semaphore, `before` the number of waiters in front of
+    /// the first one told.
+    pub(crate) fn read(
+        reply: InspectReply,
+        configured: u32,
+        before: u64,
+    ) -> Result<Self, redis::ParsingError> {
+        let (_, limit, declared, runtime, held, _, queued, last_token, holders, waiters) = reply;
+        Ok(Self {
+            limit: u32::try_from(limit).unwrap_or(configured),
+            declared_limit: u32::try_from(declared).ok(),
+            runtime_limit: u32::try_from(runtime).ok(),
+            held: held.max(0) as u64,
+            queued,
+            last_token,
+            holders: read_holders(&holders)?,
+            waiters: read_waiters(&waiters, before)?,
+        })
+    }
+}
+
+/// Marks, which weigh nothing, are left out. So is what no script has written.
+pub(crate) fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
+    let holders = values.chunks_exact(2).map(|two| {
+        let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
+        let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
+        Ok(Holder { id, num_permits, expires_in })
+    });
+    holders.filter(|holder| !matches!(holder, Ok(Holder { num_permits: 0, .. }))).collect()
+}
+
+fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
+    let waiters = values.chunks_exact(3).zip(before + 1..).map(|(three, position)| {
+        let (id, waited, present): (Vec<u8>, u64, i64) =
+            from_redis_value(Value::Array(three.to_vec()))?;
+        let id = String::from_utf8_lossy(&id).into_owned();
+        let (num_permits, waited) = (weight_of(&id), Duration::from_millis(waited));
+        let present_for = u64::try_from(present).ok().map(Duration::from_millis);
+        Ok(Waiter { id, num_permits, position, waited, present_for })
+    });
+    waiters.collect()
+}
+
+fn client_of(word: &str) -> &str {
+    word::client_and_weight(word).map_or(word, |(client, _)| client)
+}
+
+fn weight_of(word: &str) -> u32 {
+    word::client_and_weight(word).map_or(0, |(_, weight)| weight)
+}
+
+/// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,
+/// then the holders and the waiters.
+pub(crate) type InspectReply = (i64, i64, i64, i64, i64, u64, u64, u64, Vec<Value>, Vec<Value>);

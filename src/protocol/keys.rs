@@ -1,0 +1,75 @@
+//! The four keys of a semaphore, and the names from which they are made.
+
+use crate::error::Error;
+use crate::protocol::word::MAX_OWNER;
+
+const MAX_NAME: usize = 512;
+const MAX_PREFIX: usize = 200;
+
+/// permits, queue, clients, state: in the order in which every script takes them. The name in
+/// braces is their hash tag, so a cluster keeps them together.
+#[derive(Debug)]
+pub(crate) struct Keys(pub(crate) [String; 4]);
+
+impl Keys {
+    pub(crate) fn new(prefix: &str, name: &str) -> Self {
+        Self(
+            ["permits", "queue", "clients", "state"]
+                .map(|key| format!("{prefix}:{{{name}}}:{key}")),
+        )
+    }
+}
+
+/// A name or prefix becomes part of keys, so braces would move the hash tag.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(Error::invalid(
+            what,
+            format!("must be 1 to {MAX_NAME} bytes, not {}", name.len()),
+        ));
+    }
+    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
+        Some(c) => Err(Error::invalid(
+            what,
+            format!("{name:?} has {c:?} in it: must have no braces or control characters"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A prefix begins the names of channels, too, and rules of access, which are split at white space.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    check_name("prefix", prefix)?;
+    if prefix.len() > MAX_PREFIX {
+        let reason = format!("must be 1 to {MAX_PREFIX} bytes, not {}", prefix.len());
+        return Err(Error::invalid("prefix", reason));
+    }
+    match prefix.chars().find(|c| c.is_whitespace()) {
+        Some(c) => Err(Error::invalid(
+            "prefix",
+            format!("{prefix:?} has {c:?} in it: must have no white space"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// An owner becomes part of words and channels.
+pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
+    if owner.is_empty() || owner.len() > MAX_OWNER {
+        let reason = format!("must be 1 to {MAX_OWNER} bytes, not {}", owner.len());
+        return Err(Error::invalid("owner", reason));
+    }
+    match owner.chars().find(|c| !may_be_in_owner(c)) {
+        Some(c) => Err(Error::invalid(
+            "owner",
+            format!(
+                "{owner:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" and \"-\""
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn may_be_in_owner(c: &char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(*c)
+}

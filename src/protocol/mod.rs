@@ -1,0 +1,10 @@
+//! What goes over the wire, as types: no I/O, no locks. `docs/protocol.md` says what it means.
+
+mod inspection;
+mod keys;
+pub(crate) mod message;
+pub(crate) mod word;
+
+pub use inspection::{Holder, Inspection, Waiter};
+pub(crate) use inspection::{InspectReply, read_holders};
+pub(crate) use keys::{Keys, check_name, check_owner, check_prefix, may_be_in_owner};

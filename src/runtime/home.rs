@@ -1,0 +1,103 @@
+//! The runtime in which was connected is home: calls are made there, and their timers see to it
+//! that they end in time. Who calls from another runtime must not rely on that: the one at home may
+//! rest, be blocked, or have ended.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::runtime::{Handle, Id};
+use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep_until};
+
+/// Whoever can says what is wrong before that.
+const SLACK: Duration = Duration::from_millis(100);
+
+/// Ends the waiting of those who are not at home.
+pub(crate) struct Watch {
+    since: Instant,
+    patience: Duration,
+    /// Made when it is needed: most callers are at home.
+    timer: Option<Timer>,
+}
+
+impl Watch {
+    /// For `patience` from `since` on.
+    pub(crate) fn new(since: Instant, patience: Duration) -> Self {
+        Self { since, patience, timer: None }
+    }
+
+    /// Ready when it is over. Whoever has no runtime must rely on home.
+    pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<()> {
+        if current_runtime().is_none_or(|current| current == home.id()) {
+            return Poll::Pending;
+        }
+        let deadline = self.since.checked_add(self.patience).and_then(|at| at.checked_add(SLACK));
+        // None where it is too long for the clock.
+        let Some(deadline) = deadline else {
+            return Poll::Pending;
+        };
+        let timer = self.timer.get_or_insert_with(|| Timer::new(deadline));
+        timer.poll(home, cx).map(drop)
+    }
+}
+
+/// A timer in whatever runtime its caller is in: it may be polled in one after the other, each of
+/// which may have ended since. Where there is none, it is one at home.
+pub(crate) struct Timer {
+    deadline: Instant,
+    set: Option<Set>,
+}
+
+enum Set {
+    In(Id, Pin<Box<Sleep>>),
+    AtHome(oneshot::Receiver<()>),
+}
+
+impl Timer {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { deadline, set: None }
+    }
+
+    /// Answers whether it is then: `false` when home has ended, and nobody is there to measure
+    /// time.
+    pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<bool> {
+        let current = current_runtime();
+        let is_set = match &self.set {
+            Some(Set::In(id, _)) => current == Some(*id),
+            Some(Set::AtHome(_)) => current.is_none(),
+            None => false,
+        };
+        if !is_set {
+            self.set = Some(Set::new(home, current, self.deadline));
+        }
+        match self.set.as_mut().expect("it was just made") {
+            Set::In(_, sleep) => sleep.as_mut().poll(cx).map(|()| true),
+            Set::AtHome(over) => over.poll_unpin(cx).map(|over| over.is_ok()),
+        }
+    }
+}
+
+impl Set {
+    fn new(home: &Handle, current: Option<Id>, deadline: Instant) -> Self {
+        if let Some(id) = current {
+            return Self::In(id, Box::pin(sleep_until(deadline.into())));
+        }
+        let (mut sender, over) = oneshot::channel();
+        home.spawn(async move {
+            tokio::select! {
+                () = sleep_until(deadline.into()) => {}
+                // Whoever waited has gone.
+                () = sender.closed() => {}
+            }
+            let _ = sender.send(());
+        });
+        Self::AtHome(over)
+    }
+}
+
+/// The runtime in which this is called.
+pub(crate) fn current_runtime() -> Option<Id> {
+    Some(Handle::try_current().ok()?.id())
+}

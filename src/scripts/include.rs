@@ -1,0 +1,61 @@
+//! Puts shared files into scripts: a line `-- include: lib/file.lua` stands for that file, the
+//! first time that it comes up in a script.
+
+use std::path::{Path, PathBuf};
+
+use include_dir::Dir;
+
+use crate::error::Error;
+
+const DIRECTIVE: &str = "-- include: ";
+
+pub(super) fn resolve(dir: &Dir<'_>, path: &Path) -> Result<String, Error> {
+    let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new(), output: String::new() };
+    resolver.append(path)?;
+    Ok(resolver.output)
+}
+
+struct Resolver<'a> {
+    dir: &'a Dir<'a>,
+    /// The files that are being read, outermost first: one of them again is a circle.
+    open: Vec<PathBuf>,
+    done: Vec<PathBuf>,
+    output: String,
+}
+
+impl Resolver<'_> {
+    fn append(&mut self, path: &Path) -> Result<(), Error> {
+        self.open.push(path.to_owned());
+        let file = self.dir.get_file(path).ok_or_else(|| self.problem("is missing"))?;
+        let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
+        for line in source.lines() {
+            match line.strip_prefix(DIRECTIVE) {
+                // Relative to the folder, which may be part of a larger one.
+                Some(included) => self.include(&self.dir.path().join(included.trim()))?,
+                None => {
+                    self.output.push_str(line);
+                    self.output.push('\n');
+                }
+            }
+        }
+        self.open.pop();
+        self.done.push(path.to_owned());
+        Ok(())
+    }
+
+    fn include(&mut self, path: &Path) -> Result<(), Error> {
+        if self.open.iter().any(|open| open == path) {
+            self.open.push(path.to_owned());
+            return Err(self.problem("includes itself"));
+        }
+        if self.done.iter().any(|done| done == path) {
+            return Ok(());
+        }
+        self.append(path)
+    }
+
+    fn problem(&self, what: &str) -> Error {
+        let chain: Vec<_> = self.open.iter().map(|path| path.to_string_lossy()).collect();
+        Error::Script(format!("{}: the last of these {what}", chain.join(" includes ")))
+    }
+}

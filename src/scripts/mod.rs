@@ -1,0 +1,271 @@
+//! The script registry: Lua scripts embedded at compile time, known to Redis by their SHA-1.
+//!
+//! A folder of scripts is taken in with `include_dir!`. Each `.lua` file at its top is a script
+//! (or, if it begins with `#!lua name=`, a library of Redis functions, which is left out); files in
+//! subfolders are shared code that scripts take in with a line `-- include: lib/file.lua`. The head
+//! comment of a script names its keys and arguments.
+
+mod header;
+mod include;
+mod library;
+mod script;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use include_dir::{Dir, include_dir};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, FromRedisValue, Pipeline, ServerErrorKind, ToRedisArgs};
+
+pub(crate) use library::{Library, UNUSABLE};
+pub use script::Script;
+
+use crate::error::Error;
+
+static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/lua");
+
+static EMBEDDED: LazyLock<ScriptRegistry> = LazyLock::new(|| {
+    ScriptRegistry::from_dir(&FOLDER).expect("a test of this crate reads its own scripts")
+});
+
+/// How a script is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallBy {
+    /// By the SHA-1 of its text.
+    Sha1,
+    /// As a function of this library, which the server keeps.
+    Function(Library),
+}
+
+/// Lua scripts by name, ready to be loaded into a Redis server and run there.
+///
+/// # Examples
+///
+/// The scripts of this crate:
+///
+/// ```
+/// use redis_semaphore::ScriptRegistry;
+///
+/// let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
+/// assert_eq!(acquire.keys(), ["permits", "queue", "clients", "state"]);
+/// assert_eq!(acquire.sha1().len(), 40);
+/// ```
+///
+/// A folder of your own (here the one that this crate has for its examples). The folder becomes
+/// part of the program, so nothing has to be deployed beside it:
+///
+/// ```
+/// use redis_semaphore::ScriptRegistry;
+/// // The macro wants to find `include_dir` itself, hence `self`.
+/// use redis_semaphore::include_dir::{self, Dir, include_dir};
+///
+/// static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/scripts");
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = ScriptRegistry::from_dir(&SCRIPTS)?;
+/// let client = redis::Client::open(std::env::var("REDIS_URL")?)?;
+/// let mut connection = client.get_multiplexed_async_connection().await?;
+/// registry.load(&mut connection).await?;
+///
+/// let key = format!("example:{}", uuid::Uuid::new_v4());
+/// let highest: i64 = registry.run(&mut connection, "raise", &[&key], &[7]).await?;
+/// assert_eq!(highest, 7);
+/// let highest: i64 = registry.run(&mut connection, "raise", &[&key], &[5]).await?;
+/// assert_eq!(highest, 7);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ScriptRegistry {
+    scripts: BTreeMap<String, Script>,
+}
+
+impl ScriptRegistry {
+    /// The scripts of this crate: the semaphore's protocol.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let names: Vec<_> = redis_semaphore::ScriptRegistry::embedded()
+    ///     .scripts()
+    ///     .map(|script| script.name())
+    ///     .collect();
+    /// assert_eq!(names, ["acquire", "inspect", "limit", "probe", "refresh", "release", "wake"]);
+    /// ```
+    pub fn embedded() -> &'static Self {
+        &EMBEDDED
+    }
+
+    /// Reads a folder that was embedded with `include_dir!`, and puts the includes in.
+    ///
+    /// Call this in a test of yours, too: a missing include then fails the test, not the program.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] when an include is missing or runs in a circle, when a file is not UTF-8,
+    /// or when a head comment does not number its keys and arguments from 1 on.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScriptRegistry`].
+    pub fn from_dir(dir: &Dir<'_>) -> Result<Self, Error> {
+        let mut scripts = BTreeMap::new();
+        for file in dir.files() {
+            let path = file.path();
+            let is_lua = path.extension().is_some_and(|extension| extension == "lua");
+            // A library of functions is for another command.
+            if is_lua && !file.contents().starts_with(b"#!lua name=") {
+                let script = Script::read(dir, path)?;
+                scripts.insert(script.name().to_owned(), script);
+            }
+        }
+        Ok(Self { scripts })
+    }
+
+    /// The script of that name: the file's name without `.lua`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(redis_semaphore::ScriptRegistry::embedded().script("nothing").is_none());
+    /// ```
+    pub fn script(&self, name: &str) -> Option<&Script> {
+        self.scripts.get(name)
+    }
+
+    /// All scripts, by name.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// for script in redis_semaphore::ScriptRegistry::embedded().scripts() {
+    ///     println!("{} {} {:?}", script.sha1(), script.name(), script.arguments());
+    /// }
+    /// ```
+    pub fn scripts(&self) -> impl Iterator<Item = &Script> {
+        self.scripts.values()
+    }
+
+    /// Loads all scripts into the server with one pipeline.
+    ///
+    /// This saves the first call of each script a trip; [`run`](Self::run) works without it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] when the server's SHA-1 of a script is not ours (something between us
+    /// changes what is sent), [`Error::Redis`] when the server refuses or cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: some scripts may be loaded, and loading them again does no harm.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScriptRegistry`].
+    pub async fn load<C: ConnectionLike>(&self, connection: &mut C) -> Result<(), Error> {
+        let mut pipeline = Pipeline::new();
+        for script in self.scripts() {
+            pipeline.cmd("SCRIPT").arg("LOAD").arg(script.source());
+        }
+        let theirs: Vec<String> = pipeline.query_async(connection).await?;
+        for (script, sha1) in self.scripts().zip(theirs) {
+            if sha1 != script.sha1() {
+                // A stranger may answer with anything, at any length.
+                let sha1: String = sha1.chars().take(script.sha1().len()).collect();
+                return Err(Error::Script(format!(
+                    "the server's SHA-1 of the script \"{}\" is {sha1}, ours is {}",
+                    script.name(),
+                    script.sha1()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a script by its SHA-1. When the server does not know it (any more), it gets the source
+    /// in one extra trip, and knows it from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Script`] when there is no script of that name, [`Error::Redis`] with whatever the
+    /// server or the script answered, or when the server cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not safe in itself: a call that was dropped may still run on the server.
+    ///
+    /// # Examples
+    ///
+    /// See [`ScriptRegistry`].
+    pub async fn run<C, K, A, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        keys: &[K],
+        arguments: &[A],
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        K: ToRedisArgs,
+        A: ToRedisArgs,
+        T: FromRedisValue,
+    {
+        let with_keys = |cmd: &mut Cmd| {
+            cmd.arg(keys.len()).arg(keys).arg(arguments);
+        };
+        self.run_with(connection, CallBy::Sha1, name, with_keys).await
+    }
+
+    /// Runs a script; `write` adds the number of keys, the keys and the arguments.
+    pub(crate) async fn run_with<C, T>(
+        &self,
+        connection: &mut C,
+        call_by: CallBy,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
+        if let CallBy::Function(library) = call_by {
+            return Box::pin(self.call_function(connection, library, name, write)).await;
+        }
+        self.run_script(connection, name, write).await
+    }
+
+    async fn run_script<C, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
+        let script = self
+            .script(name)
+            .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;
+        let call = |command: &str, body: &str| {
+            let mut cmd = redis::cmd(command);
+            write(cmd.arg(body));
+            cmd
+        };
+        match call("EVALSHA", script.sha1()).query_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let eval = call("EVAL", script.source());
+                Ok(Box::pin(eval.query_async(connection)).await?)
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+impl fmt::Debug for ScriptRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptRegistry").field("scripts", &self.scripts.keys()).finish()
+    }
+}

@@ -1,0 +1,331 @@
+//! An acquire, from the first request to the permit.
+//!
+//! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
+//! back whatever the server has or will have for its word.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::ErrorKind;
+use tracing::Instrument;
+
+use crate::batching::Owner;
+use crate::error::Error;
+use crate::semaphore::Permit;
+use crate::semaphore::claim::{Claim, Grant};
+use crate::semaphore::gate::Gate;
+use crate::semaphore::requests::{Acquire, Acquired, How, Otherwise, Refresh, Release};
+use crate::semaphore::worker::{AskWhen, Task};
+use crate::server::Failure;
+
+/// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
+/// removes thousands.
+const MAX_TRIES: u32 = 1000;
+
+/// In a row. Fewer may come of a thread that was busy for once.
+const MOST_LATE_GRANTS: u32 = 5;
+
+/// A claim that is not a permit yet.
+struct Pending {
+    claim: Arc<Claim>,
+    /// The server has nothing of it, or it has become a permit.
+    is_settled: bool,
+}
+
+impl Pending {
+    fn new(claim: &Arc<Claim>) -> Self {
+        Self { claim: claim.clone(), is_settled: false }
+    }
+
+    /// Fails when a shutdown has taken the wait away.
+    fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
+        let gate = &self.claim.gate;
+        // A request that was granted at once is neither in the table nor forgotten by the worker.
+        if was_queued {
+            gate.hold(std::iter::once(&self.claim));
+            gate.shared().waits().remove(&self.claim.number);
+        }
+        if self.claim.is_over() || gate.client.is_closed() {
+            return Err(Error::Shutdown);
+        }
+        Ok(self.into_permit(grant))
+    }
+
+    fn into_permit(mut self, grant: Grant) -> Permit {
+        self.is_settled = true;
+        Permit::new(self.claim.clone(), grant)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.claim.end();
+            let gate = &self.claim.gate;
+            gate.shared().waits().remove(&self.claim.number);
+            gate.give_back(&self.claim, How::Return);
+        }
+    }
+}
+
+impl Gate {
+    fn check(&self, weight: u32) -> Result<(), Error> {
+        if weight == 0 {
+            return Err(Error::invalid("weight", "must be at least 1, not 0"));
+        }
+        if self.client.is_closed() {
+            return Err(Error::Shutdown);
+        }
+        Ok(())
+    }
+
+    /// What takes long, and that nobody needs any more after a shutdown. What the server may have
+    /// by then is taken back by whoever called this.
+    async fn unless_shut_down<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            // The worker may also end with its runtime, without a word.
+            () = self.client.closed() => Err(Error::Shutdown),
+        }
+    }
+
+    /// Fails when nobody listens to the wake-ups of this semaphore for so long.
+    async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
+        let heard = self.channel.heard();
+        let is_heard = match Instant::now().checked_add(patience) {
+            Some(deadline) => self.client.until(deadline, heard).await.is_some(),
+            None => {
+                heard.await;
+                true
+            }
+        };
+        if is_heard {
+            return Ok(());
+        }
+        let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
+        let failure = Failure::NoAnswer { elapsed: patience, last };
+        Err(self.error("acquire", failure))
+    }
+
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        weight: u32,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> {
+        let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
+        async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
+    }
+
+    /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it
+    /// is moves it first.
+    pub(crate) fn acquire_within(
+        self: &Arc<Self>,
+        weight: u32,
+        ahead: u32,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Permit, Error>> {
+        let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
+        async move { self.unless_closed(pin!(self.wait_at_most(weight, ahead, timeout))).await }
+            .instrument(span)
+    }
+
+    async fn unless_closed<T>(
+        &self,
+        acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        let answer = self.closing.unless_closed(acquire).await;
+        let answer = answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }));
+        answer.inspect_err(|error| tracing::debug!(%error))
+    }
+
+    async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
+        let patience = self.shared().settings.patience();
+        let claim = Claim::new(self, weight, Instant::now());
+        self.check(weight)?;
+        let result = self.try_for(&claim, patience).await;
+        self.leave_nothing(&claim, &result, || claim.created).await;
+        result
+    }
+
+    async fn try_for(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        patience: Duration,
+    ) -> Result<Option<Permit>, Error> {
+        let (mut pending, mut since) = (Pending::new(claim), claim.created);
+        let mut late_grants = 0;
+        for _ in 0..MAX_TRIES {
+            let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
+            let answer = self.ask(request, since, patience).await?;
+            since = Instant::now();
+            match answer.reply.acquired {
+                Acquired::Granted { token } => {
+                    let grant = Grant { token, since: answer.sent };
+                    match self.confirm(claim, grant, "try_acquire", patience).await? {
+                        Some(grant) => return Ok(Some(pending.into_permit(grant))),
+                        None => self.count_late(&mut late_grants)?,
+                    }
+                }
+                // Refused, but ended leases are still being purged.
+                _ if answer.reply.has_more => {}
+                _ => {
+                    // An earlier attempt may still reach the server: then there may be room.
+                    pending.is_settled = !claim.is_in_doubt();
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn wait_at_most(
+        self: &Arc<Self>,
+        weight: u32,
+        ahead: u32,
+        timeout: Option<Duration>,
+    ) -> Result<Permit, Error> {
+        let started = Instant::now();
+        let claim = Claim::new(self, weight, started);
+        let mut wait = pin!(async {
+            self.check(weight)?;
+            if !self.channel.is_heard() {
+                let patience = self.shared().settings.outage_tolerance;
+                self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
+            }
+            let result = self.wait_in_queue(&claim, ahead).await;
+            self.leave_nothing(&claim, &result, Instant::now).await;
+            result
+        });
+        // A timeout so long that it cannot be added to the clock is none.
+        let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
+        let Some(deadline) = deadline else {
+            return wait.await;
+        };
+        self.client.until(deadline, &mut wait).await.unwrap_or_else(|| {
+            Err(Error::Timeout {
+                semaphore: self.name.clone(),
+                waited: started.elapsed(),
+                position: claim.place().map(|place| place.position),
+            })
+        })
+    }
+
+    async fn wait_in_queue(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        ahead: u32,
+    ) -> Result<Permit, Error> {
+        let (pending, mut since) = (Pending::new(claim), claim.created);
+        let (mut late_grants, mut was_queued) = (0, false);
+        loop {
+            let patience = self.shared().settings.outage_tolerance;
+            let otherwise = Otherwise::Queue { ahead };
+            let request = Acquire { claim: claim.clone(), otherwise };
+            let answer = self.ask(request, since, patience).await?;
+            let grant = match answer.reply.acquired {
+                Acquired::Granted { token } => Grant { token, since: answer.sent },
+                Acquired::Queued(place) => {
+                    was_queued = true;
+                    claim.queued(answer.sent, answer.reply.server_time, place);
+                    self.client.send(Task::Ask(AskWhen::InTime));
+                    Box::pin(self.outcome(claim)).await?
+                }
+                Acquired::Refused => {
+                    let strange = "it refuses what it must queue: are these scripts ours?";
+                    let strange = (ErrorKind::UnexpectedReturnType, strange).into();
+                    return Err(self.error("acquire", Failure::Refused(strange)));
+                }
+            };
+            match self.confirm(claim, grant, "acquire", patience).await? {
+                Some(grant) => return pending.into_waited_permit(grant, was_queued),
+                None => self.count_late(&mut late_grants)?,
+            }
+            since = Instant::now();
+            claim.open();
+        }
+    }
+
+    /// Of a permit that had been lost before its caller could have it. The request goes out again,
+    /// unless that does not help.
+    fn count_late(&self, late_grants: &mut u32) -> Result<(), Error> {
+        *late_grants += 1;
+        if *late_grants < MOST_LATE_GRANTS {
+            return Ok(());
+        }
+        let (semaphore, lease) = (self.name.clone(), self.settings.first_lease());
+        Err(Error::LeaseTooShort { semaphore, lease })
+    }
+
+    /// Waits until the worker or a message tells what becomes of a request in the queue. A caller
+    /// in another runtime does not rely on that: nobody may drive the worker.
+    async fn outcome(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Grant, Error> {
+        let settings = &self.shared().settings;
+        let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());
+        let outcome = claim.await_outcome();
+        let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
+        let mut outcome = pin!(self.unless_shut_down(outcome));
+        loop {
+            let asked = claim.asked();
+            if let Some(outcome) = self.client.within(asked, patience, &mut outcome).await {
+                return outcome;
+            }
+            if claim.asked() == asked {
+                return Err(self.home_rests("acquire", asked.elapsed()));
+            }
+        }
+    }
+
+    /// After a shutdown nobody does in the background what a request that failed may need: it may
+    /// have arrived after the worker took the claim away.
+    async fn leave_nothing<T>(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        result: &Result<T, Error>,
+        since: impl FnOnce() -> Instant,
+    ) {
+        if result.is_err() && self.client.is_closed() {
+            Box::pin(self.take_back(claim, since())).await;
+        }
+    }
+
+    /// With the patience of a call that was made then.
+    async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>, since: Instant) {
+        let request = Release { claim: claim.clone(), how: How::Return };
+        let patience = self.shared().settings.patience();
+        if let Err(error) = self.ask(request, since, patience).await {
+            tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
+        }
+    }
+
+    /// A permit that came by message, or whose future was not polled for a while, may have used up
+    /// much of its lease without our knowing. It is renewed before it is handed out; `None` when it
+    /// was lost already.
+    async fn confirm(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        grant: Grant,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<Option<Grant>, Error> {
+        let duration = self.settings.first_lease();
+        let confirmed = if let Some(wanted) = self.settings.acknowledgement {
+            let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
+            self.unless_shut_down(Box::pin(acknowledged)).await?
+        } else {
+            let now = Instant::now();
+            if (now - grant.since) * 2 < duration {
+                return Ok(Some(grant));
+            }
+            let request = Refresh { claim: claim.clone(), duration, operation };
+            let asked = self.ask(request, now, patience);
+            let answer = Box::pin(self.unless_shut_down(asked)).await?;
+            answer.reply.then_some(Grant { since: answer.sent, ..grant })
+        };
+        // Last, in the poll that returns the permit.
+        Ok(confirmed.filter(|grant| grant.since.elapsed() < duration))
+    }
+}

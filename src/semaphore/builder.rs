@@ -1,0 +1,237 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::protocol::check_name;
+use crate::protocol::word::LONGEST_LEASE;
+use crate::semaphore::Semaphore;
+use crate::semaphore::acknowledge::Acknowledgement;
+use crate::semaphore::gate::{Gate, Limit, Settings};
+use crate::semaphore::shared::Client;
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+
+/// Says how this process uses a semaphore. From
+/// [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = semaphores
+///     .semaphore("report-printer")
+///     .limit(2)
+///     .lease(Duration::from_secs(60))
+///     .max_hold(Duration::from_secs(3600))
+///     .acquire_timeout(Duration::from_secs(10))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "build() makes the semaphore"]
+pub struct SemaphoreBuilder {
+    client: Client,
+    name: String,
+    limit: Option<u32>,
+    initial_permits: Option<u32>,
+    lease: Duration,
+    auto_renew: bool,
+    max_hold: Option<Duration>,
+    acquire_timeout: Option<Duration>,
+    acknowledgement: Option<Acknowledgement>,
+}
+
+impl SemaphoreBuilder {
+    pub(crate) fn new(client: Client, name: String) -> Self {
+        Self {
+            client,
+            name,
+            limit: None,
+            initial_permits: None,
+            lease: DEFAULT_LEASE,
+            auto_renew: true,
+            max_hold: None,
+            acquire_timeout: None,
+            acknowledgement: None,
+        }
+    }
+
+    /// The weight that may be held at once: at least 1. Each process declares it when it first
+    /// acquires the semaphore; where processes differ, the newest declaration is in force, and a
+    /// warning is logged.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Makes it a signalling semaphore: it starts with this many permits (0 too), and
+    /// [`add_permits`](Semaphore::add_permits) and [`Permit::forget`](crate::Permit::forget) add
+    /// and consume. The number is used when the semaphore is new; it is kept until
+    /// [`clear_limit`](Semaphore::clear_limit).
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphore::add_permits`].
+    pub fn initial_permits(mut self, permits: u32) -> Self {
+        self.initial_permits = Some(permits);
+        self
+    }
+
+    /// For how long a permit is held without renewal: 10 ms to 7 days, 30 s unless set. A crashed
+    /// holder blocks its place for this long; Redis may be away for two thirds of it.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Whether permits are renewed in the background, every third of the lease. On unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit::refresh`](crate::Permit::refresh).
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
+        self
+    }
+
+    /// The longest time for which a permit is held, however often it is renewed; then it is lost. A
+    /// guard against work that hangs. At least 10 ms; without end unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long [`acquire`](Semaphore::acquire) waits before it answers [`Error::Timeout`]. Without
+    /// end unless set.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = Some(timeout);
+        self
+    }
+
+    /// Hands a permit out only when so many replicas have it (at least 1), which may take so long
+    /// (1 ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter).
+    /// Otherwise it is given back, and the acquire fails with [`Error::NotAcknowledged`]. Off
+    /// unless set.
+    ///
+    /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
+    /// and let in one too many. It is no full guarantee: a replica that did not have it may be
+    /// promoted all the same, and renewals are not waited for. It costs two more round trips, and a
+    /// connection for each such semaphore, on which others are not held up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphore = semaphores
+    ///     .semaphore("payments")
+    ///     .limit(1)
+    ///     .acknowledged_by(1, Duration::from_millis(100))
+    ///     .build()?;
+    /// match semaphore.acquire().await {
+    ///     Ok(permit) => permit.release().await?,
+    ///     // There may be no replica here.
+    ///     Err(error) => assert!(matches!(error, Error::NotAcknowledged { wanted: 1, .. })),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acknowledged_by(mut self, replicas: u32, within: Duration) -> Self {
+        self.acknowledgement = Some(Acknowledgement { replicas, within });
+        self
+    }
+
+    /// Makes the semaphore. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one
+    /// of [`limit`](Self::limit) and [`initial_permits`](Self::initial_permits) is given.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn build(self) -> Result<Semaphore, Error> {
+        check_name("name", &self.name)?;
+        let limit = match (self.limit, self.initial_permits) {
+            (Some(0), None) => {
+                return Err(Error::invalid(
+                    "limit",
+                    "must be at least 1; set_limit(0) pauses a semaphore",
+                ));
+            }
+            (Some(limit), None) => Limit::Declared(limit),
+            (None, Some(permits)) => Limit::Initial(permits),
+            _ => {
+                let found = if self.limit.is_some() { "both were" } else { "neither was" };
+                let reason = format!("must have limit() or initial_permits(), and {found} given");
+                return Err(Error::invalid("limit", reason));
+            }
+        };
+        if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
+            let reason = format!("must be 10 ms to 7 days, not {:?}", self.lease);
+            return Err(Error::invalid("lease", reason));
+        }
+        if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < SHORTEST_LEASE) {
+            let reason = format!("must be at least 10 ms, not {max_hold:?}");
+            return Err(Error::invalid("max_hold", reason));
+        }
+        self.check_acknowledgement()?;
+        let settings = Settings {
+            limit,
+            lease: self.lease,
+            auto_renew: self.auto_renew,
+            max_hold: self.max_hold,
+            acquire_timeout: self.acquire_timeout,
+            acknowledgement: self.acknowledgement,
+        };
+        Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+    }
+
+    fn check_acknowledgement(&self) -> Result<(), Error> {
+        let Some(Acknowledgement { replicas, within }) = self.acknowledgement else {
+            return Ok(());
+        };
+        if replicas == 0 {
+            return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
+        }
+        let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
+        if within < Duration::from_millis(1) || within > longest {
+            let reason = format!(
+                "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
+            );
+            return Err(Error::invalid("acknowledged_by", reason));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SemaphoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SemaphoreBuilder").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! A claim: one word's life from the first request to the end of its permit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use crate::batching::{Lanes, Out};
+use crate::error::Error;
+use crate::semaphore::gate::Gate;
+use crate::semaphore::lease::Lease;
+
+/// The lanes from which a claim may be out.
+pub(crate) const ACQUIRE: Lanes = 1;
+pub(crate) const RELEASE: Lanes = 2;
+pub(crate) const REFRESH: Lanes = 4;
+pub(crate) const ACKNOWLEDGE: Lanes = 8;
+
+pub(crate) struct Claim {
+    /// Its name inside this process.
+    pub(crate) number: u128,
+    /// Its name on the server.
+    pub(crate) word: String,
+    pub(crate) weight: u32,
+    pub(crate) gate: Arc<Gate>,
+    /// From when it became a permit.
+    lease: OnceLock<Lease>,
+    pub(crate) created: Instant,
+    over: AtomicBool,
+    pub(crate) out: Out,
+    /// An acquire of it may still reach the server.
+    in_doubt: AtomicBool,
+    wait: Mutex<Wait>,
+}
+
+/// How a claim was granted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    /// A moment at which it surely was not granted yet: the lease counts from here.
+    pub(crate) since: Instant,
+}
+
+#[derive(Default)]
+struct Wait {
+    queued: Option<Queued>,
+    outcome: Outcome,
+}
+
+/// The last answer that said "queued".
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    /// When it was asked for.
+    asked: Instant,
+    /// What the server's clock said in it, in ms.
+    at: i64,
+    place: Place,
+}
+
+/// The first one counts; a second one says the same.
+#[derive(Default)]
+enum Outcome {
+    #[default]
+    Open,
+    Awaited(oneshot::Sender<Result<Grant, Error>>),
+    Settled(Option<Result<Grant, Error>>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) ticket: u64,
+    pub(crate) position: u64,
+}
+
+impl Claim {
+    pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Arc<Self> {
+        let number = gate.shared().next_number(created);
+        let word = gate.word(weight, number);
+        Arc::new(Self {
+            number,
+            word,
+            weight,
+            gate: gate.clone(),
+            lease: OnceLock::new(),
+            created,
+            over: AtomicBool::new(false),
+            out: Out::default(),
+            in_doubt: AtomicBool::new(false),
+            wait: Mutex::default(),
+        })
+    }
+
+    /// Begins the lease of the permit.
+    pub(crate) fn begin_lease(&self, grant: Grant) {
+        let settings = &self.gate.settings;
+        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
+        assert!(self.lease.set(lease).is_ok(), "a claim becomes a permit once");
+    }
+
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.lease.get()
+    }
+
+    /// From now on it is asked for no more. Its release goes out once no acquire of it is out, so
+    /// that nothing is left of it.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_in_doubt(&self) {
+        self.in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// Asked once.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.is_in_doubt() && self.in_doubt.swap(false, Ordering::Relaxed)
+    }
+
+    fn wait(&self) -> std::sync::MutexGuard<'_, Wait> {
+        self.wait.lock().expect("nothing panics while it is locked")
+    }
+
+    /// From now on an outcome counts, whether it comes from the worker or in a message.
+    pub(crate) fn open(&self) {
+        self.wait().outcome = Outcome::Open;
+    }
+
+    /// Where the outcome of a wait arrives.
+    pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Result<Grant, Error>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut wait = self.wait();
+        match &mut wait.outcome {
+            Outcome::Settled(outcome) => {
+                outcome.take().map(|outcome| sender.send(outcome));
+            }
+            outcome => *outcome = Outcome::Awaited(sender),
+        }
+        receiver
+    }
+
+    pub(crate) fn queued(&self, asked: Instant, server_time: i64, place: Place) {
+        self.wait().queued = Some(Queued { asked, at: server_time, place });
+    }
+
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.wait().queued.map(|queued| queued.place)
+    }
+
+    /// When the last request was sent that was answered.
+    pub(crate) fn asked(&self) -> Instant {
+        self.wait().queued.map_or(self.created, |queued| queued.asked)
+    }
+
+    /// Granted by a message, with a lease that ends at this time of the server. Where we were told
+    /// "queued" after it began, the message is about a permit that has been lost since. (Where only
+    /// the server's clock was set back, asking again tells.)
+    pub(crate) fn granted_by_message(&self, token: u64, ends: i64) {
+        let granted_at = ends.saturating_sub(self.gate.settings.first_lease().as_millis() as i64);
+        let queued = self.wait().queued;
+        if queued.is_none_or(|queued| granted_at >= queued.at) {
+            let since = queued.map_or(self.created, |queued| queued.asked);
+            self.settle(Ok(Grant { token, since }));
+        }
+    }
+
+    /// It waits no longer, whether its outcome was picked up or not.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.lease().is_some() || matches!(self.wait().outcome, Outcome::Settled(_))
+    }
+
+    pub(crate) fn settle(&self, outcome: Result<Grant, Error>) {
+        let mut wait = self.wait();
+        match std::mem::take(&mut wait.outcome) {
+            Outcome::Open => wait.outcome = Outcome::Settled(Some(outcome)),
+            Outcome::Awaited(sender) => {
+                // Nobody listens when the wait was dropped: then the claim is over and given back.
+                let _ = sender.send(outcome);
+                wait.outcome = Outcome::Settled(None);
+            }
+            settled => wait.outcome = settled,
+        }
+    }
+}

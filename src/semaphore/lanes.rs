@@ -1,0 +1,103 @@
+//! A semaphore as its lanes know it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use redis::{Cmd, ErrorKind};
+use tokio::runtime::Handle;
+
+use super::gate::Gate;
+use super::requests::too_heavy;
+use crate::batching::{Lane, Owner, Reply, Request};
+use crate::error::Error;
+use crate::runtime::clock;
+use crate::server::{Failure, Unanswered};
+
+impl Gate {
+    /// Sends a request: see [`Lane::ask`].
+    pub(super) fn ask<R: Request<Owner = Self>>(
+        self: &Arc<Self>,
+        request: R,
+        since: Instant,
+        patience: Duration,
+    ) -> impl Future<Output = Reply<R>> + Send {
+        Lane::ask(self, request, since, patience)
+    }
+
+    /// For one of many that ask at once: see [`Lane::ask_along`].
+    pub(super) fn ask_along<R: Request<Owner = Self>>(
+        self: &Arc<Self>,
+        request: R,
+        patience: Duration,
+    ) -> impl Future<Output = Reply<R>> + Send {
+        Lane::ask_along(self, request, patience)
+    }
+}
+
+impl Owner for Gate {
+    fn home(&self) -> &Handle {
+        self.client.runtime()
+    }
+
+    fn spawn(&self, calls: BoxFuture<'static, ()>) {
+        self.client.spawn(calls);
+    }
+
+    fn response_timeout(&self) -> Duration {
+        self.shared().settings.response_timeout
+    }
+
+    fn may_drive(&self) -> bool {
+        self.shared().may_drive()
+    }
+
+    fn drives_no_more(&self) {
+        self.shared().drives_no_more();
+    }
+
+    fn is_rush(&self) -> bool {
+        self.rush.load(Ordering::Relaxed)
+    }
+
+    fn set_rush(&self, is_rush: bool) {
+        self.rush.store(is_rush, Ordering::Relaxed);
+    }
+
+    fn write_keys(&self, cmd: &mut Cmd) {
+        cmd.arg(self.keys.0.len()).arg(&self.keys.0);
+    }
+
+    fn attempt(
+        &self,
+        script: &'static str,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send {
+        self.shared().servers.attempt(self.slot, script, write, limit)
+    }
+
+    fn abandoned_is_back(&self) {
+        self.releases.is_back();
+    }
+
+    fn error(&self, operation: &'static str, failure: Failure) -> Error {
+        let semaphore = self.name.clone();
+        match failure {
+            Failure::NoAnswer { elapsed, last } => {
+                Error::Unavailable { semaphore, operation, elapsed, source: last }
+            }
+            Failure::Refused(source) => match too_heavy(&source) {
+                Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
+                None => Error::Refused { semaphore, operation, source },
+            },
+        }
+    }
+
+    fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error {
+        let last = (ErrorKind::Io, "the runtime in which was connected does not run").into();
+        let last = clock::or_paused(last);
+        self.error(operation, Failure::NoAnswer { elapsed, last })
+    }
+}

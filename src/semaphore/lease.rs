@@ -1,0 +1,101 @@
+//! A lease: for how long a permit is held, and may be renewed.
+//!
+//! It counts from before the request was sent, so it ends here before it ends on the server, and
+//! the server's clock is never compared with ours.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::semaphore::claim::Grant;
+use crate::semaphore::term::Term;
+
+pub(crate) struct Lease {
+    pub(crate) token: u64,
+    /// When a permit is held no longer, however often it was renewed.
+    latest_end: Option<Instant>,
+    term: Mutex<Kept>,
+}
+
+/// Most permits are never watched, and do without what telling others takes.
+enum Kept {
+    Alone(Term),
+    Watched(watch::Sender<Term>),
+}
+
+impl Lease {
+    pub(crate) fn new(grant: Grant, duration: Duration, max_hold: Option<Duration>) -> Self {
+        let term = Mutex::new(Kept::Alone(Term::until(grant.since + duration)));
+        // One so long that it cannot be added to the clock is none.
+        let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
+        Self { token: grant.token, latest_end, term }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.term.lock().expect("nothing panics while it is locked")
+    }
+
+    fn term(&self) -> Term {
+        match &*self.kept() {
+            Kept::Alone(term) => *term,
+            Kept::Watched(term) => *term.borrow(),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Term)) -> Term {
+        let watched = match &mut *self.kept() {
+            Kept::Alone(term) => {
+                change(term);
+                return *term;
+            }
+            Kept::Watched(term) => term.clone(),
+        };
+        // Not under the lock, since it wakes others.
+        watched.send_modify(change);
+        *watched.borrow()
+    }
+
+    /// The term, for others that live longer: whoever changes it, all of them see it.
+    pub(crate) fn watch(&self) -> watch::Sender<Term> {
+        let mut kept = self.kept();
+        let watched = match &*kept {
+            Kept::Alone(term) => watch::Sender::new(*term),
+            Kept::Watched(term) => return term.clone(),
+        };
+        *kept = Kept::Watched(watched.clone());
+        watched
+    }
+
+    /// For how long it may be renewed now; `None` when it has been held for as long as it may be.
+    pub(crate) fn next_duration(&self, duration: Duration) -> Option<Duration> {
+        let Some(latest_end) = self.latest_end else {
+            return Some(duration);
+        };
+        let left = latest_end.saturating_duration_since(Instant::now()).min(duration);
+        (left >= Duration::from_millis(1)).then_some(left)
+    }
+
+    /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
+    pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
+        let now = Instant::now();
+        !self.change(|term| term.renew(now, sent + duration)).is_lost_at(now)
+    }
+
+    pub(crate) fn lose(&self) {
+        self.change(Term::lose);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.term().is_lost_at(Instant::now())
+    }
+
+    /// Answers whether it was lost before.
+    pub(crate) fn give_back(&self, now: Instant) -> bool {
+        self.change(|term| term.give_back(now)).is_lost_at(now)
+    }
+
+    pub(crate) fn expires_in(&self) -> Duration {
+        self.term().left_at(Instant::now())
+    }
+}

@@ -1,0 +1,335 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::PermitWatch;
+use crate::batching::Request;
+use crate::error::Error;
+use crate::semaphore::claim::{Claim, Grant};
+use crate::semaphore::lease::Lease;
+use crate::semaphore::requests::{How, Refresh, Release};
+
+/// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
+///
+/// A permit is leased: the server takes it back when its lease ends, so that a crashed holder
+/// blocks nobody for ever. While the permit lives its lease is renewed in the background (unless
+/// the semaphore was built without). When renewal fails for as long as the lease lasts, the permit
+/// is lost: [`lost`](Self::lost) says so, at the latest at the deadline on this machine's own
+/// clock, with Redis reachable or not. Work that must not go on without the permit races with it:
+///
+/// ```
+/// # use redis_semaphore::{Error, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # async fn work() {}
+/// let permit = semaphore.acquire().await?;
+/// tokio::select! {
+///     () = work() => {}
+///     () = permit.lost() => eprintln!("stopped: somebody else may hold the permit now"),
+/// }
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A permit borrows nothing: it can be moved into a task, or kept in what it is for, and is given
+/// back with that.
+///
+/// ```
+/// # use redis_semaphore::{Error, Permit, Semaphores};
+/// struct Upload {
+///     name: String,
+///     _permit: Permit,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// let upload = Upload { name: "a.txt".to_owned(), _permit: semaphore.acquire().await? };
+/// let uploading = tokio::spawn(async move { println!("sending {}", upload.name) });
+/// # uploading.await.unwrap();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Between the end of a lease and the moment at which a stopped process (a long pause of a virtual
+/// machine, say) hears of it there is always a gap, in every system. Where that matters, send the
+/// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
+/// write that comes with a lower token than it has seen.
+///
+/// Dropping a permit gives it back in the background. It never blocks and never panics, outside of
+/// a runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
+#[must_use = "a permit that is dropped at once is given back at once"]
+pub struct Permit {
+    claim: Arc<Claim>,
+    /// What is left to do when it is dropped.
+    on_drop: Option<How>,
+}
+
+impl Permit {
+    pub(crate) fn new(claim: Arc<Claim>, grant: Grant) -> Self {
+        claim.begin_lease(grant);
+        let semaphore = &claim.gate.name;
+        tracing::debug!(semaphore, id = claim.word, token = grant.token, "granted");
+        Self { claim, on_drop: Some(How::Return) }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.claim.lease().expect("it began with the permit")
+    }
+
+    /// Gives the permit back now, and waits until Redis has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
+    /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
+    /// timeout; giving back goes on in the background until Redis confirms it or the lease has
+    /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the
+    /// runtime in which was connected ends meanwhile: then the lease ends by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the permit is given back, in the background if need be.
+    ///
+    /// # Examples
+    ///
+    /// `?` is enough where work that lost its permit has failed. Where it has not:
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// match permit.release().await {
+    ///     Err(Error::Lost { .. }) => eprintln!("somebody else may have been at it, too"),
+    ///     released => released?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
+        self.end(How::Return).await
+    }
+
+    /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`release`](Self::release). After [`Error::Lost`] nothing is consumed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: once called, the permit is consumed, in the background if need be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let tickets = semaphores.semaphore(name).initial_permits(2).build()?;
+    /// tickets.acquire().await?.forget().await?;
+    /// assert_eq!(tickets.limit().await?, 1);
+    /// # tickets.clear_limit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> {
+        // Also where the future is never polled.
+        self.on_drop = Some(How::Consume);
+        self.end(How::Consume)
+    }
+
+    async fn end(mut self, how: How) -> Result<(), Error> {
+        // If this future is dropped, or Redis does not answer, the drop below does the rest.
+        self.on_drop = Some(how);
+        self.claim.end();
+        let now = Instant::now();
+        let was_lost = self.lease().give_back(now);
+        let gate = &self.claim.gate;
+        let request = Release { claim: self.claim.clone(), how };
+        let operation = request.operation();
+        let answer = gate.ask(request, now, gate.shared().settings.patience()).await?;
+        self.on_drop = None;
+        // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
+        // the first attempt was made, so it was that one which found the permit.
+        let was_held = (answer.reply || answer.is_repeated) && !was_lost;
+        if !was_held {
+            self.lease().lose();
+        }
+        self.lost_unless(was_held, operation)
+    }
+
+    fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
+        if is_held {
+            return Ok(());
+        }
+        let (semaphore, id) = (self.claim.gate.name.clone(), self.claim.word.clone());
+        Err(Error::Lost { semaphore, operation, id })
+    }
+
+    /// Starts the lease anew now. Only needed where automatic renewal is off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis
+    /// does not answer within twice the response timeout: that is not a loss yet, the permit is
+    /// held until [`expires_in`](Self::expires_in) is zero.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the lease may have been renewed on the server without being counted here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let lease = Duration::from_secs(10);
+    /// let semaphore = semaphores.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
+    /// let permit = semaphore.acquire().await?;
+    /// permit.refresh().await?;
+    /// assert!(permit.expires_in() <= lease);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn refresh(&self) -> Result<(), Error> {
+        let (gate, lease) = (&self.claim.gate, self.lease());
+        let Some(duration) = lease.next_duration(gate.settings.lease) else {
+            return self.lost_unless(!self.is_lost(), "refresh");
+        };
+        let operation = "refresh";
+        let request = Refresh { claim: self.claim.clone(), duration, operation };
+        let patience = gate.shared().settings.patience();
+        let answer = gate.ask(request, Instant::now(), patience).await?;
+        if !answer.reply {
+            lease.lose();
+        }
+        self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
+    }
+
+    /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
+    /// monotonic clock. Where no runtime is left to measure time (see
+    /// [`Semaphores`](crate::Semaphores#runtimes)), it is lost at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only watches.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit`].
+    pub async fn lost(&self) {
+        self.watch().ended().await;
+    }
+
+    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It
+    /// can be cloned and sent anywhere, and does not keep the permit.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitWatch`].
+    pub fn watch(&self) -> PermitWatch {
+        PermitWatch::new(self.lease(), self.claim.gate.client.runtime())
+    }
+
+    /// Whether the permit is lost. Once it is, it stays so.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn is_lost(&self) -> bool {
+        self.lease().is_lost()
+    }
+
+    /// How long the permit is surely held without another renewal: zero when it is lost. It counts
+    /// from before the request was sent, so it never promises more than the server does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// assert!(!permit.is_lost());
+    /// assert!(permit.expires_in().as_secs() >= 20);
+    /// assert_eq!(permit.num_permits(), 1);
+    /// assert!(permit.fencing_token() > 0);
+    /// println!("{}", permit.id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expires_in(&self) -> Duration {
+        self.lease().expires_in()
+    }
+
+    /// A number that is larger than that of every permit granted before, also when the semaphore's
+    /// keys have expired in between.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn fencing_token(&self) -> u64 {
+        self.lease().token
+    }
+
+    /// The weight: how much of the limit this permit takes.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn num_permits(&self) -> u32 {
+        self.claim.weight
+    }
+
+    /// The word under which the server knows the permit, and which no other permit has:
+    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the owner label of the process, a dot, and
+    /// what tells it from others of that owner; the lease is in ms.
+    ///
+    /// # Examples
+    ///
+    /// See [`expires_in`](Self::expires_in).
+    pub fn id(&self) -> &str {
+        &self.claim.word
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("semaphore", &self.claim.gate.name)
+            .field("id", &self.claim.word)
+            .field("num_permits", &self.claim.weight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(how) = self.on_drop else {
+            return;
+        };
+        self.claim.end();
+        self.lease().give_back(Instant::now());
+        if !self.claim.gate.give_back(&self.claim, how) {
+            tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Renewal: one call for each 1,000 permits of a semaphore, every third of the lease.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Done;
+use crate::batching::MAX_BATCH;
+use crate::error::Error;
+use crate::semaphore::claim::Claim;
+use crate::semaphore::gate::Gate;
+use crate::semaphore::lease::Lease;
+
+/// What an attempt may take of the interval, so that there are several before the deadline, also on
+/// a new connection; and the pause after one that failed.
+const ATTEMPT_SHARE: u32 = 2;
+const PAUSE_SHARE: u32 = 10;
+
+pub(super) async fn renew(gate: Arc<Gate>) -> Done {
+    let started = Instant::now();
+    let Some(permits) = gate.permits_to_renew() else {
+        return Done::NothingToRenew;
+    };
+    let mut renewable = Vec::new();
+    for permit in &permits {
+        // One that nobody has picked up yet is confirmed when it is.
+        let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
+            continue;
+        };
+        if lease.is_lost() {
+            stop(permit, lease);
+        } else if let Some(duration) = lease.next_duration(gate.settings.lease) {
+            renewable.push((&**permit, lease, duration));
+        }
+    }
+    let mut next = started + gate.renewal_interval();
+    for batch in renewable.chunks(MAX_BATCH) {
+        if let Err(error) = renew_batch(&gate, batch).await {
+            tracing::warn!(semaphore = gate.name, %error, "renewal failed, trying again");
+            next = Instant::now() + gate.renewal_interval() / PAUSE_SHARE;
+            break;
+        }
+    }
+    Done::Renewed(Arc::downgrade(&gate), next)
+}
+
+/// Not in the lane of `refresh`: behind a request that has more patience it might come too late.
+async fn renew_batch(gate: &Arc<Gate>, batch: &[(&Claim, &Lease, Duration)]) -> Result<(), Error> {
+    let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
+    let answer = gate.refresh(&requests, gate.renewal_interval() / ATTEMPT_SHARE).await?;
+    for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
+        if !is_held {
+            lease.lose();
+        }
+        if !is_held || !lease.renewed(answer.sent, *lasts) {
+            stop(permit, lease);
+        }
+    }
+    Ok(())
+}
+
+fn stop(permit: &Claim, lease: &Lease) {
+    // A permit that was given back meanwhile was not lost.
+    if !permit.is_over() {
+        permit.gate.hold_no_more(std::iter::once(permit));
+        let semaphore = &permit.gate.name;
+        tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");
+    }
+}

@@ -1,0 +1,325 @@
+//! A cluster: a link for each node, and the map that tells which node has a semaphore's slot.
+//!
+//! All keys of a semaphore are in one slot, so routing a call is looking up one node. redis-rs has
+//! a connection for clusters, too, but that holds up the calls for all nodes while it looks for one
+//! that is gone, and asks a node that went silent for ever (it tries again there after a timeout).
+//! Here each node has its own link, so its faults are its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
+use redis::{ProtocolVersion, ServerErrorKind, Value};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::dialer::Dialer;
+use super::link::{Link, Unanswered};
+use super::slots::{Address, SlotMap};
+use super::source::Source;
+use crate::error::Error;
+use crate::scripts::CallBy;
+use crate::server::url;
+
+/// A slot that moves needs two; more only while the nodes do not agree.
+const MAX_REDIRECTS: u32 = 5;
+/// Nodes that are asked for the map at the same time. The first answer counts.
+const ASKED_AT_ONCE: usize = 3;
+const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// The node to begin with. All others are reached in the same way: user, password, TLS.
+    first: ConnectionInfo,
+    seeds: Vec<Address>,
+    call_by: CallBy,
+    dialer: Dialer,
+    runtime: Handle,
+    slots: Mutex<SlotMap>,
+    links: Mutex<HashMap<Address, Arc<Link>>>,
+    /// Changes with the map.
+    changes: watch::Sender<()>,
+    is_refreshing: AtomicBool,
+    refreshes: AtomicUsize,
+}
+
+impl Cluster {
+    /// At least one node must be given.
+    pub(crate) fn new(
+        nodes: Vec<ConnectionInfo>,
+        call_by: CallBy,
+        dialer: Dialer,
+        runtime: Handle,
+    ) -> Result<Self, Error> {
+        let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
+        let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
+        let first = nodes.into_iter().next().ok_or_else(no_node)?;
+        if first.redis_settings().db() != 0 {
+            return Err(Error::invalid(
+                "nodes",
+                "a cluster has no databases but 0: leave the number out of the URL",
+            ));
+        }
+        // What cannot be opened at all is found here.
+        let unusable = |error| url::explain_part("nodes", &error);
+        Client::open(first.clone()).map_err(unusable)?;
+        let (slots, links, is_refreshing, refreshes) = Default::default();
+        let changes = watch::Sender::new(());
+        Ok(Self {
+            first,
+            seeds,
+            call_by,
+            dialer,
+            runtime,
+            slots,
+            links,
+            changes,
+            is_refreshing,
+            refreshes,
+        })
+    }
+
+    pub(super) async fn attempt<T: FromRedisValue>(
+        self: &Arc<Self>,
+        slot: u16,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        let started = Instant::now();
+        let limit = limit.min(self.dialer.response_timeout());
+        let mut node = self.node_or_none(slot)?;
+        let (mut is_asking, mut left) = (false, limit);
+        for _ in 0..MAX_REDIRECTS {
+            let link = self.link(&node);
+            let answer = match is_asking {
+                false => link.attempt(script, &write, left).await,
+                true => link.attempt_asking(script, &write, left).await,
+            };
+            let failure = match answer {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            let Some(to) = self.redirected(&failure.error, slot, &node) else {
+                // The node may be gone, or have lost its slots.
+                if failure.is_passing() {
+                    self.refresh_soon();
+                }
+                return Err(failure);
+            };
+            is_asking = failure.error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
+            node = to;
+            left = limit.saturating_sub(started.elapsed());
+        }
+        Err(unserved("the nodes of the cluster do not agree who serves the slot"))
+    }
+
+    fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, Unanswered> {
+        self.node_of(slot).ok_or_else(|| {
+            self.refresh_soon();
+            unserved("no node of the cluster serves the slot")
+        })
+    }
+
+    pub(super) fn link_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Link>, Unanswered> {
+        Ok(self.link(&self.node_or_none(slot)?))
+    }
+
+    pub(super) fn heed_call(self: &Arc<Self>, slot: u16, error: &RedisError) {
+        if let Some(node) = self.node_of(slot) {
+            self.redirected(error, slot, &node);
+        }
+        self.refresh_soon();
+    }
+
+    /// Where an error sends us.
+    fn redirected(
+        self: &Arc<Self>,
+        error: &RedisError,
+        slot: u16,
+        asked: &Address,
+    ) -> Option<Address> {
+        let (to, _) = error.redirect_node()?;
+        let to = Address::parse(to, asked)?;
+        if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
+            self.moved(slot, to.clone());
+        }
+        Some(to)
+    }
+
+    /// Takes note of a slot's new node. Others may have moved with it.
+    fn moved(self: &Arc<Self>, slot: u16, node: Address) {
+        tracing::debug!(slot, %node, "a slot has moved");
+        self.slots().moved(slot, node);
+        self.changes.send_replace(());
+        self.refresh_soon();
+    }
+
+    /// Whether a subscription was refused because the slot has another node now.
+    pub(crate) fn heed(self: &Arc<Self>, error: &RedisError, slot: u16, asked: &Address) -> bool {
+        self.redirected(error, slot, asked).is_some_and(|to| to != *asked)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, SlotMap> {
+        self.slots.lock().expect("nothing panics while it is locked")
+    }
+
+    fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
+        self.links.lock().expect("nothing panics while it is locked")
+    }
+
+    pub(crate) fn node_of(&self, slot: u16) -> Option<Address> {
+        self.slots().node(slot).cloned()
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Address> {
+        self.slots().primaries_and_replicas().0
+    }
+
+    /// Changes with the map of the slots.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn link(&self, node: &Address) -> Arc<Link> {
+        let new = || {
+            let source = Source::Client(Box::new(self.client(node)));
+            Arc::new(Link::new(source, self.call_by, self.dialer.clone(), self.runtime.clone()))
+        };
+        self.links().entry(node.clone()).or_insert_with(new).clone()
+    }
+
+    pub(crate) fn client(&self, node: &Address) -> Client {
+        let settings = self.first.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = self.first.clone().set_addr(at(self.first.addr(), node));
+        let info = info.set_redis_settings(settings);
+        Client::open(info).expect("one that differs in nothing but the address was opened")
+    }
+
+    /// The node to begin with, as it was given.
+    pub(crate) fn first(&self) -> Option<Client> {
+        Client::open(self.first.clone()).ok()
+    }
+
+    /// Has a task read the map anew, unless one does so already.
+    pub(crate) fn refresh_soon(self: &Arc<Self>) {
+        if self.is_refreshing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let refreshing = Refreshing(self.clone());
+        self.runtime.spawn(async move {
+            if let Err(error) = refreshing.0.refresh().await {
+                tracing::debug!(%error, "no node tells the slots of the cluster");
+            }
+            // While a node is down every call for its slots comes here.
+            tokio::time::sleep(REFRESH_PAUSE).await;
+        });
+    }
+
+    /// Reads the map from the first node that answers.
+    pub(crate) async fn refresh(&self) -> Result<(), RedisError> {
+        let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
+        // Not always the same one first: it may be cut off from the others.
+        let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
+        for nodes in [&mut primaries, &mut replicas] {
+            let turn = turn % nodes.len().max(1);
+            nodes.rotate_left(turn);
+        }
+        primaries.append(&mut replicas);
+        // A seed may have left the cluster since: it is asked last, and must know one of the nodes.
+        match self.refresh_from(primaries).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.refresh_from(self.seeds.clone()).await,
+        }
+    }
+
+    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), RedisError> {
+        let asked = stream::iter(nodes).map(|node| self.ask_for_slots(node));
+        let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
+        let mut last = (ErrorKind::Io, "no node is known").into();
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
+                    self.replace(slots);
+                    return Ok(());
+                }
+                Ok(_) => {
+                    let reason = "a node has left the cluster, and is part of another one";
+                    last = (ErrorKind::Io, reason).into();
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {
+        let reply: Value = self.link(&node).query(redis::cmd("CLUSTER").arg("SLOTS")).await?;
+        SlotMap::read(&reply, &node).ok_or_else(|| {
+            let detail = format!("{node} answered {reply:?}");
+            (ErrorKind::UnexpectedReturnType, "the slots of the cluster cannot be read", detail)
+                .into()
+        })
+    }
+
+    fn replace(&self, slots: SlotMap) {
+        let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
+        self.links().retain(|node, _| known(node));
+        *self.slots() = slots;
+        self.changes.send_replace(());
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+}
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seeds: Vec<_> = self.seeds.iter().map(Address::to_string).collect();
+        f.write_str(&seeds.join(", "))
+    }
+}
+
+fn unserved(reason: &'static str) -> Unanswered {
+    Unanswered { error: (ErrorKind::Io, reason).into(), may_be_served: false }
+}
+
+fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Ok(Address { host: host.clone(), port: *port })
+        }
+        other => Err(Error::invalid(
+            "nodes",
+            format!("{other} is no host and port: a cluster has no sockets"),
+        )),
+    }
+}
+
+/// The address of another node, to be reached in the same way.
+fn at(first: &ConnectionAddr, node: &Address) -> ConnectionAddr {
+    let Address { host, port } = node.clone();
+    match first {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+/// A task that reads the map. Done when it is dropped, also by the end of its runtime.
+struct Refreshing(Arc<Cluster>);
+
+impl Drop for Refreshing {
+    fn drop(&mut self) {
+        self.0.is_refreshing.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,109 @@
+//! What all connections have in common, whatever they are for: how they use TCP, how long they may
+//! take, and as whom they log in.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
+use tokio::time::timeout;
+
+use crate::error::Rounded;
+use crate::server::Credentials;
+use crate::server::credentials::Provider;
+
+/// After how long without traffic the system looks whether the other side is still there.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// A lost packet is sent again after a fifth of a second and more: that must not end a connection.
+const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Makes connections.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    response_timeout: Duration,
+    credentials: Option<Arc<dyn Provider>>,
+}
+
+impl Dialer {
+    pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<dyn Provider>>) -> Self {
+        Self { response_timeout, credentials }
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    pub(crate) fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.response_timeout))
+            .set_response_timeout(Some(self.response_timeout))
+    }
+
+    /// For commands.
+    pub(crate) async fn connect(
+        &self,
+        client: &Client,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        self.ready(client).await?.get_multiplexed_async_connection_with_config(config).await
+    }
+
+    /// The client, with what the next connection needs. Every connection begins here.
+    pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
+        let mut info = self.tune(client.get_connection_info().clone());
+        if let Some(provider) = &self.credentials {
+            let credentials = self.ask(&**provider).await.map_err(|failure| {
+                let reason = "the credentials provider failed";
+                RedisError::from((ErrorKind::AuthenticationFailed, reason, failure))
+            })?;
+            let settings = credentials.apply_to(info.redis_settings().clone());
+            info = info.set_redis_settings(settings);
+        }
+        Client::open(info)
+    }
+
+    /// Whatever it does: a task that listens, say, must survive that.
+    async fn ask(&self, provider: &dyn Provider) -> Result<Credentials, String> {
+        // Less than connecting may take as a whole, so that it is told who was slow.
+        let patience = self.response_timeout.mul_f64(0.9);
+        let asked = AssertUnwindSafe(async { provider.credentials().await }).catch_unwind();
+        match timeout(patience, asked).await {
+            Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
+            Ok(Err(_)) => Err("it panicked".to_owned()),
+            Err(_) => Err(format!("no answer within {}", Rounded(patience))),
+        }
+    }
+
+    /// Without Nagle's algorithm, which holds a call back until the one before is acknowledged. And
+    /// such that a peer that went silent is noticed, also where nobody sends anything, and what it
+    /// never got is not sent to it any more by the time its calls have been made elsewhere.
+    fn tune(&self, info: ConnectionInfo) -> ConnectionInfo {
+        let mut settings = info.tcp_settings().clone().set_nodelay(true);
+        if settings.keepalive().is_none() {
+            settings = settings.set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+        }
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        if settings.user_timeout().is_none() {
+            settings = settings.set_user_timeout(user_timeout(self.response_timeout));
+        }
+        info.set_tcp_settings(settings)
+    }
+}
+
+/// For how long the system tries to get something to the other side. By then calls have been given
+/// up, and made again.
+pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
+    (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer")
+            .field("response_timeout", &self.response_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,374 @@
+//! The connection for commands to one server: shared by all calls, and replaced when it is lost.
+//!
+//! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
+//! slow one; this link gives it up after a few timeouts in a row.
+
+use std::fmt;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Cmd, ErrorKind, FromRedisValue, RedisError};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::asking::Asking;
+use super::dialer::Dialer;
+use super::pauses::Pauses;
+use super::source::Source;
+use crate::error::{Error, is_passing, says};
+use crate::scripts::{CallBy, ScriptRegistry};
+
+/// Timeouts in a row after which a connection is given up.
+const MAX_TIMEOUTS: u32 = 2;
+
+/// Whoever connects can say what is wrong before that.
+const SLACK: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    source: Source,
+    call_by: CallBy,
+    dialer: Dialer,
+    state: Mutex<State>,
+    pauses: Mutex<Pauses>,
+    /// In a row.
+    timeouts: AtomicU32,
+    last_timeout: Mutex<Option<Instant>>,
+    /// How many connections there have been.
+    connections: watch::Sender<u64>,
+    /// Connections end with the runtime in which they began.
+    runtime: Handle,
+}
+
+#[derive(Debug)]
+enum State {
+    Away,
+    /// An attempt has failed. Until then others would, too: nobody makes one.
+    Refused {
+        until: Instant,
+        error: RedisError,
+    },
+    /// By a task, for all who wait meanwhile: none of them may hold up the others.
+    Connecting {
+        since: Instant,
+        attempt: Attempt,
+    },
+    Connected(Connected),
+}
+
+type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
+
+#[derive(Clone)]
+pub(crate) struct Connected {
+    pub(crate) number: u64,
+    pub(crate) connection: MultiplexedConnection,
+    /// Leads to the same server.
+    pub(crate) client: Arc<Client>,
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// `runtime` makes the connections, as long as it is there.
+    pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
+        let pauses = Mutex::new(Pauses::of_connections(dialer.response_timeout()));
+        let state = Mutex::new(State::Away);
+        let (timeouts, last_timeout) = Default::default();
+        let connections = watch::Sender::new(0);
+        Self {
+            source,
+            call_by,
+            dialer,
+            state,
+            pauses,
+            timeouts,
+            last_timeout,
+            connections,
+            runtime,
+        }
+    }
+
+    /// Changes when a connection is replaced.
+    pub(crate) fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.dialer.response_timeout()
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    pub(crate) fn call_by(&self) -> CallBy {
+        self.call_by
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it is locked")
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().expect("nothing panics while it is locked")
+    }
+
+    /// The connection, made anew where there is none.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Connected, RedisError> {
+        let attempt = {
+            let mut state = self.state();
+            match &*state {
+                State::Connected(connected) => return Ok(connected.clone()),
+                State::Refused { until, error } if Instant::now() < *until => {
+                    return Err(error.clone());
+                }
+                // One that takes longer is left alone: its runtime is driven no more.
+                State::Connecting { since, attempt } if since.elapsed() < self.patience() => {
+                    attempt.clone()
+                }
+                _ => {
+                    let attempt = self.attempt_to_connect().boxed().shared();
+                    *state = State::Connecting { since: Instant::now(), attempt: attempt.clone() };
+                    attempt
+                }
+            }
+        };
+        // Also where the runtime that makes it does not run.
+        let connected = timeout(self.patience() + SLACK, attempt.clone()).await;
+        let connected = connected.unwrap_or_else(|_| Err(took_too_long()));
+        if let Err(error) = &connected {
+            let mut state = self.state();
+            if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
+                *state = State::Refused {
+                    until: Instant::now() + self.pauses().next(),
+                    error: error.clone(),
+                };
+            }
+        }
+        connected
+    }
+
+    /// How long connecting may take.
+    fn patience(&self) -> Duration {
+        self.source.patience(self.response_timeout())
+    }
+
+    fn current(&self) -> Option<Connected> {
+        match &*self.state() {
+            State::Connected(connected) => Some(connected.clone()),
+            _ => None,
+        }
+    }
+
+    /// Has a task connect. What waits for it must not keep the link that keeps it.
+    fn attempt_to_connect(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Connected, RedisError>> + 'static {
+        let link = Arc::downgrade(self);
+        // That of the caller goes on where the first one has ended.
+        let runtimes = [Some(self.runtime.clone()), Handle::try_current().ok()];
+        async move {
+            for runtime in runtimes.into_iter().flatten() {
+                let Some(link) = link.upgrade() else { break };
+                if let Ok(connected) = runtime.spawn(link.connect()).await {
+                    return connected;
+                }
+            }
+            Err((ErrorKind::Io, "the runtime has ended while it connected").into())
+        }
+    }
+
+    async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
+        let connecting = timeout(self.patience(), self.source.connect(&self.dialer));
+        let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
+        let number = *self.connections.borrow() + 1;
+        if number > 1 {
+            tracing::info!(server = %self.source, "connected to Redis again");
+        }
+        self.connections.send_replace(number);
+        self.timeouts.store(0, Ordering::Relaxed);
+        *self.pauses() = Pauses::of_connections(self.response_timeout());
+        let connected = Connected { number, connection, client: Arc::new(client) };
+        *self.state() = State::Connected(connected.clone());
+        Ok(connected)
+    }
+
+    fn give_up(&self, number: u64) {
+        let mut state = self.state();
+        if matches!(&*state, State::Connected(connected) if connected.number == number) {
+            tracing::warn!(
+                server = %self.source,
+                "the connection to Redis is lost; the next call connects again"
+            );
+            *state = State::Away;
+        }
+    }
+
+    /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
+    /// connecting included where there is no connection.
+    pub(crate) async fn attempt<T: FromRedisValue>(
+        self: &Arc<Self>,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        let (mut connected, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
+        let registry = ScriptRegistry::embedded();
+        let run = pin!(registry.run_with(&mut connected.connection, self.call_by, script, write));
+        let answer = match limit == self.response_timeout() {
+            true => run.await, // The connection has that timeout itself.
+            false => within(limit, run).await,
+        };
+        self.judge(connected.number, sent, answer)
+    }
+
+    /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
+    pub(super) async fn attempt_asking<T: FromRedisValue>(
+        self: &Arc<Self>,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        let (mut connected, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
+        let mut asking = Asking(&mut connected.connection);
+        let run = ScriptRegistry::embedded().run_with(&mut asking, self.call_by, script, write);
+        let answer = within(limit, run).await;
+        self.judge(connected.number, sent, answer)
+    }
+
+    /// Runs any other command, within the response timeout.
+    pub(crate) async fn query<T: FromRedisValue>(
+        self: &Arc<Self>,
+        command: &Cmd,
+    ) -> Result<T, RedisError> {
+        let mut connected = self.connection().await?;
+        let sent = Instant::now();
+        let run = async { Ok(command.query_async(&mut connected.connection).await?) };
+        let answer = within(self.response_timeout(), run).await;
+        self.judge(connected.number, sent, answer).map_err(|failure| failure.error)
+    }
+
+    /// Replaces the connection if it is broken, or leads to a server that is not the primary any
+    /// more.
+    pub(crate) async fn check(self: &Arc<Self>) {
+        if let Some(mut connected) = self.current() {
+            let sent = Instant::now();
+            let check = async { Ok(self.source.check(&mut connected.connection).await?) };
+            // What it finds out is all that is wanted.
+            let checked = within(self.response_timeout(), check).await;
+            let _ = self.judge(connected.number, sent, checked);
+        }
+        if let Err(error) = self.connection().await {
+            tracing::debug!(%error, "connecting again failed");
+        }
+    }
+
+    /// A connection, and how much of the limit is left, which is no more than the response timeout.
+    async fn connected_within(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(Connected, Duration), Unanswered> {
+        let limit = limit.min(self.response_timeout());
+        let unsent = |error| Unanswered { error, may_be_served: false };
+        if limit.is_zero() {
+            return Err(unsent(took_too_long()));
+        }
+        if let Some(connected) = self.current() {
+            return Ok((connected, limit));
+        }
+        let started = Instant::now();
+        let connection = Box::pin(timeout(limit, self.connection())).await;
+        let connected = connection.unwrap_or_else(|_| Err(took_too_long())).map_err(unsent)?;
+        Ok((connected, limit.saturating_sub(started.elapsed())))
+    }
+
+    /// What an answer says of the connection.
+    fn judge<T>(
+        &self,
+        number: u64,
+        sent: Instant,
+        answer: Result<T, Error>,
+    ) -> Result<T, Unanswered> {
+        let failure = match answer {
+            Ok(reply) => {
+                self.timeouts.store(0, Ordering::Relaxed);
+                return Ok(reply);
+            }
+            Err(error) => Unanswered::from(error),
+        };
+        let error = &failure.error;
+        let timed_out = error.is_timeout();
+        let timeouts = match timed_out {
+            true => self.count_timeout(sent),
+            false => 0,
+        };
+        let is_broken = !timed_out && error.is_unrecoverable_error();
+        // After a demotion the address may lead to the new primary by now.
+        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
+            self.give_up(number);
+        }
+        Err(failure)
+    }
+
+    /// How many there were in a row. What was out already at the last one belongs to that: a stall
+    /// that meets many calls counts once.
+    fn count_timeout(&self, sent: Instant) -> u32 {
+        let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
+        if last.is_some_and(|last| sent < last) {
+            return self.timeouts.load(Ordering::Relaxed);
+        }
+        *last = Some(Instant::now());
+        self.timeouts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: RedisError,
+    pub(crate) may_be_served: bool,
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        let Error::Redis(error) = error else {
+            unreachable!("the embedded scripts are there: {error}");
+        };
+        let may_be_served = error.kind() == ErrorKind::Io;
+        Self { error, may_be_served }
+    }
+}
+
+impl Unanswered {
+    pub(crate) fn is_passing(&self) -> bool {
+        is_passing(&self.error)
+    }
+}
+
+pub(crate) async fn within<T>(
+    limit: Duration,
+    run: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(limit, run).await.unwrap_or_else(|_| Err(took_too_long().into()))
+}
+
+pub(crate) fn took_too_long() -> RedisError {
+    io::Error::new(io::ErrorKind::TimedOut, "the answer took too long").into()
+}

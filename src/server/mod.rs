@@ -1,0 +1,118 @@
+//! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot.
+
+mod asking;
+mod cluster;
+pub(crate) mod credentials;
+mod dialer;
+mod link;
+mod pauses;
+mod slots;
+mod source;
+pub(crate) mod tls;
+pub(crate) mod url;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, FromRedisValue, RedisError};
+
+use crate::runtime::clock;
+
+pub(crate) use cluster::Cluster;
+pub use credentials::Credentials;
+pub(crate) use dialer::{Dialer, user_timeout};
+pub(crate) use link::{Link, Unanswered, took_too_long, within};
+pub(crate) use pauses::Pauses;
+pub(crate) use slots::{Address, slot_of};
+pub(crate) use source::Source;
+
+#[derive(Debug)]
+pub(crate) enum Servers {
+    One(Arc<Link>),
+    Cluster(Arc<Cluster>),
+}
+
+/// An answer, and when its question was sent: leases count from before that.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) sent: Instant,
+    pub(crate) reply: T,
+    /// An earlier attempt had no answer, and may have been served as well.
+    pub(crate) is_repeated: bool,
+}
+
+/// A call that failed for good.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing but passing failures for as long as patience lasted.
+    NoAnswer {
+        elapsed: Duration,
+        last: RedisError,
+    },
+    Refused(RedisError),
+}
+
+impl Servers {
+    /// One attempt to run a script for the semaphore of that slot, which takes no longer than
+    /// `limit` or the response timeout, the connecting included where there is no connection.
+    pub(crate) async fn attempt<T: FromRedisValue>(
+        &self,
+        slot: u16,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, Unanswered> {
+        match self {
+            Self::One(link) => link.attempt(script, write, limit).await,
+            Self::Cluster(cluster) => Box::pin(cluster.attempt(slot, script, write, limit)).await,
+        }
+    }
+
+    /// The link to the server that has that slot.
+    pub(crate) fn link_of(&self, slot: u16) -> Result<Arc<Link>, Unanswered> {
+        match self {
+            Self::One(link) => Ok(link.clone()),
+            Self::Cluster(cluster) => cluster.link_of(slot),
+        }
+    }
+
+    /// What a call over another connection to that server has answered.
+    pub(crate) fn heed(&self, slot: u16, error: &RedisError) {
+        if let Self::Cluster(cluster) = self {
+            cluster.heed_call(slot, error);
+        }
+    }
+
+    /// Runs a script, and again while the failure is a passing one and patience lasts. That is
+    /// right for these scripts: the same word gets the same answer.
+    pub(crate) async fn run<T: FromRedisValue>(
+        &self,
+        slot: u16,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        patience: Duration,
+    ) -> Result<Answer<T>, Failure> {
+        let started = Instant::now();
+        let mut pauses = Pauses::of_calls();
+        let mut is_repeated = false;
+        loop {
+            let sent = Instant::now();
+            let limit = patience.saturating_sub(started.elapsed());
+            let last = match self.attempt(slot, script, &write, limit).await {
+                Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
+                Err(failure) if failure.is_passing() => {
+                    is_repeated |= failure.may_be_served;
+                    failure.error
+                }
+                Err(failure) => return Err(Failure::Refused(failure.error)),
+            };
+            let pause = pauses.next();
+            if started.elapsed() + pause >= patience || clock::is_paused() {
+                let last = clock::or_paused(last);
+                return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
+            }
+            tracing::debug!(script, error = %last, "no answer, trying again");
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

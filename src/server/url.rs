@@ -1,0 +1,51 @@
+//! What is wrong with a URL. Nothing of one is repeated that may have a password in it.
+
+use redis::RedisError;
+
+use crate::error::Error;
+
+const LOOK: &str = "a URL looks like redis://user:password@host:6379/0 (rediss:// for TLS), or \
+                    redis+unix:///path/of/socket";
+const SCHEMES: [&str; 7] =
+    ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
+
+pub(crate) fn explain(url: &str, error: &RedisError) -> Error {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let reason = match scheme {
+        _ if url.is_empty() => format!("it is empty: {LOOK}"),
+        Some(scheme) if SCHEMES.contains(&scheme) => return explain_part("url", error),
+        Some(scheme) if scheme.chars().all(|c| c.is_ascii_alphabetic()) => {
+            format!("it begins with {scheme}://, which is not for Redis: {LOOK}")
+        }
+        None if is_public(url) => {
+            format!("{url:?} does not begin with redis://: write redis://{url}; {LOOK}")
+        }
+        _ => format!("it does not begin with redis://: {LOOK}"),
+    };
+    Error::invalid("url", reason)
+}
+
+/// Where only the error is known.
+pub(crate) fn explain_part(what: &'static str, error: &RedisError) -> Error {
+    let text = error.to_string();
+    // After that come names of redis-rs.
+    let found = text.split(" - ").next().unwrap_or_default();
+    Error::invalid(
+        what,
+        match found {
+            _ if text.contains("feature is not enabled") => {
+                "it asks for TLS: build with the feature \"tls\" of redis-semaphore".to_owned()
+            }
+            "Redis URL did not parse" => format!(
+                "host, port or password cannot be read (in a password @ is %40, / is %2F, : is %3A \
+                 and # is %23): {LOOK}"
+            ),
+            found => format!("{}: {LOOK}", found.to_lowercase()),
+        },
+    )
+}
+
+/// A short word or a host and a port, and nothing that may be secret.
+fn is_public(url: &str) -> bool {
+    url.len() <= 100 && url.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_[]".contains(c))
+}

@@ -1,0 +1,271 @@
+//! A cluster: sharded channels, at the nodes that have their slots.
+//!
+//! Each node has a connection for messages of its own. On that of the commands they would not be
+//! safe: when a slot moves away, the server says so with a message that redis-rs takes for the
+//! answer to whatever was asked last, and all later answers then go to the wrong questions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{join_all, ready};
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, PushKind, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Recipient;
+use super::channel::{Channel, Channels, Heard};
+use crate::runtime::clock;
+use crate::server::{Address, Cluster, Pauses};
+
+/// Subscriptions that are made at the same time. In between messages are heeded.
+const MOST_AT_ONCE: usize = 200;
+/// How often the map is read while a channel has no node.
+const SEARCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// The channels to listen to at one node, by name.
+type Wanted = BTreeMap<String, Weak<Channel>>;
+
+/// Has a task listen at each node that has a channel.
+pub(super) async fn listen<R: Recipient>(
+    recipient: &Arc<R>,
+    cluster: &Arc<Cluster>,
+    channels: &Channels,
+) {
+    let (mut opened, mut moved) = (channels.changes(), cluster.changes());
+    let mut reads = tokio::time::interval(recipient.map_interval());
+    let mut nodes: HashMap<Address, (watch::Sender<Wanted>, JoinSet<()>)> = HashMap::new();
+    loop {
+        let (mut wanted, all_have_nodes) = by_node(cluster, channels);
+        if !all_have_nodes {
+            cluster.refresh_soon();
+        }
+        // Dropping a set ends its task.
+        nodes.retain(|node, _| wanted.contains_key(node));
+        for (node, channels) in wanted.drain() {
+            if let Some((sender, _)) = nodes.get(&node) {
+                sender.send_if_modified(|now| {
+                    let is_new = !names(now).eq(names(&channels));
+                    *now = channels;
+                    is_new
+                });
+                continue;
+            }
+            let (sender, receiver) = watch::channel(channels);
+            let mut task = JoinSet::new();
+            let listener = Listener {
+                recipient: recipient.clone(),
+                cluster: cluster.clone(),
+                node: node.clone(),
+                wanted: receiver,
+            };
+            task.spawn(listener.run());
+            nodes.insert(node, (sender, task));
+        }
+        tokio::select! {
+            _ = opened.changed() => {}
+            _ = moved.changed() => {}
+            () = sleep(SEARCH_PAUSE), if !all_have_nodes => {}
+            // Nodes come and go without our hearing of it.
+            _ = reads.tick() => cluster.refresh_soon(),
+        }
+        clock::rest_if_paused().await;
+    }
+}
+
+/// A channel may have gone, and one of the same name have come.
+fn names(channels: &Wanted) -> impl Iterator<Item = (&str, *const Channel)> {
+    channels.iter().map(|(name, channel)| (&**name, channel.as_ptr()))
+}
+
+/// And whether all channels have a node.
+fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>, bool) {
+    let mut wanted: HashMap<Address, Wanted> = HashMap::new();
+    let mut all_have_nodes = true;
+    for channel in channels.all() {
+        let Some(node) = cluster.node_of(channel.slot) else {
+            all_have_nodes = false;
+            continue;
+        };
+        let name = channel.name.clone();
+        wanted.entry(node).or_default().insert(name, Arc::downgrade(&channel));
+    }
+    (wanted, all_have_nodes)
+}
+
+/// Listens at one node.
+struct Listener<R: Recipient> {
+    recipient: Arc<R>,
+    cluster: Arc<Cluster>,
+    node: Address,
+    wanted: watch::Receiver<Wanted>,
+}
+
+/// What is subscribed to, over one connection.
+struct Subscriptions {
+    connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+    heard: HashMap<String, Heard>,
+}
+
+/// The connection cannot be used any more.
+struct Lost;
+
+impl<R: Recipient> Listener<R> {
+    /// Until it is aborted.
+    async fn run(mut self) {
+        let mut pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
+        loop {
+            match connect(&self.cluster, &self.node).await {
+                Ok(mut subscriptions) => {
+                    pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
+                    let Lost = self.listen(&mut subscriptions).await;
+                    tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
+                }
+                Err(error) => {
+                    tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");
+                }
+            }
+            // Its slots may have another node by now.
+            self.cluster.refresh_soon();
+            sleep(pauses.next()).await;
+            clock::rest_if_paused().await;
+        }
+    }
+
+    async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
+        let mut pings = tokio::time::interval(self.recipient.ping_interval());
+        pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut is_behind = false;
+        loop {
+            let is_good = tokio::select! {
+                push = subscriptions.pushes.recv() => match self.heed(subscriptions, push) {
+                    Ok(()) => continue,
+                    lost => lost,
+                },
+                _ = self.wanted.changed() => Ok(()),
+                () = ready(()), if is_behind => Ok(()),
+                _ = pings.tick() => {
+                    clock::rest_if_paused().await;
+                    ping(&mut subscriptions.connection).await
+                }
+            };
+            let subscribed = match is_good {
+                Ok(()) => self.subscribe(subscriptions).await,
+                Err(lost) => Err(lost),
+            };
+            match subscribed {
+                Ok(is_all) => is_behind = !is_all,
+                Err(lost) => return lost,
+            }
+        }
+    }
+
+    fn heed(&self, subscriptions: &Subscriptions, push: Option<PushInfo>) -> Result<(), Lost> {
+        let Some(PushInfo { kind, data }) = push else {
+            return Err(Lost);
+        };
+        let text = |index: usize| match data.get(index) {
+            Some(Value::BulkString(bytes)) => bytes.as_slice(),
+            _ => &[],
+        };
+        match kind {
+            PushKind::SMessage => {
+                let channel = String::from_utf8_lossy(text(0));
+                self.recipient.hear(&channel, text(1));
+            }
+            // Not asked for: the slot has left the node. What came after it may be answers to other
+            // questions than it seems.
+            PushKind::SUnsubscribe => {
+                let name = String::from_utf8_lossy(text(0));
+                if subscriptions.heard.contains_key(&*name) {
+                    return Err(Lost);
+                }
+            }
+            PushKind::Disconnection => return Err(Lost),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives up what is wanted no more, and subscribes to some of what is wanted and not heard yet.
+    /// Answers whether that is all.
+    async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<bool, Lost> {
+        // What was told until now is about what was subscribed to until now.
+        for _ in 0..subscriptions.pushes.len() {
+            let push = subscriptions.pushes.recv().await;
+            self.heed(subscriptions, push)?;
+        }
+        let wanted = self.wanted.borrow_and_update().clone();
+        let Subscriptions { connection, heard, .. } = subscriptions;
+        let gone: Vec<String> =
+            heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
+        let all_gone =
+            join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
+        let new = wanted.values().filter_map(Weak::upgrade);
+        let is_heard = |channel: &Arc<Channel>| {
+            heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
+        };
+        let new = new.filter(|channel| !is_heard(channel));
+        let new: Vec<_> = new.take(MOST_AT_ONCE).collect();
+        let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
+        for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
+            match answer {
+                Ok(()) => {
+                    heard.insert(channel.name.clone(), channel.hear());
+                }
+                // The map changes, and another node's task has the channel then.
+                Err(error) if self.cluster.heed(&error, channel.slot, &self.node) => {}
+                Err(error) => {
+                    tracing::debug!(node = %self.node, %error, "subscribing failed");
+                    return Err(Lost);
+                }
+            }
+        }
+        if !new.is_empty() {
+            // Messages may have been lost meanwhile.
+            self.recipient.may_have_missed();
+        }
+        match all_gone.into_iter().all(|answer| answer.is_ok()) {
+            true => Ok(new.len() < MOST_AT_ONCE),
+            false => Err(Lost),
+        }
+    }
+}
+
+async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, RedisError> {
+    let dialer = cluster.dialer();
+    let (sender, pushes) = unbounded_channel();
+    let config = dialer.config().set_push_sender(sender);
+    let connection = dialer.connect(&cluster.client(node), &config).await?;
+    Ok(Subscriptions { connection, pushes, heard: HashMap::new() })
+}
+
+/// Whether this user may listen at this node.
+pub(crate) async fn try_sharded(
+    cluster: &Cluster,
+    node: &Address,
+    channel: &str,
+) -> Result<(), RedisError> {
+    let connection = connect(cluster, node).await?.connection;
+    let [on, off] =
+        ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&connection, command, channel));
+    let (on, off) = tokio::join!(biased; on, off);
+    on.and(off)
+}
+
+async fn send(
+    connection: &MultiplexedConnection,
+    command: &str,
+    channel: &str,
+) -> Result<(), RedisError> {
+    redis::cmd(command).arg(channel).query_async::<Value>(&mut connection.clone()).await.map(|_| ())
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> Result<(), Lost> {
+    let pong: Result<Value, RedisError> = redis::cmd("PING").query_async(connection).await;
+    pong.map(|_| ()).map_err(|_| Lost)
+}

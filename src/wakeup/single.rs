@@ -1,0 +1,149 @@
+//! One server: one subscription, at the server that the commands go to.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Client, ErrorKind, RedisError};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Channel, Recipient};
+use crate::runtime::clock;
+use crate::server::{Link, Pauses};
+
+pub(crate) struct Subscription {
+    sink: PubSubSink,
+    messages: PubSubStream,
+    /// The connection for commands at the same server.
+    beside: u64,
+}
+
+/// For the first time. A server that is always the same one need not be found before.
+pub(crate) async fn subscribe_first(
+    link: &Arc<Link>,
+    channel: &Channel,
+) -> Result<Subscription, RedisError> {
+    let Some(client) = link.source().client() else {
+        return subscribe(link, channel).await;
+    };
+    let (connected, opened) = tokio::join!(link.connection(), open(link, client, channel));
+    let (sink, messages) = opened?;
+    Ok(Subscription { sink, messages, beside: connected?.number })
+}
+
+pub(crate) async fn subscribe(
+    link: &Arc<Link>,
+    channel: &Channel,
+) -> Result<Subscription, RedisError> {
+    // Where the commands go: another server would not hear of the hand-offs there.
+    let connected = link.connection().await?;
+    let (sink, messages) = open(link, &connected.client, channel).await?;
+    Ok(Subscription { sink, messages, beside: connected.number })
+}
+
+/// redis-rs has no timeouts of its own for subscriptions.
+async fn open(
+    link: &Link,
+    client: &Client,
+    channel: &Channel,
+) -> Result<(PubSubSink, PubSubStream), RedisError> {
+    let subscribe = async {
+        let client = link.dialer().ready(client).await?;
+        let (mut sink, messages) = client.get_async_pubsub().await?.split();
+        sink.subscribe(&channel.name).await?;
+        Ok((sink, messages))
+    };
+    timeout(link.response_timeout(), subscribe)
+        .await
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))
+}
+
+pub(super) async fn listen(
+    recipient: &impl Recipient,
+    link: &Arc<Link>,
+    channel: &Channel,
+    mut subscription: Subscription,
+) {
+    let mut connections = link.connections();
+    loop {
+        let end = receive(recipient, link, &mut subscription, &mut connections).await;
+        if end == End::Lost {
+            tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+            link.check().await;
+        }
+        let next = subscribe_again(link, channel).await;
+        // Where only the server has changed the old one went on: there is no moment without.
+        while let Some(Some(message)) = subscription.messages.next().now_or_never() {
+            recipient.hear(message.get_channel_name(), message.get_payload_bytes());
+        }
+        subscription = next;
+        tracing::info!("listening for wake-ups again");
+        if !recipient.may_have_missed() {
+            return;
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum End {
+    /// The connection ended, or went silent.
+    Lost,
+    /// Commands have a new connection, maybe to another server: that is where messages come from.
+    Moved,
+}
+
+async fn receive(
+    recipient: &impl Recipient,
+    link: &Arc<Link>,
+    subscription: &mut Subscription,
+    connections: &mut watch::Receiver<u64>,
+) -> End {
+    let mut pings = tokio::time::interval(recipient.ping_interval());
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = subscription.messages.next() => match message {
+                Some(message) => recipient.hear(message.get_channel_name(), message.get_payload_bytes()),
+                None => return End::Lost,
+            },
+            true = other_than(connections, subscription.beside) => return End::Moved,
+            _ = pings.tick() => {
+                clock::rest_if_paused().await;
+                let ping = subscription.sink.ping::<redis::Value>();
+                if !matches!(timeout(recipient.response_timeout(), ping).await, Ok(Ok(_))) {
+                    return End::Lost;
+                }
+                if link.source().may_move() {
+                    link.check().await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether another connection has taken that one's place, as soon as it has.
+async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool {
+    connections.wait_for(|newest| *newest != number).await.is_ok()
+}
+
+async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
+    let mut pauses = Pauses::of_connections(link.response_timeout());
+    let mut connections = link.connections();
+    loop {
+        clock::rest_if_paused().await;
+        // Once commands get through again, whoever queues and is not listening loses its turn.
+        tokio::select! {
+            () = tokio::time::sleep(pauses.next()) => {}
+            Ok(()) = connections.changed() => {}
+        }
+        match subscribe(link, channel).await {
+            Ok(subscription) => return subscription,
+            Err(error) => {
+                tracing::debug!(%error, "subscribing failed, trying again");
+                // Is that server gone, the next attempt must look for another.
+                link.check().await;
+            }
+        }
+    }
+}
