@@ -14,17 +14,17 @@ fn run_example(url: &str) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
-async fn the_example_prints_what_the_readme_shows() {
+async fn the_example_prints_what_the_guide_shows() {
     let (status, output, errors) = run_example(&shared_admin_url());
     assert_eq!((status, errors.as_str()), (Some(1), ""), "{output}");
     let (server, checks) = output.split_once('\n').unwrap();
     assert!(server.starts_with("127.0.0.1:"), "{server}");
-    let readme = include_str!("../../../README.md");
+    let guide = include_str!("../../../docs/guide.md");
     let block = format!(
         "$ scripts/with-redis cargo run --quiet --example doctor\n127.0.0.1:6379, redis 8.0.6\n\
          {checks}```"
     );
-    assert!(readme.contains(&block), "README.md has no such block:\n{block}");
+    assert!(guide.contains(&block), "docs/guide.md has no such block:\n{block}");
 }
 
 #[tokio::test]
