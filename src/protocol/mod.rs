@@ -3,8 +3,10 @@
 mod inspection;
 mod keys;
 pub(crate) mod message;
+mod replies;
 pub(crate) mod word;
 
 pub use inspection::{Holder, Inspection, Waiter};
 pub(crate) use inspection::{InspectReply, read_holders};
 pub(crate) use keys::{Keys, check_name, check_owner, check_prefix, may_be_in_owner};
+pub(crate) use replies::{Acquired, Acquires, Place, millis, released, too_heavy, wake_in_of};

@@ -16,10 +16,12 @@ use tokio::sync::Mutex;
 
 use crate::batching::{Lane, Lanes, Out, Request};
 use crate::error::Error;
+use crate::protocol::millis;
 use crate::scripts::ScriptRegistry;
-use crate::semaphore::claim::{self, Claim, Grant};
+use crate::semaphore::claim::{self, Claim};
 use crate::semaphore::gate::Gate;
-use crate::semaphore::requests::{Refresh, millis};
+use crate::semaphore::lease::Grant;
+use crate::semaphore::requests::Refresh;
 use crate::server::{Link, Unanswered};
 
 /// How many replicas, and how long they may take.

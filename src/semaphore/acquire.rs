@@ -12,10 +12,12 @@ use tracing::Instrument;
 
 use crate::batching::Owner;
 use crate::error::Error;
+use crate::protocol::Acquired;
 use crate::semaphore::Permit;
-use crate::semaphore::claim::{Claim, Grant};
+use crate::semaphore::claim::Claim;
 use crate::semaphore::gate::Gate;
-use crate::semaphore::requests::{Acquire, Acquired, How, Otherwise, Refresh, Release};
+use crate::semaphore::lease::Grant;
+use crate::semaphore::requests::{Acquire, How, Otherwise, Refresh, Release};
 use crate::semaphore::worker::{AskWhen, Task};
 use crate::server::Failure;
 

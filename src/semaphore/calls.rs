@@ -8,11 +8,11 @@ use redis::{Arg, Cmd, FromRedisValue};
 
 use crate::batching::{Owner, Request};
 use crate::error::Error;
-use crate::protocol::InspectReply;
 use crate::protocol::word::{self, LONGEST_LEASE};
+use crate::protocol::{InspectReply, millis, wake_in_of};
 use crate::semaphore::claim::Claim;
 use crate::semaphore::gate::{Gate, Limit};
-use crate::semaphore::requests::{Refresh, Release, millis, wake_in_of};
+use crate::semaphore::requests::{Refresh, Release};
 use crate::semaphore::shared::Undone;
 use crate::server::Answer;
 

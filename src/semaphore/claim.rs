@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 
 use crate::batching::{Lanes, Out};
 use crate::error::Error;
+use crate::protocol::Place;
 use crate::semaphore::gate::Gate;
-use crate::semaphore::lease::Lease;
+use crate::semaphore::lease::{Grant, Lease};
 
 /// The lanes from which a claim may be out.
 pub(crate) const ACQUIRE: Lanes = 1;
@@ -32,14 +33,6 @@ pub(crate) struct Claim {
     /// An acquire of it may still reach the server.
     in_doubt: AtomicBool,
     wait: Mutex<Wait>,
-}
-
-/// How a claim was granted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Grant {
-    pub(crate) token: u64,
-    /// A moment at which it surely was not granted yet: the lease counts from here.
-    pub(crate) since: Instant,
 }
 
 #[derive(Default)]
@@ -65,12 +58,6 @@ enum Outcome {
     Open,
     Awaited(oneshot::Sender<Result<Grant, Error>>),
     Settled(Option<Result<Grant, Error>>),
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) ticket: u64,
-    pub(crate) position: u64,
 }
 
 impl Claim {

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::batching::Lane;
-use crate::protocol::{Keys, word};
+use crate::protocol::{Acquired, Keys, millis, word};
 use crate::semaphore::acknowledge::{Acknowledge, Acknowledgement, Replicated};
 use crate::semaphore::claim::Claim;
 use crate::semaphore::closing::Closing;
 use crate::semaphore::numbered::Numbered;
-use crate::semaphore::requests::{Acquire, Acquired, How, Refresh, Release, millis};
+use crate::semaphore::requests::{Acquire, How, Refresh, Release};
 use crate::semaphore::shared::{Client, Shared};
 use crate::semaphore::unwanted::Unwanted;
 use crate::semaphore::worker::Task;

@@ -9,9 +9,9 @@ use redis::{Cmd, ErrorKind};
 use tokio::runtime::Handle;
 
 use super::gate::Gate;
-use super::requests::too_heavy;
 use crate::batching::{Lane, Owner, Reply, Request};
 use crate::error::Error;
+use crate::protocol::too_heavy;
 use crate::runtime::clock;
 use crate::server::{Failure, Unanswered};
 

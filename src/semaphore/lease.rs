@@ -8,8 +8,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::semaphore::claim::Grant;
 use crate::semaphore::term::Term;
+
+/// How a permit was granted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    /// A moment at which it surely was not granted yet: the lease counts from here.
+    pub(crate) since: Instant,
+}
 
 pub(crate) struct Lease {
     pub(crate) token: u64,

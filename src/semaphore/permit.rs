@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::PermitWatch;
 use crate::batching::Request;
 use crate::error::Error;
-use crate::semaphore::claim::{Claim, Grant};
-use crate::semaphore::lease::Lease;
+use crate::semaphore::claim::Claim;
+use crate::semaphore::lease::{Grant, Lease};
 use crate::semaphore::requests::{How, Refresh, Release};
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.

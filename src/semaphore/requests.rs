@@ -8,13 +8,12 @@ use redis::{Cmd, RedisError};
 
 use crate::batching::{Lane, Lanes, Out, Owner, Request};
 use crate::error::Error;
-use crate::semaphore::claim::{self, Claim, Grant, Place};
+use crate::protocol::{Acquired, Acquires, millis, released, too_heavy, wake_in_of};
+use crate::semaphore::claim::{self, Claim};
 use crate::semaphore::gate::{Gate, Limit};
+use crate::semaphore::lease::Grant;
 use crate::semaphore::worker::Task;
 use crate::server::Failure;
-
-/// Alone in a reply to several requests: one answer for all of them.
-const ALL: i64 = 3;
 
 /// Where a request goes that finds no room.
 #[derive(Debug, Clone, Copy)]
@@ -40,13 +39,6 @@ pub(crate) struct AcquireReply {
     /// The script stopped at its bound: there is more to purge.
     pub(crate) has_more: bool,
     pub(crate) acquired: Acquired,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Acquired {
-    Granted { token: u64 },
-    Queued(Place),
-    Refused,
 }
 
 impl Request for Acquire {
@@ -133,21 +125,15 @@ impl Request for Acquire {
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<AcquireReply> {
-        let [server_time, wake_in, declared_before, requests @ ..] = reply else {
+        let Some(Acquires { server_time, wake_in, declared_before, answers }) =
+            Acquires::read(reply, count)
+        else {
             return Vec::new();
         };
-        gate.was_declared(*declared_before);
-        let requests: Vec<Acquired> = match *requests {
-            [ALL, first, _] => (first..).take(count).map(granted).collect(),
-            _ => requests.chunks_exact(3).map(acquired).collect(),
-        };
-        gate.plan_wake(wake_in_of(*wake_in), &requests);
-        let reply = |acquired| AcquireReply {
-            server_time: *server_time,
-            has_more: *wake_in == 0,
-            acquired,
-        };
-        requests.into_iter().map(reply).collect()
+        gate.was_declared(declared_before);
+        gate.plan_wake(wake_in_of(wake_in), &answers);
+        let reply = |acquired| AcquireReply { server_time, has_more: wake_in == 0, acquired };
+        answers.into_iter().map(reply).collect()
     }
 
     /// One that is too heavy may hold all the same, if its reply or message was lost. It fails
@@ -257,10 +243,7 @@ impl Request for Release {
     }
 
     fn read(gate: &Arc<Gate>, reply: &[i64], count: usize) -> Vec<bool> {
-        match statuses(gate, reply) {
-            [ALL] => vec![true; count],
-            statuses => statuses.iter().map(|status| *status == 1).collect(),
-        }
+        released(statuses(gate, reply), count)
     }
 }
 
@@ -313,38 +296,4 @@ fn statuses<'a>(gate: &Arc<Gate>, reply: &'a [i64]) -> &'a [i64] {
     };
     gate.heed_bound(*wake_in);
     statuses
-}
-
-fn granted(token: i64) -> Acquired {
-    Acquired::Granted { token: token as u64 }
-}
-
-fn acquired(reply: &[i64]) -> Acquired {
-    match *reply {
-        [1, token, _] => granted(token),
-        [2, ticket, position] => {
-            Acquired::Queued(Place { ticket: ticket as u64, position: position as u64 })
-        }
-        _ => Acquired::Refused,
-    }
-}
-
-/// When `wake` is worth a call.
-pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
-    u64::try_from(reply).ok().map(Duration::from_millis)
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    duration.as_millis().clamp(1, u64::MAX.into()) as u64
-}
-
-/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (word) weighs 8, the limit is 5`.
-pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
-    if error.code() != Some("SEM_TOO_HEAVY") {
-        return None;
-    }
-    let (weight, limit) =
-        error.detail()?.split_once(" weighs ")?.1.split_once(", the limit is ")?;
-    let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
-    Some((weight.parse().ok()?, limit.parse().ok()?))
 }

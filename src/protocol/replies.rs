@@ -1,0 +1,90 @@
+//! What the scripts answer to requests, and what their errors tell.
+
+use std::time::Duration;
+
+use redis::RedisError;
+
+/// Alone in a reply to several requests: one answer for all of them.
+const ALL: i64 = 3;
+
+/// The answer of `acquire` to one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Acquired {
+    Granted { token: u64 },
+    Queued(Place),
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) ticket: u64,
+    pub(crate) position: u64,
+}
+
+impl Acquired {
+    fn granted(token: i64) -> Self {
+        Self::Granted { token: token as u64 }
+    }
+
+    fn read(numbers: &[i64]) -> Self {
+        match *numbers {
+            [1, token, _] => Self::granted(token),
+            [2, ticket, position] => {
+                Self::Queued(Place { ticket: ticket as u64, position: position as u64 })
+            }
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// The reply of `acquire`.
+pub(crate) struct Acquires {
+    /// The server's clock, in ms.
+    pub(crate) server_time: i64,
+    pub(crate) wake_in: i64,
+    pub(crate) declared_before: i64,
+    pub(crate) answers: Vec<Acquired>,
+}
+
+impl Acquires {
+    /// The reply to so many requests; `None` where it is too short for one.
+    pub(crate) fn read(reply: &[i64], count: usize) -> Option<Self> {
+        let [server_time, wake_in, declared_before, ref requests @ ..] = *reply else {
+            return None;
+        };
+        let answers = match *requests {
+            [ALL, first, _] => (first..).take(count).map(Acquired::granted).collect(),
+            _ => requests.chunks_exact(3).map(Acquired::read).collect(),
+        };
+        Some(Self { server_time, wake_in, declared_before, answers })
+    }
+}
+
+/// The reply of `release` to so many requests: for each whether it held a permit.
+pub(crate) fn released(statuses: &[i64], count: usize) -> Vec<bool> {
+    match statuses {
+        [ALL] => vec![true; count],
+        statuses => statuses.iter().map(|status| *status == 1).collect(),
+    }
+}
+
+/// When `wake` is worth a call.
+pub(crate) fn wake_in_of(reply: i64) -> Option<Duration> {
+    u64::try_from(reply).ok().map(Duration::from_millis)
+}
+
+/// A time as the scripts take it.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    duration.as_millis().clamp(1, u64::MAX.into()) as u64
+}
+
+/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (word) weighs 8, the limit is 5`.
+pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
+    if error.code() != Some("SEM_TOO_HEAVY") {
+        return None;
+    }
+    let (weight, limit) =
+        error.detail()?.split_once(" weighs ")?.1.split_once(", the limit is ")?;
+    let limit = limit.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((weight.parse().ok()?, limit.parse().ok()?))
+}
