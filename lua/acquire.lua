@@ -116,19 +116,8 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-if may_queue then
-  -- The client is there for as long as it says, with all that it waits for. Of those who have died
-  -- two leave with each that is new.
-  local client, heard_until = parts[1][2], now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, client)
-  if added > 0 then
-    has_new_key = has_new_key or added == 2
-    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
-    redis.call('ZREM', CLIENTS, '', unpack(dead))
-  end
-  live_until = math.max(live_until, heard_until)
-  last_number = math.max(last_number, now_us - 1) -- shows a step back
-end
+local remembered, duration = may_queue and parts[1][2], liveness + 0
+-- include: lib/remember.lua
 -- include: lib/serve.lua
 
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]

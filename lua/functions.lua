@@ -233,14 +233,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then
@@ -280,11 +276,13 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-if may_queue then
-  -- The client is there for as long as it says, with all that it waits for. Of those who have died
-  -- two leave with each that is new.
-  local client, heard_until = parts[1][2], now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, client)
+local remembered, duration = may_queue and parts[1][2], liveness + 0
+-- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
+-- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
+
+if remembered then
+  local heard_until = now + duration
+  local added = redis.call('ZADD', CLIENTS, 'GT', duration, '*', heard_until, remembered)
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
@@ -443,17 +441,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0
@@ -498,8 +496,7 @@ redis.register_function{
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them:
---                   they weigh 0
+--   holders         for each, by the end of lease: word, ms left
 --   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms
 --                   for which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
@@ -658,6 +655,7 @@ redis.register_function{
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
+--   "declared" n    the same, if no limit is known
 --   "initial" n     sets n at run time, unless one is set at run time
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
@@ -744,11 +742,11 @@ local function read_word(index, name, min_weight, max_weight)
   return said
 end
 
-local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
+local ARGUMENTS = {declare = 2, declared = 2, initial = 2, set = 3, add = 3, clear = 2}
 local action, number, mark = ARGV[1], 0, nil
 local arguments = ARGUMENTS[action]
 if not arguments then
-  return wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
+  return wrong(1, 'action', '"declare", "declared", "initial", "set", "add" or "clear"')
 elseif #ARGV ~= arguments then
   return wrong_number(arguments)
 end
@@ -764,7 +762,7 @@ if arguments == 3 or action == 'clear' then
     return mark
   end
 end
-local lookup = {mark and ARGV[arguments]}
+local lookup = {}
 -- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
 -- their leases end, false where they have none, and all that stands under "local" here.
 --
@@ -826,21 +824,30 @@ if not state[1] then
 end
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[1] and ends[1] + 0 > now)
+local known_until = mark and redis.call('ZSCORE', CLIENTS, ARGV[arguments]) or 0
+local is_new = known_until + 0 <= now
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
-if mark and is_new then
-  -- It is no lease in use: holders who die are not to stay longer for it.
-  local forgotten = now + mark[4]
-  redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
-  permits, live_until = permits + (ends[1] and 0 or 1), math.max(live_until, forgotten)
-  if forgotten < first_end then
-    first_end, changed.first = forgotten, forgotten
+local remembered, duration = mark and is_new and ARGV[arguments], mark and mark[4]
+-- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
+-- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
+
+if remembered then
+  local heard_until = now + duration
+  local added = redis.call('ZADD', CLIENTS, 'GT', duration, '*', heard_until, remembered)
+  if added > 0 then
+    has_new_key = has_new_key or added == 2
+    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
+    redis.call('ZREM', CLIENTS, '', unpack(dead))
   end
+  live_until = math.max(live_until, heard_until)
+  last_number = math.max(last_number, now_us - 1) -- shows a step back
 end
-if action == 'declare' and number ~= declared then
+
+if action == 'declare' and number ~= declared
+  or action == 'declared' and not (declared or runtime) then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
   runtime, has_new_limit = number, true
@@ -864,14 +871,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then
@@ -1011,17 +1014,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0
@@ -1238,7 +1241,7 @@ if refusal then
 end
 local words, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local part, next = read_word(2 * i - 1, 'word', 0, MAX_COUNT), ARGV[2 * i]
+  local part, next = read_word(2 * i - 1, 'word', 1, MAX_COUNT), ARGV[2 * i]
   if part.err then
     return part
   end
@@ -1359,14 +1362,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then
@@ -1506,17 +1505,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0
@@ -1633,7 +1632,7 @@ if refusal then
 end
 local parts = {}
 for i = 1, count do
-  parts[i] = read_word(i + 1, 'word', 0, MAX_COUNT)
+  parts[i] = read_word(i + 1, 'word', 1, MAX_COUNT)
   if parts[i].err then
     return parts[i]
   end
@@ -1708,14 +1707,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then
@@ -1877,17 +1872,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0
@@ -2024,14 +2019,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then
@@ -2171,17 +2162,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0

@@ -19,8 +19,7 @@
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left. Marks of `limit` are among them:
---                   they weigh 0
+--   holders         for each, by the end of lease: word, ms left
 --   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms
 --                   for which its client is taken to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION

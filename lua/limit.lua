@@ -9,6 +9,7 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] action    one of these, with the arguments that follow it:
 --   "declare" n     the limit of the client's configuration; the newest one counts
+--   "declared" n    the same, if no limit is known
 --   "initial" n     sets n at run time, unless one is set at run time
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
@@ -29,11 +30,11 @@
 -- include: lib/arguments.lua
 -- include: lib/words.lua
 
-local ARGUMENTS = {declare = 2, initial = 2, set = 3, add = 3, clear = 2}
+local ARGUMENTS = {declare = 2, declared = 2, initial = 2, set = 3, add = 3, clear = 2}
 local action, number, mark = ARGV[1], 0, nil
 local arguments = ARGUMENTS[action]
 if not arguments then
-  return wrong(1, 'action', '"declare", "initial", "set", "add" or "clear"')
+  return wrong(1, 'action', '"declare", "declared", "initial", "set", "add" or "clear"')
 elseif #ARGV ~= arguments then
   return wrong_number(arguments)
 end
@@ -49,25 +50,21 @@ if arguments == 3 or action == 'clear' then
     return mark
   end
 end
-local lookup = {mark and ARGV[arguments]}
+local lookup = {}
 -- include: lib/read.lua
 
 local before, declared_before = runtime or declared or -1, declared or -1
-local is_new = not (ends[1] and ends[1] + 0 > now)
+local known_until = mark and redis.call('ZSCORE', CLIENTS, ARGV[arguments]) or 0
+local is_new = known_until + 0 <= now
 if action == 'add' and is_new and limit + number > MAX_COUNT then
   return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
-if mark and is_new then
-  -- It is no lease in use: holders who die are not to stay longer for it.
-  local forgotten = now + mark[4]
-  redis.call('ZADD', PERMITS, forgotten, ARGV[arguments])
-  permits, live_until = permits + (ends[1] and 0 or 1), math.max(live_until, forgotten)
-  if forgotten < first_end then
-    first_end, changed.first = forgotten, forgotten
-  end
-end
-if action == 'declare' and number ~= declared then
+local remembered, duration = mark and is_new and ARGV[arguments], mark and mark[4]
+-- include: lib/remember.lua
+
+if action == 'declare' and number ~= declared
+  or action == 'declared' and not (declared or runtime) then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif action == 'set' and is_new or action == 'initial' and not runtime then
   runtime, has_new_limit = number, true

@@ -28,7 +28,7 @@ if refusal then
 end
 local words, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local part, next = read_word(2 * i - 1, 'word', 0, MAX_COUNT), ARGV[2 * i]
+  local part, next = read_word(2 * i - 1, 'word', 1, MAX_COUNT), ARGV[2 * i]
   if part.err then
     return part
   end

@@ -8,14 +8,10 @@ if last_number > now_us + 1000000 then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
-    local cut = 0
     for _, member in ipairs(beyond) do
-      if not string.find(member, '^%a:[^:]*:0:') then -- marks of `limit` hold nothing
-        redis.call('ZADD', key, latest, member)
-        first_end, cut = 0, cut + 1
-      end
+      redis.call('ZADD', key, latest, member)
     end
-    more = more or cut == BOUND
+    first_end, more = beyond[1] and 0 or first_end, more or #beyond == BOUND
   end
 end
 if first_end <= now then

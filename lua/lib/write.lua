@@ -62,17 +62,17 @@ if leaving then
   for from = 1, #leaving, 1000 do
     redis.call('ZREM', QUEUE, unpack(leaving, from, math.min(from + 999, #leaving)))
   end
-  local messages = {}
+  local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
     local word, channel, how, index = unpack(it)
-    local message = messages[channel]
-      or {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, string.match(stem, '{(.*)}')}
-    message[3] = string.format('%s\n%s %.0f %.0f', message[3], word,
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
-    messages[channel] = message
+    lines_for[channel] = lines
   end
-  for _, message in pairs(messages) do
-    redis.pcall(unpack(message))
+  for channel, lines in pairs(lines_for) do
+    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
 local wake_in = more and 0

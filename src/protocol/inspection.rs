@@ -146,15 +146,14 @@ impl Inspection {
     }
 }
 
-/// Marks, which weigh nothing, are left out. So is what no script has written.
-pub(crate) fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
+fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
     let holders = values.chunks_exact(2).map(|two| {
         let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
         let id = String::from_utf8_lossy(&id).into_owned();
         let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
         Ok(Holder { id, num_permits, expires_in })
     });
-    holders.filter(|holder| !matches!(holder, Ok(Holder { num_permits: 0, .. }))).collect()
+    holders.collect()
 }
 
 fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
@@ -173,8 +172,9 @@ fn client_of(word: &str) -> &str {
     word::client_and_weight(word).map_or(word, |(client, _)| client)
 }
 
+/// What no client has written counts as 1 for the scripts.
 fn weight_of(word: &str) -> u32 {
-    word::client_and_weight(word).map_or(0, |(_, weight)| weight)
+    word::client_and_weight(word).map_or(1, |(_, weight)| weight)
 }
 
 /// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,

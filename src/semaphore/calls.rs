@@ -18,6 +18,8 @@ use crate::server::Answer;
 
 pub(crate) enum LimitAction {
     Declare(u32),
+    /// Where the server knows of no limit.
+    Declared(u32),
     Initial(u32),
     Set(u32),
     Add(u32),
@@ -29,7 +31,7 @@ impl LimitAction {
     fn operation(&self) -> &'static str {
         match self {
             // Nobody calls that: it is part of another call.
-            Self::Declare(_) | Self::Initial(_) => "limit",
+            Self::Declare(_) | Self::Declared(_) | Self::Initial(_) => "limit",
             Self::Set(_) => "set_limit",
             Self::Add(_) => "add_permits",
             Self::Clear => "clear_limit",
@@ -125,15 +127,16 @@ impl Gate {
         patience: Duration,
     ) -> Result<Limits, Error> {
         let operation = action.operation();
-        // What is changed is what the configuration says, where nobody has said so yet.
-        if !self.is_declared() {
-            let declare = match self.settings.limit {
-                Limit::Declared(limit) => LimitAction::Declare(limit),
-                Limit::Initial(permits) => LimitAction::Initial(permits),
-            };
-            let limits = self.change_limit(declare, operation, patience).await?;
-            self.was_declared(limits.declared_before);
-        }
+        // What is changed is what the configuration says, where the server knows of nothing else: it
+        // may have forgotten what it was told.
+        let is_declared = self.is_declared();
+        let configured = match self.settings.limit {
+            Limit::Declared(limit) if is_declared => LimitAction::Declared(limit),
+            Limit::Declared(limit) => LimitAction::Declare(limit),
+            Limit::Initial(permits) => LimitAction::Initial(permits),
+        };
+        let limits = self.change_limit(configured, operation, patience).await?;
+        self.was_declared(limits.declared_before);
         self.change_limit(action, operation, patience).await
     }
 
@@ -149,6 +152,7 @@ impl Gate {
             .call("limit", operation, patience, |cmd| {
                 match action {
                     LimitAction::Declare(limit) => cmd.arg("declare").arg(limit),
+                    LimitAction::Declared(limit) => cmd.arg("declared").arg(limit),
                     LimitAction::Initial(limit) => cmd.arg("initial").arg(limit),
                     LimitAction::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
                     LimitAction::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),

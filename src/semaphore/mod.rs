@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::protocol::{Inspection, read_holders};
+use crate::protocol::Inspection;
 use crate::semaphore::gate::Gate;
 pub use builder::SemaphoreBuilder;
 pub use permit::Permit;
@@ -334,20 +334,10 @@ impl Semaphore {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
-        let (mut from, count) = holders;
         let reply = self.gate.inspect_page(operation, holders, waiters).await?;
-        let mut told = reply.8.len();
-        let mut now = Inspection::read(reply, self.gate.settings.limit.number(), waiters.0)
-            .map_err(redis::RedisError::from)?;
-        // Marks take room in a page, but are no holders.
-        while (now.holders.len() as u64) < count && told as u64 == 2 * count {
-            from += count;
-            let more = self.gate.inspect_page(operation, (from, count), (0, 0)).await?.8;
-            told = more.len();
-            now.holders.extend(read_holders(&more).map_err(redis::RedisError::from)?);
-        }
-        now.holders.truncate(count as usize);
-        Ok(now)
+        let configured = self.gate.settings.limit.number();
+        let read = Inspection::read(reply, configured, waiters.0);
+        Ok(read.map_err(redis::RedisError::from)?)
     }
 
     /// Has the server purge ended leases and serve the queue. Answers how many still wait.

@@ -23,6 +23,7 @@ mod inspection;
 mod kept;
 mod lanes;
 mod layers;
+mod limits;
 mod load;
 mod lost_replies;
 mod memory;

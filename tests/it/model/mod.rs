@@ -78,8 +78,7 @@ fn words(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
 
 /// Of all clients.
 fn any_words() -> impl Strategy<Value = Vec<String>> {
-    let marks = [word("N", "client2", 0, 500, "a"), word("N", "client2", 0, 60_000, "b")];
-    words(CLIENTS.into_iter().flat_map(words_of).chain(marks).collect())
+    words(CLIENTS.into_iter().flat_map(words_of).collect())
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {
@@ -129,8 +128,14 @@ fn clock() -> impl Strategy<Value = i64> {
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![4 => Just("declared"), 1 => Just("declare"), 1 => Just("initial")];
     let liveness = prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
-    let action =
-        prop_oneof![Just("declare"), Just("set"), Just("initial"), Just("add"), Just("clear")];
+    let action = prop_oneof![
+        Just("declare"),
+        Just("declared"),
+        Just("set"),
+        Just("initial"),
+        Just("add"),
+        Just("clear")
+    ];
     prop_oneof![
         24 => (kind, 2..6_i64, liveness, requests())
             .prop_map(|(kind, limit, liveness, requests)| {

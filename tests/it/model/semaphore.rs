@@ -41,7 +41,7 @@ pub struct Model {
     /// The end of each lease.
     pub permits: BTreeMap<String, i64>,
     pub queue: BTreeSet<(i64, String)>,
-    /// Until when each counts as heard of.
+    /// Until when each counts as heard of; and marks, until when they are known.
     pub clients: BTreeMap<String, i64>,
     /// The longest that any of them asked for.
     pub liveness: i64,
@@ -277,13 +277,13 @@ impl Model {
     pub fn limit_action(&mut self, action: &str, number: i64, mark: &str) -> Vec<i64> {
         self.open();
         let before = (self.runtime.or(self.declared), self.declared);
-        let is_new = !self.holds(mark);
+        let is_new = self.clients.get(mark).is_none_or(|until| *until <= self.now());
         if is_new && matches!(action, "set" | "add" | "clear") {
-            self.permits.insert(mark.to_owned(), self.now() + lease(mark));
-            self.has_state = true;
+            self.hear_of(mark.to_owned(), lease(mark));
         }
         match action {
             "declare" => self.set_declared(number),
+            "declared" if !self.is_limit_known() => self.set_declared(number),
             "initial" if self.runtime.is_none() => self.set_runtime(Some(number)),
             "set" if is_new => self.set_runtime(Some(number)),
             "add" if is_new => self.set_runtime(Some(self.limit() + number)),
@@ -328,10 +328,8 @@ impl Model {
     pub(super) fn purge(&mut self) {
         let now = self.now();
         if self.last > self.now_us + 1_000_000 {
-            for (word, ends) in &mut self.permits {
-                if weight(word) > 0 {
-                    *ends = (*ends).min(now + self.longest);
-                }
+            for ends in self.permits.values_mut() {
+                *ends = (*ends).min(now + self.longest);
             }
             for until in self.clients.values_mut() {
                 *until = (*until).min(now + self.liveness);

@@ -32,7 +32,7 @@ fn calls() -> Vec<Call> {
         Argument("word", NEW, Word(1, MAX_COUNT)),
         Argument("place", "wait", Place),
     ];
-    let any_word = || Argument("word", HEAVY, Word(0, MAX_COUNT));
+    let any_word = || Argument("word", HEAVY, Word(1, MAX_COUNT));
     let refresh = vec![any_word(), Argument("next", "1", Next)];
     let inspect = vec![
         Argument("skip_held", "0", Integer(0, MAX_NUMBER)),
@@ -47,6 +47,7 @@ fn calls() -> Vec<Call> {
         call("wake", vec![], 0),
         call("probe", vec![Argument("how", "N", Choice), Argument("client", "client", Client)], 0),
         limit("declare", vec![number()]),
+        limit("declared", vec![number()]),
         limit("initial", vec![number()]),
         limit("set", vec![number(), mark()]),
         limit("add", vec![number(), mark()]),

@@ -199,7 +199,7 @@ fn arguments_may_be_all_that_their_heads_say() {
         }
     }
     // So that a change of wording does not silently leave them out.
-    assert_eq!((ranges, choices), (12, 11));
+    assert_eq!((ranges, choices), (13, 11));
 }
 
 /// Calls of a script, each with an error that it must answer.

@@ -13,7 +13,7 @@ fn limit(semaphore: &mut Scripts, arguments: &str) -> [i64; 4] {
 
 #[test]
 fn every_action_tells_both_limits_and_those_before() {
-    let stories: [&[(&str, [i64; 4])]; 7] = [
+    let stories: [&[(&str, [i64; 4])]; 9] = [
         &[
             ("declare 3", [3, NONE, 3, NONE]),
             ("declare 3", [3, 3, 3, 3]),
@@ -35,6 +35,13 @@ fn every_action_tells_both_limits_and_those_before() {
             ("initial 9", [0, 0, NONE, NONE]),
         ],
         &[("declare 3", [3, NONE, 3, NONE]), ("initial 5", [5, 3, 3, 3])],
+        &[
+            ("declared 3", [3, NONE, 3, NONE]),
+            ("declared 5", [3, 3, 3, 3]),
+            ("set 4", [4, 3, 3, 3]),
+            ("declare 5", [4, 4, 5, 3]),
+        ],
+        &[("set 4", [4, NONE, NONE, NONE]), ("declared 5", [4, 4, NONE, NONE])],
         &[
             ("add 4 a", [4, NONE, NONE, NONE]),
             ("add 2 b", [6, 4, NONE, NONE]),
@@ -152,20 +159,28 @@ fn add_counts_once_within_a_minute() {
     semaphore.assert_weights_agree();
 }
 
-/// A mark whose minute is over may still be there, behind so many ended leases that one call does
-/// not clear it away. It must not count twice.
+/// Marks have nothing to do with leases: nobody is sent to `wake` when one ends, and nothing else
+/// waits for it.
 #[test]
-fn add_again_behind_a_thousand_ended_leases_leaves_one_mark() {
+fn marks_end_no_lease() {
     let mut semaphore = Timed::start();
-    let requests: String = (0..1000).map(|number| format!("id{number} 1 1000 try ")).collect();
-    semaphore.acquire(2000, &requests);
-    semaphore.ok("limit", "add 1 same");
-    semaphore.pass(60_000);
-    semaphore.ok("limit", "add 1 same");
-    semaphore.assert_weights_agree();
-    semaphore.ok("limit", "set 2");
-    semaphore.acquire(2, "a 1 60000 try b 1 60000 try c 1 60000 try");
-    assert_eq!(semaphore.inspect().held, 2);
+    semaphore.ok("limit", "add 1 first");
+    semaphore.acquire(1, "holder 1 600000 try");
+    let waiting = semaphore.ok("acquire", "declared 1 client poll 600000 waiter 1 60000 wait");
+    assert_eq!(waiting[1], 600_000, "until the holder's lease ends");
+}
+
+#[test]
+fn a_thousand_marks_hide_no_lease_when_the_clock_steps_back() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "dead 1 120000 try");
+    for number in 0..1000 {
+        semaphore.ok("limit", &format!("set 1 mark{number}"));
+    }
+    semaphore.pass(-3_600_000);
+    assert_eq!(semaphore.acquire_one(1, "next 1 60000 try"), Outcome::Refused);
+    semaphore.pass(120_000);
+    assert!(semaphore.acquire_one(1, "next 1 60000 try").is_granted());
 }
 
 #[test]
@@ -181,12 +196,14 @@ fn marks_of_add_weigh_nothing() {
     assert_eq!(semaphore.acquire_one(5, "c 1 600000 try"), Outcome::Refused);
     assert_eq!(semaphore.inspect().held, 5);
     semaphore.assert_weights_agree();
-    let permits = semaphore.key("permits");
-    // "a", "b" and `*`.
-    assert_eq!(semaphore.command::<i64>(&format!("ZCARD {permits}")), 3);
+    let marks = |semaphore: &mut Timed| semaphore.scores("clients").len();
+    assert_eq!(marks(&mut semaphore), 5);
+    // Two of those whose time is over leave with each that is new.
+    semaphore.pass(1);
+    semaphore.ok("limit", "add 1 more");
+    assert_eq!(marks(&mut semaphore), 4);
 }
 
-/// The mark is the only member left when it is written, and all the others have ended.
 #[test]
 fn add_counts_the_ended_leases_out_once() {
     for raise in 0..3 {

@@ -162,12 +162,6 @@ impl Clients {
     }
 
     pub async fn change_limit(&mut self, client: usize, changes: &[Change]) -> Batches {
-        // Each change that comes before the limit was declared does so with a call of its own. (An
-        // acquire that was answered has declared it, too: then they are fewer.)
-        let declarations = match self.case.has_declared.insert(client) {
-            true => changes.len() as u64,
-            false => 0,
-        };
         for change in changes {
             let (semaphore, model) = (self.semaphores[client].clone(), &mut self.case.model);
             let before = model.limit();
@@ -189,7 +183,8 @@ impl Clients {
             };
             self.start_other(what, Answer::Limit(told), call).await;
         }
-        Batches { now: changes.len() as u64 + declarations, strays: 0 }
+        // Each comes after a call that declares the limit where the server knows of none.
+        Batches { now: 2 * changes.len() as u64, strays: 0 }
     }
 
     pub async fn mix(

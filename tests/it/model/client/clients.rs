@@ -1,6 +1,6 @@
 //! Two clients, as two processes would have them, on a real server beside the reference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -62,8 +62,6 @@ pub struct Case {
     /// As far as they are [`counted`].
     pub ids: Vec<String>,
     pub last_token: u64,
-    /// The clients that have declared the limit for a change of it.
-    pub has_declared: BTreeSet<usize>,
 }
 
 pub async fn poll_once<T>(future: &mut Future<T>) -> Poll<T> {
