@@ -66,7 +66,13 @@ impl Drop for Pending {
             self.claim.end();
             let gate = &self.claim.gate;
             gate.shared().waits().remove(&self.claim.number);
-            gate.give_back(&self.claim, How::Return);
+            if !gate.give_back(&self.claim, How::Return) {
+                // No worker is left for it.
+                let (gate, claim) = (gate.clone(), self.claim.clone());
+                self.claim.gate.client.spawn(async move {
+                    gate.take_back(&claim, Instant::now()).await;
+                });
+            }
         }
     }
 }

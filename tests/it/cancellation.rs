@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 
@@ -216,4 +217,31 @@ async fn a_release_or_forget_that_is_dropped_still_happens() {
         eventually("consumed once", limit, |limit| *limit == LIMIT - 1).await;
         scene.observer.sees(0, 0).await;
     }
+}
+
+/// Nobody is left to give back in the background what the server may have granted.
+#[tokio::test]
+async fn dropped_during_a_shutdown() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let name = unique_name();
+    let observer = Observer::new(&server.url(), &name, 1).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let semaphore = semaphores.semaphore(name).limit(1).lease(hour).build().unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    proxy.replies(Flow::Hold);
+    let acquiring = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 0).await;
+    let shutdown = tokio::spawn(async move { semaphores.shutdown().await });
+    let refused = async || semaphore.try_acquire().now_or_never().is_some();
+    eventually("it is shut down", refused, |is_refused| *is_refused).await;
+    acquiring.abort();
+    assert!(acquiring.await.is_err());
+    proxy.replies(Flow::Pass);
+    observer.sees(0, 0).await;
+    shutdown.await.unwrap();
 }
