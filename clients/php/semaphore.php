@@ -43,11 +43,20 @@ function now(): int
 
 final class Permit
 {
+    private readonly int $pid;
+
     public function __construct(
         public readonly string $word,
         public readonly int $token,
         private readonly int $end,
     ) {
+        $this->pid = getmypid();
+    }
+
+    /** A forked child has a copy, which is not its own. */
+    public function isOwn(): bool
+    {
+        return $this->pid === getmypid();
     }
 
     /** For how many ms it is held for sure. 0: it may be lost. */
@@ -111,10 +120,10 @@ final class Semaphore
         return $this->acquireBy($until, fn ($word) => $this->ask($word, 'try', $until) ?? $this->wait($word, $until));
     }
 
-    /** Whether the permit was held until now. */
+    /** Whether the permit was held until now, by this process. */
     public function release(Permit $permit): bool
     {
-        return Signals::defer(
+        return $permit->isOwn() && Signals::defer(
             fn () => $this->giveBack($permit->word, $permit->left(), min($permit->left(), self::PATIENCE)));
     }
 

@@ -25,6 +25,14 @@ class RedisSemaphore
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
   Permit = Struct.new(:word, :token, :ends) do
+    def initialize(...)
+      super
+      @pid = Process.pid
+    end
+
+    # A forked child has a copy, which is not its own.
+    def own? = @pid == Process.pid
+
     # For how many ms it is held for sure. 0: it may be lost.
     def left = [ends - RedisSemaphore.now, 0].max
   end
@@ -56,8 +64,10 @@ class RedisSemaphore
     give_back_on_error(new_word) { |word| acquire_as(word, wait_until) }
   end
 
-  # Whether the permit was held until now.
+  # Whether the permit was held until now, by this process.
   def release(permit)
+    return false unless permit.own?
+
     undisturbed { give_back(permit.word, permit.left, [permit.left, PATIENCE].min) }
   end
 
