@@ -188,7 +188,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
         [ "$status" = 1 ] || return "$status"
         queued=${sem__reply[0]} place=${sem__reply[4]} rank=${sem__reply[5]} asked=$sem__sent
         ask_at=$((asked + SEM_LIVENESS / 3))
-        sem__plan_wake
+        sem__plan_wake || return $?
         while :; do
             next=$wake_at
             ((${sem__until:-next} >= next)) || next=$sem__until
@@ -216,7 +216,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
                 break
             elif ((sem__now >= wake_at)); then
                 sem__call "$SEM_PATIENCE" wake "$name" || return $?
-                sem__plan_wake
+                sem__plan_wake || return $?
             fi
         done
     done
@@ -224,6 +224,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
 
 # Of those who wait only the first few call wake, one after the other.
 sem__plan_wake() {
+    sem__serve "$name" || return $?
     sem__now
     # 10 ms more, as this clock counts in steps of that.
     wake_at=$((sem__now + sem__reply[1] + 20 * (rank - 1) + 10))

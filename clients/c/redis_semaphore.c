@@ -177,13 +177,17 @@ static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
     return RSEM_OK;
 }
 
-/* While there is more to do than the server does in one call. */
-static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, struct answer answer)
+/* While there is more to do than the server does in one call. Leaves the wake_in after that. */
+static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, int64_t *wake_in)
 {
     const char *none[] = {NULL};
+    struct answer answer;
     enum rsem_status status = RSEM_OK;
-    while (status == RSEM_OK && answer.reply[1] == 0)
+    while (status == RSEM_OK && *wake_in == 0) {
         status = call(sem, bounds, &answer, 3, "wake", none);
+        if (status == RSEM_OK)
+            *wake_in = answer.reply[1];
+    }
     return status;
 }
 
@@ -203,9 +207,9 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
             sem->declared_before = answer->reply[2];
         sem->declared = true;
         int64_t code = answer->reply[3];
-        if (code != 2)
-            status = serve(sem, bounds, *answer);
-        if (code == 0 && answer->reply[1] == 0)
+        bool more = answer->reply[1] == 0;
+        status = serve(sem, bounds, &answer->reply[1]);
+        if (code == 0 && more)
             continue; /* There may be room now. */
         if (code != 1)
             return status == RSEM_OK ? RSEM_REFUSED : status;
@@ -228,7 +232,7 @@ static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t le
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
     bounds.patience = PATIENCE_MS;
-    if (serve(sem, &bounds, answer) != RSEM_OK)
+    if (serve(sem, &bounds, &answer.reply[1]) != RSEM_OK)
         return RSEM_ERROR;
     /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
     return left > 0 && (answer.reply[2] != 0 || answer.repeated) ? RSEM_OK : RSEM_LOST;
@@ -318,12 +322,11 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         if (now >= ask_time(asked))
             return RSEM_REFUSED;
         if (now >= wake_at) {
-            struct answer answer;
-            const char *arguments[] = {NULL};
-            enum rsem_status status = call(sem, bounds, &answer, 3, "wake", arguments);
+            int64_t wake_in = 0;
+            enum rsem_status status = serve(sem, bounds, &wake_in);
             if (status != RSEM_OK)
                 return status;
-            wake_at = wake_time(asked, answer.reply[1]);
+            wake_at = wake_time(asked, wake_in);
         }
     }
 }

@@ -43,11 +43,20 @@ function now(): int
 
 final class Permit
 {
+    private readonly int $pid;
+
     public function __construct(
         public readonly string $word,
         public readonly int $token,
         private readonly int $end,
     ) {
+        $this->pid = getmypid();
+    }
+
+    /** A forked child has a copy, which is not its own. */
+    public function isOwn(): bool
+    {
+        return $this->pid === getmypid();
     }
 
     /** For how many ms it is held for sure. 0: it may be lost. */
@@ -111,10 +120,10 @@ final class Semaphore
         return $this->acquireBy($until, fn ($word) => $this->ask($word, 'try', $until) ?? $this->wait($word, $until));
     }
 
-    /** Whether the permit was held until now. */
+    /** Whether the permit was held until now, by this process. */
     public function release(Permit $permit): bool
     {
-        return Signals::defer(
+        return $permit->isOwn() && Signals::defer(
             fn () => $this->giveBack($permit->word, $permit->left(), min($permit->left(), self::PATIENCE)));
     }
 
@@ -165,17 +174,18 @@ final class Semaphore
     private function giveBack(string $word, int $left, int $patience): bool
     {
         $answer = $this->call('release', ['return', $word], $patience);
-        $this->serve($answer);
+        $this->serve($answer->reply[1]);
         // Where a reply was lost, the second one is "unknown", since the first try found the permit.
         return $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated);
     }
 
-    /** While there is more to do than the server does in one call. */
-    private function serve(Answer $answer): void
+    /** While there is more to do than the server does in one call. The wake_in after that. */
+    private function serve(int $wakeIn, ?int $until = null): int
     {
-        while ($answer->reply[1] === 0) {
-            $answer = $this->call('wake', []);
+        while ($wakeIn === 0) {
+            $wakeIn = $this->call('wake', [], self::PATIENCE, $until)->reply[1];
         }
+        return $wakeIn;
     }
 
     /** The permit, or null if it was refused or queued; $answer tells which. */
@@ -192,7 +202,7 @@ final class Semaphore
                 }
                 $this->declared = true;
                 if ($code !== 2) {
-                    $this->serve($answer);
+                    $this->serve($wakeIn);
                 }
             } while ($code === 0 && $wakeIn === 0); // There may be room now.
             if ($code !== 1) {
@@ -229,7 +239,7 @@ final class Semaphore
     {
         $listener->check();
         $askAt = $asked->sent + self::ASK_EVERY;
-        $wakeAt = self::wakeAt($asked, $asked);
+        $wakeAt = self::wakeAt($asked, $this->serve($asked->reply[1], $until));
         while (true) {
             $message = $listener->next(min($wakeAt, $until ?? $wakeAt));
             [$token, $end] = $this->grant($message, $word);
@@ -249,15 +259,15 @@ final class Semaphore
                 return null;
             }
             if ($now >= $wakeAt) {
-                $wakeAt = self::wakeAt($asked, $this->call('wake', [], self::PATIENCE, $until));
+                $wakeAt = self::wakeAt($asked, $this->serve(0, $until));
             }
         }
     }
 
     /** When to call wake, if not to ask again: of those who wait only the first few do, one after the other. */
-    private static function wakeAt(Answer $asked, Answer $newest): int
+    private static function wakeAt(Answer $asked, int $wakeIn): int
     {
-        [$wakeIn, $askAt] = [$newest->reply[1], $asked->sent + self::ASK_EVERY];
+        $askAt = $asked->sent + self::ASK_EVERY;
         return $wakeIn < 0 ? $askAt : min($askAt, now() + $wakeIn + 20 * ($asked->reply[5] - 1));
     }
 

@@ -25,6 +25,14 @@ class RedisSemaphore
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
   Permit = Struct.new(:word, :token, :ends) do
+    def initialize(...)
+      super
+      @pid = Process.pid
+    end
+
+    # A forked child has a copy, which is not its own.
+    def own? = @pid == Process.pid
+
     # For how many ms it is held for sure. 0: it may be lost.
     def left = [ends - RedisSemaphore.now, 0].max
   end
@@ -56,8 +64,10 @@ class RedisSemaphore
     give_back_on_error(new_word) { |word| acquire_as(word, wait_until) }
   end
 
-  # Whether the permit was held until now.
+  # Whether the permit was held until now, by this process.
   def release(permit)
+    return false unless permit.own?
+
     undisturbed { give_back(permit.word, permit.left, [permit.left, PATIENCE].min) }
   end
 
@@ -114,14 +124,15 @@ class RedisSemaphore
 
   def give_back(word, left, patience)
     answer = call("release", "return", word, patience: patience)
-    serve(answer)
+    serve(answer.reply[1])
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     left.positive? && (answer.reply[2] != 0 || answer.repeated)
   end
 
-  # While there is more to do than the server does in one call.
-  def serve(answer)
-    answer = call("wake") while answer.reply[1].zero?
+  # While there is more to do than the server does in one call. The wake_in after that.
+  def serve(wake_in, wait_until: nil)
+    wake_in = call("wake", wait_until: wait_until).reply[1] while wake_in.zero?
+    wake_in
   end
 
   # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
@@ -157,7 +168,7 @@ class RedisSemaphore
       @declared = true
       return answer if code == 2
 
-      serve(answer)
+      serve(wake_in)
       redo if code.zero? && wake_in.zero? # There may be room now.
       return nil if code.zero?
 
@@ -190,7 +201,7 @@ class RedisSemaphore
   # A permit, or nil when it is time to ask again.
   def wait_for_message(listener, word, asked, wait_until)
     ask_at = asked.sent + ASK_EVERY
-    wake_at = wake_at(asked)
+    wake_at = wake_at(asked, serve(asked.reply[1], wait_until: wait_until))
     loop do
       message = listener.next([wake_at, wait_until].compact.min)
       return nil if message == :ended
@@ -208,12 +219,12 @@ class RedisSemaphore
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
-      wake_at = wake_at(asked, call("wake", wait_until: wait_until).reply[1]) if now >= wake_at
+      wake_at = wake_at(asked, serve(0, wait_until: wait_until)) if now >= wake_at
     end
   end
 
   # When to call wake, if not to ask again: of those who wait only the first few do, one after the other.
-  def wake_at(asked, wake_in = asked.reply[1])
+  def wake_at(asked, wake_in)
     ask_at = asked.sent + ASK_EVERY
     wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in + (20 * (asked.reply[5] - 1))].min
   end
