@@ -1,10 +1,9 @@
 //! Work is bounded: thousands of ended leases or dead waiters neither fail a call nor make it long.
 //! Work is counted in commands and in members, not in time.
 
-use redis_semaphore::ScriptRegistry;
+use std::ops::Range;
 
 use super::{Commands, Granted, Timed};
-use crate::support::scripts::word;
 
 const MANY: usize = 12_000;
 /// Ended leases that one call may clear away: its bound, and the one that it asks about.
@@ -19,8 +18,12 @@ const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
 
 /// The requests of a call: `request` with a number for each %.
 fn many(count: usize, request: &str) -> String {
+    numbered(0..count, request)
+}
+
+fn numbered(numbers: Range<usize>, request: &str) -> String {
     let with = |number: usize| request.replace('%', &number.to_string());
-    (0..count).map(with).collect::<Vec<_>>().join(" ")
+    numbers.map(with).collect::<Vec<_>>().join(" ")
 }
 
 /// Does the same with numbers that go on from call to call.
@@ -42,13 +45,13 @@ fn all_ended(weight: i64) -> Timed {
     semaphore
 }
 
-fn members(semaphore: &mut Timed, key: &str) -> i64 {
+pub(super) fn members(semaphore: &mut Timed, key: &str) -> i64 {
     let name = semaphore.key(key);
     semaphore.command(&format!("ZCARD {name}"))
 }
 
 /// A call that must keep to the bounds. Answers its reply.
-fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> Vec<i64> {
+pub(super) fn bounded(semaphore: &mut Timed, script: &str, arguments: &str) -> Vec<i64> {
     let before = (members(semaphore, "permits"), members(semaphore, "queue"));
     let (reply, commands) = semaphore.commands_of(|semaphore| semaphore.ok(script, arguments));
     let after = (members(semaphore, "permits"), members(semaphore, "queue"));
@@ -65,7 +68,7 @@ fn assert_purges(commands: &Commands, script: &str) {
 }
 
 /// Calls `wake` as long as the replies ask for it at once. Answers how often that was.
-fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize {
+pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize {
     let mut calls = 0;
     while wake_in == 0 {
         wake_in = bounded(semaphore, "wake", "")[1];
@@ -317,65 +320,6 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     assert_eq!(inspection.held, MANY as i64);
 }
 
-/// Each of a thousand new clients waits for a second, with a word named by its number. Then its
-/// word is released, or it dies.
-fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
-    let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
-    let keys = semaphore.keys.clone();
-    let mut pipeline = redis::pipe();
-    let mut release = vec!["return".to_owned()];
-    for number in 0..1000 {
-        let word = word("N", &format!("client-{thousand}-{number}"), 1, 1000, "word");
-        let call = pipeline.cmd("EVALSHA").arg(acquire.sha1()).arg(keys.len()).arg(&keys);
-        call.arg(&["declared", "1", "1000", &word, "wait"]).ignore();
-        release.push(word);
-    }
-    pipeline.exec(&mut semaphore.connection).unwrap();
-    if is_released {
-        let statuses = semaphore.raw.integers("release", &release);
-        assert!(statuses[2..].iter().all(|status| *status == 2));
-    }
-}
-
-#[test]
-fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
-    let mut semaphore = Timed::start();
-    semaphore.acquire(1, "holder 1 600000 try");
-    // Nine of ten leave the queue, the others die in it.
-    for thousand in 0..100 {
-        a_thousand_short_lived_clients(&mut semaphore, thousand, thousand % 10 != 0);
-        let clients = members(&mut semaphore, "clients");
-        assert!(clients <= 2001, "{clients} after {thousand} thousand");
-        semaphore.pass(1001);
-        semaphore.ok("refresh", "holder 600000");
-    }
-    assert_eq!(members(&mut semaphore, "queue"), 10_000);
-    // Dead waiters are no client's, and go at their turn.
-    let reply = bounded(&mut semaphore, "release", "return holder");
-    wake_while_asked(&mut semaphore, reply[1]);
-    assert_eq!(members(&mut semaphore, "queue"), 0);
-    assert_eq!(semaphore.inspect().held, 0);
-}
-
-/// A burst of clients goes as it came: those who come later take it out.
-#[test]
-fn dead_clients_leave_with_half_as_many_new_ones() {
-    let mut semaphore = Timed::start();
-    semaphore.acquire(1, "holder 1 600000 try");
-    for thousand in 0..10 {
-        a_thousand_short_lived_clients(&mut semaphore, thousand, true);
-    }
-    assert_eq!(members(&mut semaphore, "clients"), 10_001);
-    semaphore.pass(1001);
-    for thousand in 10..15 {
-        a_thousand_short_lived_clients(&mut semaphore, thousand, true);
-    }
-    assert_eq!(members(&mut semaphore, "clients"), 5001);
-    // A client that asks again is no new one.
-    semaphore.acquire_for(1, "client-14-0 poll 1000", "again 1 1000 wait");
-    assert_eq!(members(&mut semaphore, "clients"), 5001);
-}
-
 /// Also those that one call does not come to by itself.
 #[test]
 fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
@@ -387,4 +331,46 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
     let reply = semaphore.ok("refresh", "id9-997 1000 id9-998 1000 id9-999 1000");
     assert_eq!(reply[2..], [0, 0, 0]);
     semaphore.assert_weights_agree();
+}
+
+/// Nothing has removed them yet, as one call clears away a thousand at most.
+#[test]
+fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
+    for how in ["return", "consume"] {
+        let mut semaphore = Timed::start();
+        for thousand in 0..3 {
+            let requests = numbered(1000 * thousand..1000 * (thousand + 1), "id% 1 1000 try");
+            semaphore.acquire(5000, &requests);
+        }
+        // Its lease ends last, and now.
+        semaphore.pass(1000);
+        for last in ["id2998", "id2999"] {
+            let reply = semaphore.ok("release", &format!("{how} {last}"));
+            assert_eq!(reply[1..], [0, 0], "{how}");
+        }
+        assert_eq!(semaphore.inspect().limit, 5000, "{how}");
+        semaphore.assert_weights_agree();
+    }
+}
+
+/// The one that is granted is the last that the call looks at.
+#[test]
+fn a_grant_behind_a_thousand_dead_waiters_leaves_nobody_in_the_queue() {
+    for dead in [998, 999, 1000, 1001, 1026, 1027, 1028] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.acquire_for(1, "dead poll 1000", &many(dead.min(1000), "dead% 1 60000 wait"));
+        if dead > 1000 {
+            semaphore.acquire_for(1, "dead poll 1000", &numbered(1000..dead, "dead% 1 60000 wait"));
+        }
+        semaphore.acquire_for(1, "live poll 600000", "live 1 60000 wait");
+        semaphore.pass(1001);
+        let mut wake_in = semaphore.ok("release", "return holder")[1];
+        while wake_in == 0 {
+            wake_in = semaphore.ok("wake", "")[1];
+        }
+        let inspection = semaphore.inspect();
+        assert_eq!(inspection.holder_ids(), ["live"].into(), "{dead} dead");
+        assert_eq!(inspection.queued, 0, "{dead} dead: {:?}", inspection.waiters);
+    }
 }

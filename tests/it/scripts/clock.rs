@@ -1,6 +1,6 @@
 //! The end of leases, and a server's clock that steps.
 
-use super::{Granted, Outcome, Timed};
+use super::{Granted, Outcome, START_US, Timed};
 use crate::support::scripts::word;
 
 const HOUR: i64 = 3_600_000;
@@ -337,5 +337,22 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
         semaphore.pass(-behind);
         let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
         assert_eq!(ahead, position, "{behind} ms behind");
+    }
+}
+
+/// `last` is exactly a second ahead of the clock, or a microsecond more than that.
+#[test]
+fn leases_are_cut_when_the_last_number_is_more_than_a_second_ahead() {
+    for (holders, last, left) in
+        [("a 1 5000 try", START_US, 6000), ("a 1 5000 try b 1 5000 try", START_US + 1, 5000)]
+    {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(2, holders);
+        assert_eq!(semaphore.inspect().last, last);
+        semaphore.pass(-1000);
+        semaphore.ok("wake", "");
+        let ends: Vec<i64> = semaphore.scores("permits").iter().map(|(_, end)| *end).collect();
+        let now = semaphore.now();
+        assert!(ends.iter().all(|end| end - now == left), "{ends:?}");
     }
 }

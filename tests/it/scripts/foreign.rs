@@ -43,3 +43,44 @@ fn those_behind_it_are_served() {
     assert_eq!((inspection.held, inspection.queued), (4, 0));
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
+
+/// A word is one from its first letter on.
+#[test]
+fn what_only_ends_like_a_word_is_given_nothing() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(4, "holder 4 600000 try waiting 1 60000 wait");
+    let queue = semaphore.key("queue");
+    let rubbish = "rubbishN:client:3:60000:like-a-word_____";
+    semaphore.command::<i64>(&format!("ZADD {queue} 1 {rubbish}"));
+    semaphore.ok("release", "return holder");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.held, inspection.queued), (1, 0));
+    assert_eq!(inspection.holder_ids(), ["waiting"].into());
+}
+
+/// `inspect` leaves ended leases out, and what no client wrote weighs 1.
+#[test]
+fn inspect_counts_an_ended_stranger_out_once() {
+    for stranger in ["rubbish", "rubbish:N:client:3:60000:like-a-word_____"] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(4, "heavy 3 600000 try");
+        let permits = semaphore.key("permits");
+        let ended = START_US / 1000 + 1;
+        semaphore.command::<i64>(&format!("ZADD {permits} {ended} {stranger}"));
+        semaphore.pass(10);
+        assert_eq!(semaphore.inspect().held, 3, "{stranger}");
+    }
+}
+
+/// Nothing stays for ever: a key that somebody else has made gets an expiry, too.
+#[test]
+fn permits_that_no_script_made_expire() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(4, "a 1 1000 try");
+    semaphore.ok("release", "return a");
+    semaphore.lose("permits");
+    let (permits, end) = (semaphore.key("permits"), semaphore.now() + 60_000);
+    semaphore.command::<i64>(&format!("ZADD {permits} {end} rubbish"));
+    semaphore.ok("wake", "");
+    assert!(semaphore.expiries()["permits"] > 0);
+}

@@ -17,6 +17,7 @@ mod order;
 mod probe;
 mod repeat;
 mod replies;
+mod short_lived;
 mod source;
 mod timed;
 mod too_heavy;

@@ -1,0 +1,66 @@
+//! Processes that come and go, on a semaphore that is always busy: nothing of them piles up.
+
+use redis_semaphore::ScriptRegistry;
+
+use super::Timed;
+use super::bounds::{bounded, members, wake_while_asked};
+use crate::support::scripts::word;
+
+/// Each of a thousand new clients waits for a second, with a word named by its number. Then its
+/// word is released, or it dies.
+fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
+    let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
+    let keys = semaphore.keys.clone();
+    let mut pipeline = redis::pipe();
+    let mut release = vec!["return".to_owned()];
+    for number in 0..1000 {
+        let word = word("N", &format!("client-{thousand}-{number}"), 1, 1000, "word");
+        let call = pipeline.cmd("EVALSHA").arg(acquire.sha1()).arg(keys.len()).arg(&keys);
+        call.arg(&["declared", "1", "1000", &word, "wait"]).ignore();
+        release.push(word);
+    }
+    pipeline.exec(&mut semaphore.connection).unwrap();
+    if is_released {
+        let statuses = semaphore.raw.integers("release", &release);
+        assert!(statuses[2..].iter().all(|status| *status == 2));
+    }
+}
+
+#[test]
+fn clients_do_not_pile_up_on_a_semaphore_that_is_always_busy() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    // Nine of ten leave the queue, the others die in it.
+    for thousand in 0..100 {
+        a_thousand_short_lived_clients(&mut semaphore, thousand, thousand % 10 != 0);
+        let clients = members(&mut semaphore, "clients");
+        assert!(clients <= 2001, "{clients} after {thousand} thousand");
+        semaphore.pass(1001);
+        semaphore.ok("refresh", "holder 600000");
+    }
+    assert_eq!(members(&mut semaphore, "queue"), 10_000);
+    // Dead waiters are no client's, and go at their turn.
+    let reply = bounded(&mut semaphore, "release", "return holder");
+    wake_while_asked(&mut semaphore, reply[1]);
+    assert_eq!(members(&mut semaphore, "queue"), 0);
+    assert_eq!(semaphore.inspect().held, 0);
+}
+
+/// A burst of clients goes as it came: those who come later take it out.
+#[test]
+fn dead_clients_leave_with_half_as_many_new_ones() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    for thousand in 0..10 {
+        a_thousand_short_lived_clients(&mut semaphore, thousand, true);
+    }
+    assert_eq!(members(&mut semaphore, "clients"), 10_001);
+    semaphore.pass(1001);
+    for thousand in 10..15 {
+        a_thousand_short_lived_clients(&mut semaphore, thousand, true);
+    }
+    assert_eq!(members(&mut semaphore, "clients"), 5001);
+    // A client that asks again is no new one.
+    semaphore.acquire_for(1, "client-14-0 poll 1000", "again 1 1000 wait");
+    assert_eq!(members(&mut semaphore, "clients"), 5001);
+}
