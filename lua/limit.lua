@@ -15,8 +15,8 @@
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
 -- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] mark      a word of weight 0 (README.md, 1): a change that comes again with the same word
---                   within its lease counts once; ARGV[2] with "clear"
+-- ARGV[3] mark      a word of weight 0 (docs/protocol.md): a change that comes again with the same
+--                   word within its lease counts once; ARGV[2] with "clear"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before

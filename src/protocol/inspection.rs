@@ -146,6 +146,7 @@ impl Inspection {
     }
 }
 
+/// What no client has written, and so has no weight, is left out.
 fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
     let holders = values.chunks_exact(2).map(|two| {
         let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
@@ -153,7 +154,7 @@ fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
         let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
         Ok(Holder { id, num_permits, expires_in })
     });
-    holders.collect()
+    holders.filter(|holder| !matches!(holder, Ok(Holder { num_permits: 0, .. }))).collect()
 }
 
 fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
@@ -172,9 +173,8 @@ fn client_of(word: &str) -> &str {
     word::client_and_weight(word).map_or(word, |(client, _)| client)
 }
 
-/// What no client has written counts as 1 for the scripts.
 fn weight_of(word: &str) -> u32 {
-    word::client_and_weight(word).map_or(1, |(_, weight)| weight)
+    word::client_and_weight(word).map_or(0, |(_, weight)| weight)
 }
 
 /// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,
