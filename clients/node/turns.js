@@ -9,10 +9,14 @@ const usage = `usage: turns.js NAME LIMIT COUNT HOLD_MS LEASE_MS
 Takes COUNT permits one after the other and holds each for HOLD_MS. Prints for each turn
 "held TOKEN MICROSECONDS" and "released MICROSECONDS" (wall clock). REDIS_URL says which server.`;
 
-/** The wall clock in microseconds: performance.timeOrigin is some hundred of them beside it. */
+/**
+ * The wall clock in microseconds: performance.timeOrigin is some hundred of them beside it. A process that
+ * does not run when a millisecond begins finds an offset that is too small, and would tell of turns that
+ * began before they did: so it looks often enough for a busy machine.
+ */
 function wallClock() {
   let offset = -Infinity;
-  for (let i = 0; i < 5; i += 1) {
+  for (let i = 0; i < 100; i += 1) {
     const before = Date.now();
     let now = before;
     while (now === before) now = Date.now();
