@@ -6,7 +6,7 @@ use std::ops::Sub;
 use std::str::FromStr;
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A moment on the system's monotonic clock, which nobody sets back or forward. `Instant` reads the
 /// same clock, but cannot be sent to another process.
@@ -15,8 +15,8 @@ pub struct Moment(Duration);
 
 impl Moment {
     pub fn now() -> Self {
-        let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Unix has this clock");
-        Self(time.into())
+        let time = clock_gettime(ClockId::Monotonic);
+        Self(time.try_into().expect("it starts at zero"))
     }
 
     pub fn plus(self, duration: Duration) -> Self {

@@ -94,7 +94,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn no_layer_uses_one_above_it() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
     let layers = Layers::read(&fs::read_to_string(src.join("lib.rs")).unwrap());
     assert!(layers.names.len() > 5 && layers.of_public.len() > 10, "{:?}", layers.names);
     let mut looked_at = 0;

@@ -6,8 +6,8 @@ use redis_semaphore::{Error, ScriptRegistry};
 
 use crate::support::server::{Server, shared_admin_url, unique_name};
 
-static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/good");
-static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/tests/it/registry/broken");
+static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/good");
+static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/broken");
 
 #[test]
 fn includes_are_put_in_once_and_in_order() {

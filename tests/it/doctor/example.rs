@@ -1,4 +1,4 @@
-//! The example `doctor`, and what all examples do when they are asked for help.
+//! The example `doctor`, and what examples do when they are asked for help.
 
 use std::process::{Command, Output};
 
@@ -58,7 +58,6 @@ fn the_examples_only_help_when_asked_for_help() {
         "load",
         "market",
         "pages",
-        "quickstart",
         "textbook",
         "turns",
     ] {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 pub fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua")
 }
 
 /// One label of a head comment ("ARGV[2]", "Reply") with its text.

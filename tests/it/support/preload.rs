@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Builds one, and answers where it is. Two tests may do so at the same time.
 pub fn build_library(source: &str) -> PathBuf {
-    // The package may be one within this one.
+    // Its path is one from the root, and the packages that build it are below that.
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let source = folders.map(|folder| folder.join(source)).find(|source| source.exists());
     let source = source.expect("the package has it");

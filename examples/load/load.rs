@@ -28,6 +28,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use options::Options;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// Whatever fails here ends up as a message for a person.
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -42,9 +44,10 @@ const COULD_NOT_RUN: u8 = 3; // 2 is for wrong arguments.
 #[tokio::main]
 async fn main() -> ExitCode {
     // Shows what the crate does with RUST_LOG=redis_semaphore=debug.
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
+    let log = std::env::var("RUST_LOG").unwrap_or_default();
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(log.parse().unwrap_or(Targets::new()))
         .init();
 
     let outcome = match std::env::args().nth(1) {

@@ -1,7 +1,7 @@
 //! Six processes work off the pages of one job, but never more than three of them at once.
 //!
 //! ```text
-//! scripts/with-redis cargo run --release --example quickstart
+//! scripts/with-redis cargo run --release -p quickstart
 //! ```
 //!
 //! Think of a batch job that may use only three database connections, however many processes it
@@ -26,19 +26,23 @@ mod worker;
 
 use std::process::ExitCode;
 
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
+
 /// Whatever fails here ends up as a message for a person.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 type Result<T> = std::result::Result<T, Error>;
 
-const HOW_TO_RUN: &str = "scripts/with-redis cargo run --release --example quickstart";
+const HOW_TO_RUN: &str = "scripts/with-redis cargo run --release -p quickstart";
 
 #[tokio::main]
 async fn main() -> ExitCode {
     // Shows what the crate does with RUST_LOG=redis_semaphore=debug. Nothing but reports and the
     // screen may go to standard output.
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
+    let log = std::env::var("RUST_LOG").unwrap_or_default();
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(log.parse().unwrap_or(Targets::new()))
         .init();
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,1 +1,0 @@
-//! Tests of redis-semaphore that cannot do without `unsafe`, which that crate forbids: see `tests`.
