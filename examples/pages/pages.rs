@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It does two such jobs with an older design, and two with this crate. In the older one
-//! (`old.lua`, `old.rs`) a script refuses or grants, and whoever is refused pops from a blocking
+//! (`old.lua`) a script refuses or grants, and whoever is refused pops from a blocking
 //! list to which each release pushes. A release for which nobody waits leaves its wake-up in the
 //! list, so the next job lets in too many; a process that dies between its pop and its release
 //! takes a place along; and every waiter needs a connection of its own. See for yourself what the
@@ -14,20 +14,20 @@
 
 #[path = "../shared/crew.rs"]
 mod crew;
-mod database;
-mod here;
-mod old;
-mod report;
 #[path = "../shared/start.rs"]
 mod start;
 #[path = "../load/sweep.rs"]
 mod sweep;
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
-use database::Database;
-use report::Report;
+use redis_semaphore::Semaphores;
+use redis_semaphore::redis::aio::MultiplexedConnection;
+use redis_semaphore::redis::{AsyncConnectionConfig, Client, Script, cmd, pipe};
+use rusqlite::{Connection, OpenFlags};
+use serde::{Deserialize, Serialize};
 use start::Result;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -69,21 +69,21 @@ async fn run(Options { limit, name, design, database, page }: Options) -> Result
         crew::end_with_parent();
         let database = Database::at(path);
         let report = match design {
-            Design::Old => old::query(&database, page, &name, limit).await?,
-            Design::Here => here::query(&database, page, &name, limit).await?,
+            Design::Old => query_as_of_old(&database, page, &name, limit).await?,
+            Design::Here => query_with_permit(&database, page, &name, limit).await?,
         };
         println!("{}", serde_json::to_string(&report)?);
         return Ok(());
     }
-    old::clear(&name).await?;
+    clear(&name).await?;
     let database = Database::create()?;
     for (design, title) in [("old", "blocking list"), ("here", "redis-semaphore")] {
         for job in ["first", "second"] {
             let reports = query_all(&database, design, &name, limit).await?;
-            println!("{title}, {job} job: {}", report::summary(&reports));
+            println!("{title}, {job} job: {}", summary(&reports));
         }
     }
-    println!("blocking list: {} wake-ups for nobody are left over", old::left_over(&name).await?);
+    println!("blocking list: {} wake-ups for nobody are left over", left_over(&name).await?);
     Ok(())
 }
 
@@ -100,4 +100,185 @@ async fn query_all(
     let mut lines = Vec::new();
     crew::run(children, |line| lines.push(line.to_owned())).await?;
     lines.iter().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// A page under a permit of this crate.
+async fn query_with_permit(
+    database: &Database,
+    page: u32,
+    name: &str,
+    limit: u32,
+) -> Result<Report> {
+    let asked = Instant::now();
+    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+
+    let permit = semaphore.acquire().await?;
+    let report = tokio::select! {
+        report = Report::of_query(database, page, asked) => report?,
+        () = permit.lost() => return Err("the permit was lost, so the query was stopped".into()),
+    };
+    permit.release().await?;
+    Ok(report)
+}
+
+const TIMEOUT_MS: u32 = 30_000;
+
+/// A page in the older design: a script that refuses or grants, and a list to wait at.
+async fn query_as_of_old(database: &Database, page: u32, name: &str, limit: u32) -> Result<Report> {
+    let asked = Instant::now();
+    let mut redis = connect().await?;
+    let [times, holders, counter, wake_ups] = keys(name);
+    let id = std::process::id();
+    let now = now()? / 1000;
+    let script = Script::new(include_str!("old.lua"));
+    let mut call = script.key(&times);
+    call.key(&holders).key(counter).arg(id).arg(now).arg(TIMEOUT_MS).arg(limit);
+    let is_granted: bool = call.invoke_async(&mut redis).await?;
+    if !is_granted {
+        // Whatever is popped counts as the permit of somebody who released.
+        cmd("BRPOP").arg(&wake_ups).arg(0).exec_async(&mut redis).await?;
+    }
+    let report = Report::of_query(database, page, asked).await?;
+    let mut release = pipe();
+    release.atomic().zrem(times, id).zrem(holders, id).lpush(wake_ups, id);
+    release.exec_async(&mut redis).await?;
+    Ok(report)
+}
+
+async fn clear(name: &str) -> Result<()> {
+    Ok(cmd("DEL").arg(&keys(name)).exec_async(&mut connect().await?).await?)
+}
+
+async fn left_over(name: &str) -> Result<u32> {
+    let [.., wake_ups] = keys(name);
+    Ok(cmd("LLEN").arg(wake_ups).query_async(&mut connect().await?).await?)
+}
+
+fn keys(name: &str) -> [String; 4] {
+    ["times", "holders", "counter", "wake-ups"].map(|key| format!("{name}:{key}"))
+}
+
+/// Waits at the list without end.
+async fn connect() -> Result<MultiplexedConnection> {
+    let settings = AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = Client::open(start::redis_url()?)?;
+    Ok(client.get_multiplexed_async_connection_with_config(&settings).await?)
+}
+
+/// What a process tells of its page. Times are in microseconds.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    /// From the start until it was let in, connecting included.
+    waited: u64,
+    /// By the clock of the machine.
+    began: u64,
+    ended: u64,
+    sum: i64,
+}
+
+impl Report {
+    /// Queries the page, now that this process is let in.
+    async fn of_query(database: &Database, page: u32, asked: Instant) -> Result<Self> {
+        let waited = asked.elapsed().as_micros() as u64;
+        let began = now()?;
+        let sum = database.sum_of(page).await?;
+        Ok(Self { waited, began, ended: now()?, sum })
+    }
+}
+
+/// In microseconds.
+fn now() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
+}
+
+fn summary(reports: &[Report]) -> String {
+    let sum: i64 = reports.iter().map(|report| report.sum).sum();
+    let waits = || reports.iter().map(|report| Duration::from_micros(report.waited));
+    let mean = waits().sum::<Duration>() / reports.len().max(1) as u32;
+    let longest = waits().max().unwrap_or_default();
+    let began = reports.iter().map(|report| report.began).min().unwrap_or_default();
+    let ended = reports.iter().map(|report| report.ended).max().unwrap_or_default();
+    let most = sweep::most_at_once(reports.iter().map(|report| (report.began, report.ended)));
+    format!(
+        "{} pages in {} ms, sum {sum}; waited {} ms on average, {} ms at most; at most {most} at once",
+        reports.len(),
+        (ended - began) / 1000,
+        mean.as_millis(),
+        longest.as_millis()
+    )
+}
+
+const PAGE: u32 = 800;
+
+const CREATE: &str = "
+    CREATE TABLE sales (id INTEGER PRIMARY KEY, amount INTEGER);
+    INSERT INTO sales WITH RECURSIVE numbers (i) AS
+        (SELECT 1 UNION ALL SELECT i + 1 FROM numbers WHERE i < 9500)
+        SELECT i, i * 7919 % 1000 FROM numbers;";
+
+/// A database with a table of sales: SQLite.
+struct Database {
+    path: String,
+    is_ours: bool,
+}
+
+impl Database {
+    /// A new one, which is deleted in the end.
+    fn create() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("pages-{}.sqlite", std::process::id()));
+        let path = path.into_os_string().into_string().map_err(|_| "a path that is not UTF-8")?;
+        let database = Self { path, is_ours: true };
+        Connection::open(&database.path)?.execute_batch(CREATE)?;
+        Ok(database)
+    }
+
+    fn at(path: String) -> Self {
+        Self { path, is_ours: false }
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn pages(&self) -> Result<u32> {
+        let count = Connection::open(&self.path)?;
+        let rows: u32 = count.query_row("SELECT count(*) FROM sales", [], |row| row.get(0))?;
+        Ok(rows.div_ceil(PAGE))
+    }
+
+    /// The sum of a page. As real queries take a while, it looks at all pairs of its rows, too.
+    async fn sum_of(&self, page: u32) -> Result<i64> {
+        let query = format!(
+            "WITH page AS (SELECT amount FROM sales ORDER BY id LIMIT {PAGE} OFFSET {})
+             SELECT sum(amount) FROM page
+             WHERE (SELECT count(*) FROM page a, page b WHERE abs(a.amount - b.amount) < 1) > 0",
+            page * PAGE
+        );
+        let database = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        // Whoever stops waiting for the sum stops the query.
+        let stop = Stop(database.get_interrupt_handle());
+        let sum =
+            tokio::task::spawn_blocking(move || database.query_row(&query, [], |row| row.get(0)));
+        let sum = sum.await??;
+        drop(stop);
+        Ok(sum)
+    }
+}
+
+struct Stop(rusqlite::InterruptHandle);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.interrupt();
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if self.is_ours {
+            // There is none if it could not be created.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }

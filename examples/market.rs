@@ -1,0 +1,260 @@
+//! A market whose traders are eight processes, once with a lock for the whole market, once with a
+//! lock for each item.
+//!
+//! ```text
+//! scripts/with-redis cargo run --release --example market
+//! ```
+//!
+//! It replaces the market of "Redis in Action" (4.4 and 6.2): first a WATCH loop, where every sale
+//! sent all other buyers back to the start, then fine-grained locks, which were polled for and
+//! locked out everybody for good (or let in two) when a buyer crashed at the wrong moment.
+
+#[path = "shared/crew.rs"]
+mod crew;
+#[path = "shared/start.rs"]
+mod start;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use redis_semaphore::redis::aio::MultiplexedConnection;
+use redis_semaphore::redis::{Client, cmd, pipe};
+use redis_semaphore::{Semaphore, Semaphores};
+use start::Result;
+
+const TRADERS: u32 = 8;
+const ITEMS: u32 = 24;
+const FUNDS: i64 = 100;
+const ATTEMPTS: u32 = 25;
+/// How long the bank of a buyer takes to say yes.
+const BANK: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Locking {
+    /// One lock for the whole market
+    Whole,
+    /// A lock for each item
+    Items,
+}
+
+/// Eight processes trade, first with one lock for the whole market, then with one for each item
+///
+/// What the traders have in the end stays in Redis, under names that begin with NAME-whole and
+/// NAME-items.
+#[derive(Parser)]
+struct Options {
+    #[arg(default_value = "market")]
+    name: String,
+    /// How the program starts itself again: number of the trader, and kind of locks
+    #[arg(hide = true, requires = "locking")]
+    trader: Option<u32>,
+    #[arg(hide = true)]
+    locking: Option<Locking>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Options { name, trader, locking } = Options::parse();
+    let outcome = match (trader, locking) {
+        (Some(trader), Some(locking)) => trade(&name, trader, locking).await,
+        _ => compare(&name).await,
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("market: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn compare(name: &str) -> Result<()> {
+    let whole = trades_per_second(&format!("{name}-whole"), "whole").await?;
+    let items = trades_per_second(&format!("{name}-items"), "items").await?;
+    println!("one lock for the whole market: {whole:.0} trades per second");
+    println!("one lock for each item: {items:.0} trades per second");
+    Ok(())
+}
+
+async fn trades_per_second(name: &str, locking: &str) -> Result<f64> {
+    Goods::open(name).await?.hand_out(TRADERS).await?;
+    let traders =
+        (1..=TRADERS).map(|trader| vec![name.to_owned(), trader.to_string(), locking.to_owned()]);
+    let start = Instant::now();
+    let mut trades = 0.0;
+    crew::run(traders, |line| {
+        println!("{line}");
+        let bought = line.rsplit(' ').next().and_then(|number| number.parse().ok());
+        trades += bought.unwrap_or(0.0);
+    })
+    .await?;
+    Ok(trades / start.elapsed().as_secs_f64())
+}
+
+/// A trader: a process that offers whatever it has, and tries to buy what others offer.
+async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
+    crew::end_with_parent();
+    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let locks = Locks::new(&semaphores, name, locking)?;
+    let mut goods = Goods::open(name).await?;
+    let mut bought = 0;
+    for _ in 0..ATTEMPTS {
+        for item in goods.items_of(me).await? {
+            // Nobody else takes anything out of this inventory.
+            let permit = locks.of(item).acquire().await?;
+            goods.offer(&Offer { item, seller: me }, random(20) as i64 + 1).await?;
+            permit.release().await?;
+        }
+        let mut offers = goods.offers().await?;
+        offers.retain(|offer| offer.seller != me);
+        if !offers.is_empty() {
+            let offer = offers.swap_remove(random(offers.len()));
+            bought += u32::from(buy(&offer, me, &locks, &mut goods).await?);
+        }
+    }
+    semaphores.shutdown().await;
+    println!("trader {me} bought {bought}");
+    Ok(())
+}
+
+/// The lock of the item makes these steps one. It keeps nobody from spending the buyer's money
+/// elsewhere meanwhile: only this process does that, one purchase after the other. If several did,
+/// each would take a lock for the buyer first, and then that of the item.
+async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result<bool> {
+    let permit = locks.of(offer.item).acquire().await?;
+    let price = goods.price(offer).await?;
+    let funds = goods.funds_of(me).await?;
+    let affordable = price.filter(|price| *price <= funds);
+    if let Some(price) = affordable {
+        tokio::time::sleep(BANK).await;
+        // Not if Redis was away for so long that somebody else may have the lock by now.
+        if permit.is_lost() {
+            return Ok(false);
+        }
+        goods.hand_over(offer, me, price).await?;
+    }
+    permit.release().await?;
+    Ok(affordable.is_some())
+}
+
+struct Locks(Vec<Semaphore>);
+
+impl Locks {
+    fn new(semaphores: &Semaphores, name: &str, locking: Locking) -> Result<Self> {
+        let names = match locking {
+            Locking::Whole => vec![name.to_owned()],
+            Locking::Items => (1..=ITEMS).map(|item| format!("{name}-item-{item}")).collect(),
+        };
+        let lock = |name| semaphores.semaphore(name).limit(1).build();
+        Ok(Self(names.into_iter().map(lock).collect::<std::result::Result<_, _>>()?))
+    }
+
+    fn of(&self, item: u32) -> &Semaphore {
+        &self.0[(item as usize - 1) % self.0.len()]
+    }
+}
+
+/// From 0 to below that number, as random as a market needs it.
+fn random(below: usize) -> usize {
+    RandomState::new().hash_one(0) as usize % below
+}
+
+/// Who has what: plain keys in Redis, read and written in several steps. Only the locks make these
+/// steps one.
+///
+/// - `NAME:market`: a sorted set of "item.seller" by price
+/// - `NAME:inventory:TRADER`: a set of items
+/// - `NAME:funds`: a hash of money by trader
+struct Goods {
+    redis: MultiplexedConnection,
+    name: String,
+}
+
+struct Offer {
+    item: u32,
+    seller: u32,
+}
+
+impl Offer {
+    fn member(&self) -> String {
+        format!("{}.{}", self.item, self.seller)
+    }
+
+    fn read(member: &str) -> Result<Self> {
+        let (item, seller) = member.split_once('.').ok_or("an offer without a seller")?;
+        Ok(Self { item: item.parse()?, seller: seller.parse()? })
+    }
+}
+
+impl Goods {
+    async fn open(name: &str) -> Result<Self> {
+        let redis = Client::open(start::redis_url()?)?.get_multiplexed_async_connection().await?;
+        Ok(Self { redis, name: name.to_owned() })
+    }
+
+    /// A new market: all items are in the inventories, and everybody has the same funds.
+    async fn hand_out(&mut self, traders: u32) -> Result<()> {
+        let mut steps = pipe();
+        steps.atomic().del(self.market()).ignore();
+        for trader in 1..=traders {
+            steps.hset(self.funds(), trader, FUNDS).ignore().del(self.inventory(trader)).ignore();
+        }
+        for item in 1..=ITEMS {
+            steps.sadd(self.inventory(item % traders + 1), item).ignore();
+        }
+        Ok(steps.query_async(&mut self.redis).await?)
+    }
+
+    async fn items_of(&mut self, trader: u32) -> Result<Vec<u32>> {
+        Ok(cmd("SMEMBERS").arg(self.inventory(trader)).query_async(&mut self.redis).await?)
+    }
+
+    async fn offers(&mut self) -> Result<Vec<Offer>> {
+        let mut offers = cmd("ZRANGE");
+        offers.arg(self.market()).arg(0).arg(-1);
+        let members: Vec<String> = offers.query_async(&mut self.redis).await?;
+        members.iter().map(|member| Offer::read(member)).collect()
+    }
+
+    /// `None` when it is gone.
+    async fn price(&mut self, offer: &Offer) -> Result<Option<i64>> {
+        let mut price = cmd("ZSCORE");
+        Ok(price.arg(self.market()).arg(offer.member()).query_async(&mut self.redis).await?)
+    }
+
+    async fn funds_of(&mut self, trader: u32) -> Result<i64> {
+        Ok(cmd("HGET").arg(self.funds()).arg(trader).query_async(&mut self.redis).await?)
+    }
+
+    async fn offer(&mut self, offer: &Offer, price: i64) -> Result<()> {
+        let mut steps = pipe();
+        steps.atomic().srem(self.inventory(offer.seller), offer.item).ignore();
+        steps.zadd(self.market(), offer.member(), price).ignore();
+        Ok(steps.query_async(&mut self.redis).await?)
+    }
+
+    /// In one transaction, so that a crash loses neither money nor goods.
+    async fn hand_over(&mut self, offer: &Offer, buyer: u32, price: i64) -> Result<()> {
+        let mut steps = pipe();
+        steps.atomic().hincr(self.funds(), buyer, -price).ignore();
+        steps.hincr(self.funds(), offer.seller, price).ignore();
+        steps.sadd(self.inventory(buyer), offer.item).ignore();
+        steps.zrem(self.market(), offer.member()).ignore();
+        Ok(steps.query_async(&mut self.redis).await?)
+    }
+
+    fn market(&self) -> String {
+        format!("{}:market", self.name)
+    }
+
+    fn inventory(&self, trader: u32) -> String {
+        format!("{}:inventory:{trader}", self.name)
+    }
+
+    fn funds(&self) -> String {
+        format!("{}:funds", self.name)
+    }
+}
