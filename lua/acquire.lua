@@ -8,8 +8,9 @@
 -- KEYS[2] queue     sorted set: word -> ticket
 -- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] kind      "declare" (the limit is declared, as by `limit`), "declared" or "initial"
---                   (what the limit is if none is known)
+-- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
+--                   "initial" (declared, or set at run time, if none is known), or "known" (no
+--                   limit is brought)
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
@@ -35,12 +36,8 @@
 -- include: lib/arguments.lua
 -- include: lib/words.lua
 
-local kind, number, liveness = ARGV[1], ARGV[2], ARGV[3]
-if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
-  return wrong(1, 'kind', '"declare", "declared" or "initial"')
-elseif not is_integer(number, 0, MAX_COUNT) then
-  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
-elseif not is_integer(liveness, 1, MAX_TIME) then
+local liveness = ARGV[3]
+if not is_integer(liveness, 1, MAX_TIME) then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
@@ -63,16 +60,8 @@ end
 local lookup = words
 -- include: lib/read.lua
 
-local declared_before = declared or -1
-local is_known = declared or runtime
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared = number + 0
-  changed.declared, live_until = declared, math.max(live_until, now)
-elseif kind == 'initial' and not is_known then
-  runtime, has_new_limit = number + 0, true
-  changed.runtime, live_until = runtime, math.max(live_until, now)
-end
-limit = runtime or declared
+-- include: lib/configure.lua
+
 local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
 for i = 1, count do
   local weight = parts[i][3]

@@ -15,8 +15,9 @@ redis.register_function{
 -- KEYS[2] queue     sorted set: word -> ticket
 -- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] kind      "declare" (the limit is declared, as by `limit`), "declared" or "initial"
---                   (what the limit is if none is known)
+-- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
+--                   "initial" (declared, or set at run time, if none is known), or "known" (no
+--                   limit is brought)
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
@@ -108,12 +109,8 @@ local function read_word(index, name, min_weight, max_weight)
   return said
 end
 
-local kind, number, liveness = ARGV[1], ARGV[2], ARGV[3]
-if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' then
-  return wrong(1, 'kind', '"declare", "declared" or "initial"')
-elseif not is_integer(number, 0, MAX_COUNT) then
-  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
-elseif not is_integer(liveness, 1, MAX_TIME) then
+local liveness = ARGV[3]
+if not is_integer(liveness, 1, MAX_TIME) then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
@@ -194,16 +191,24 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
-local declared_before = declared or -1
-local is_known = declared or runtime
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared = number + 0
-  changed.declared, live_until = declared, math.max(live_until, now)
-elseif kind == 'initial' and not is_known then
-  runtime, has_new_limit = number + 0, true
-  changed.runtime, live_until = runtime, math.max(live_until, now)
+-- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
+-- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
+
+local kind, number = ARGV[1], ARGV[2]
+if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
+  return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
+elseif not is_integer(number, 0, MAX_COUNT) then
+  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
-limit = runtime or declared
+local declared_before, is_known = declared or -1, declared or runtime
+if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
+  declared, changed.declared, live_until = number + 0, number, math.max(live_until, now)
+elseif kind == 'initial' and not is_known then
+  runtime, changed.runtime, live_until = number + 0, number, math.max(live_until, now)
+  has_new_limit = true
+end
+limit = runtime or declared or 0
+
 local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
 for i = 1, count do
   local weight = parts[i][3]
@@ -644,7 +649,7 @@ redis.register_function{
   function_name = 'sem_limit',
   flags = {},
   callback = function(KEYS, ARGV)
--- limit: declares, sets, adds to or clears the limit, then serves the queue.
+-- limit: takes over a configuration's limit, changes the limit in force, then serves the queue.
 --
 -- The limit in force is the one set at run time, else the declared one. A lower limit takes no
 -- permit away: it drains. A limit of 0 pauses the semaphore.
@@ -653,16 +658,17 @@ redis.register_function{
 -- KEYS[2] queue     sorted set: word -> ticket
 -- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] action    one of these, with the arguments that follow it:
---   "declare" n     the limit of the client's configuration; the newest one counts
---   "declared" n    the same, if no limit is known
---   "initial" n     sets n at run time, unless one is set at run time
+-- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
+--                   "initial" (declared, or set at run time, if none is known), or "known" (no
+--                   limit is brought)
+-- ARGV[2] limit     0 to 4294967295
+-- ARGV[3] change    may be left out; one of these, with the arguments that follow it:
 --   "set" n mark    sets n at run time, for everyone, until "clear"
 --   "add" n mark    sets what is in force plus n at run time
 --   "clear" mark    the declared limit is in force again
--- ARGV[2] n         0 to 4294967295; not with "clear"
--- ARGV[3] mark      a word of weight 0 (docs/protocol.md): a change that comes again with the same
---                   word within its lease counts once; ARGV[2] with "clear"
+-- ARGV[4] n         0 to 4294967295; not with "clear"
+-- ARGV[5] mark      a word of weight 0 (docs/protocol.md): a change that comes again with the same
+--                   word within its lease counts once; ARGV[4] with "clear"
 -- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
 --   limit           in force now
 --   before          in force before
@@ -742,25 +748,18 @@ local function read_word(index, name, min_weight, max_weight)
   return said
 end
 
-local ARGUMENTS = {declare = 2, declared = 2, initial = 2, set = 3, add = 3, clear = 2}
-local action, number, mark = ARGV[1], 0, nil
-local arguments = ARGUMENTS[action]
-if not arguments then
-  return wrong(1, 'action', '"declare", "declared", "initial", "set", "add" or "clear"')
-elseif #ARGV ~= arguments then
-  return wrong_number(arguments)
+local change, lengths = ARGV[3], {set = 5, add = 5, clear = 4}
+local length = not change and 2 or lengths[change]
+if not length then
+  return wrong(3, 'change', '"set", "add" or "clear"')
+elseif #ARGV ~= length then
+  return wrong_number(length)
+elseif length == 5 and not is_integer(ARGV[4], 0, MAX_COUNT) then
+  return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-if action ~= 'clear' then
-  if not is_integer(ARGV[2], 0, MAX_COUNT) then
-    return wrong(2, 'n', 'an integer from 0 to 4294967295')
-  end
-  number = ARGV[2] + 0
-end
-if arguments == 3 or action == 'clear' then
-  mark = read_word(arguments, 'mark', 0, 0)
-  if mark.err then
-    return mark
-  end
+local n, mark = length == 5 and ARGV[4] + 0, change and read_word(length, 'mark', 0, 0)
+if change and mark.err then
+  return mark
 end
 local lookup = {}
 -- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
@@ -823,14 +822,31 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
-local before, declared_before = runtime or declared or -1, declared or -1
-local known_until = mark and redis.call('ZSCORE', CLIENTS, ARGV[arguments]) or 0
-local is_new = known_until + 0 <= now
-if action == 'add' and is_new and limit + number > MAX_COUNT then
-  return wrong(2, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
+local before = runtime or declared or -1
+-- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
+-- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
+
+local kind, number = ARGV[1], ARGV[2]
+if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
+  return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
+elseif not is_integer(number, 0, MAX_COUNT) then
+  return wrong(2, 'limit', 'an integer from 0 to 4294967295')
+end
+local declared_before, is_known = declared or -1, declared or runtime
+if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
+  declared, changed.declared, live_until = number + 0, number, math.max(live_until, now)
+elseif kind == 'initial' and not is_known then
+  runtime, changed.runtime, live_until = number + 0, number, math.max(live_until, now)
+  has_new_limit = true
+end
+limit = runtime or declared or 0
+
+local is_new = change and (redis.call('ZSCORE', CLIENTS, ARGV[length]) or 0) + 0 <= now
+if is_new and change == 'add' and limit + n > MAX_COUNT then
+  return wrong(4, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
-local remembered, duration = mark and is_new and ARGV[arguments], mark and mark[4]
+local remembered, duration = is_new and ARGV[length], change and mark[4]
 -- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
 -- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
 
@@ -846,21 +862,13 @@ if remembered then
   last_number = math.max(last_number, now_us - 1) -- shows a step back
 end
 
-if action == 'declare' and number ~= declared
-  or action == 'declared' and not (declared or runtime) then
-  declared, changed.declared, live_until = number, number, math.max(live_until, now)
-elseif action == 'set' and is_new or action == 'initial' and not runtime then
-  runtime, has_new_limit = number, true
-elseif action == 'add' and is_new then
-  runtime, has_new_limit = limit + number, true
-elseif action == 'clear' and is_new and runtime then
+if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
-  runtime, has_new_limit = nil, true
+  has_new_limit, runtime = has_new_limit or runtime ~= nil, nil
+elseif is_new then
+  has_new_limit, runtime = true, change == 'set' and n or limit + n
 end
-if has_new_limit then
-  changed.runtime, live_until = runtime, math.max(live_until, now)
-end
-limit = runtime or declared or 0
+changed.runtime, limit = has_new_limit and runtime or nil, runtime or declared or 0
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 

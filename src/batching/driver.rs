@@ -12,7 +12,7 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use super::serving::Serving;
 use super::{Calls, Lane, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
-use crate::runtime::{Watch, current_runtime};
+use crate::runtime::{Watch, is_current};
 
 /// In which the calls for one request are made. Each of them but the last one has ended.
 const MOST_RUNTIMES: u32 = 3;
@@ -143,7 +143,7 @@ impl<R: Request> Driver<'_, R> {
             return;
         };
         // In another runtime its timers might end before it does.
-        if current_runtime() != Some(self.owner.home().id()) {
+        if !is_current(self.owner.home()) {
             self.owner.spawn(calls);
             return;
         }

@@ -6,8 +6,8 @@
 //! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
 //! or that is not polled for a while, holds nobody up.
 //!
-//! Two requests of one acquisition are never out at the same time, so that none overtakes the other,
-//! whatever fails and is sent again.
+//! Two requests of one acquisition are never out at the same time, so that none overtakes the
+//! other, whatever fails and is sent again.
 
 mod call;
 mod driver;

@@ -101,3 +101,8 @@ impl Set {
 pub(crate) fn current_runtime() -> Option<Id> {
     Some(Handle::try_current().ok()?.id())
 }
+
+/// Whether this is called in that one.
+pub(crate) fn is_current(runtime: &Handle) -> bool {
+    current_runtime() == Some(runtime.id())
+}

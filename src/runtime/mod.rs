@@ -3,4 +3,4 @@
 pub(crate) mod clock;
 mod home;
 
-pub(crate) use home::{Timer, Watch, current_runtime};
+pub(crate) use home::{Timer, Watch, current_runtime, is_current};

@@ -10,28 +10,25 @@ use crate::batching::{Owner, Request};
 use crate::error::Error;
 use crate::protocol::word::{self, LONGEST_LEASE};
 use crate::protocol::{InspectReply, millis, wake_in_of};
+use crate::runtime::is_current;
 use crate::semaphore::claim::Claim;
 use crate::semaphore::gate::{Gate, Limit};
 use crate::semaphore::requests::{Refresh, Release};
 use crate::semaphore::shared::Undone;
 use crate::server::Answer;
 
-pub(crate) enum LimitAction {
-    Declare(u32),
-    /// Where the server knows of no limit.
-    Declared(u32),
-    Initial(u32),
+/// A change of the limit in force, for all processes.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
     Set(u32),
     Add(u32),
     Clear,
 }
 
-impl LimitAction {
+impl Change {
     /// What was called for it, as errors name it.
-    fn operation(&self) -> &'static str {
+    fn operation(self) -> &'static str {
         match self {
-            // Nobody calls that: it is part of another call.
-            Self::Declare(_) | Self::Declared(_) | Self::Initial(_) => "limit",
             Self::Set(_) => "set_limit",
             Self::Add(_) => "add_permits",
             Self::Clear => "clear_limit",
@@ -39,10 +36,10 @@ impl LimitAction {
     }
 }
 
+/// In force, -1 where no limit is known.
 pub(crate) struct Limits {
-    pub(crate) in_force: i64,
+    pub(crate) now: i64,
     pub(crate) before: i64,
-    pub(crate) declared_before: i64,
 }
 
 impl Gate {
@@ -61,7 +58,7 @@ impl Gate {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             gate.shared().servers.run(gate.slot, script, write, patience).await
         });
-        let answer = match self.client.is_at_home() {
+        let answer = match is_current(self.client.runtime()) {
             true => Ok(run.await),
             false => self.client.by_a_task(patience, run).await,
         };
@@ -121,48 +118,37 @@ impl Gate {
         Ok(())
     }
 
-    pub(crate) async fn limit(
+    pub(crate) async fn change_limit(
         self: &Arc<Self>,
-        action: LimitAction,
-        patience: Duration,
-    ) -> Result<Limits, Error> {
-        let operation = action.operation();
-        // What is changed is what the configuration says, where the server knows of nothing else: it
-        // may have forgotten what it was told.
-        let is_declared = self.is_declared();
-        let configured = match self.settings.limit {
-            Limit::Declared(limit) if is_declared => LimitAction::Declared(limit),
-            Limit::Declared(limit) => LimitAction::Declare(limit),
-            Limit::Initial(permits) => LimitAction::Initial(permits),
-        };
-        let limits = self.change_limit(configured, operation, patience).await?;
-        self.was_declared(limits.declared_before);
-        self.change_limit(action, operation, patience).await
-    }
-
-    async fn change_limit(
-        self: &Arc<Self>,
-        action: LimitAction,
-        operation: &'static str,
+        change: Change,
         patience: Duration,
     ) -> Result<Limits, Error> {
         // One for all attempts: a change that comes again counts once.
         let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self
-            .call("limit", operation, patience, |cmd| {
-                match action {
-                    LimitAction::Declare(limit) => cmd.arg("declare").arg(limit),
-                    LimitAction::Declared(limit) => cmd.arg("declared").arg(limit),
-                    LimitAction::Initial(limit) => cmd.arg("initial").arg(limit),
-                    LimitAction::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
-                    LimitAction::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),
-                    LimitAction::Clear => cmd.arg("clear").arg(&mark),
+            .call("limit", change.operation(), patience, |cmd| {
+                self.write_configuration(cmd);
+                match change {
+                    Change::Set(limit) => cmd.arg("set").arg(limit).arg(&mark),
+                    Change::Add(permits) => cmd.arg("add").arg(permits).arg(&mark),
+                    Change::Clear => cmd.arg("clear").arg(&mark),
                 };
             })
             .await?;
-        let (_, next, in_force, before, _, declared_before) = answer.reply;
+        let (_, next, now, before, _, declared_before) = answer.reply;
+        self.was_declared(declared_before);
         self.heed_bound(next);
-        Ok(Limits { in_force, before, declared_before })
+        Ok(Limits { now, before })
+    }
+
+    /// What the configuration says of the limit, and whether the server has been told.
+    pub(crate) fn write_configuration(&self, cmd: &mut Cmd) {
+        let kind = match self.settings.limit {
+            Limit::Declared(_) if self.is_declared() => "declared",
+            Limit::Declared(_) => "declare",
+            Limit::Initial(_) => "initial",
+        };
+        cmd.arg(kind).arg(self.settings.limit.number());
     }
 
     /// A word without weight, which the server keeps for as long as a call may still reach it.

@@ -34,8 +34,8 @@ impl Recipient for HandOffs {
         self.shared.settings.liveness
     }
 
-    /// Tells the claims that a message is about. What no script can have sent is somebody else's: it is
-    /// left alone, and told of once for each power of two, for there may be a flood of it.
+    /// Tells the claims that a message is about. What no script can have sent is somebody else's:
+    /// it is left alone, and told of once for each power of two, for there may be a flood of it.
     fn hear(&self, channel: &str, payload: &[u8]) {
         let (name, hand_offs) = match message::read(payload) {
             Ok(read) => read,

@@ -2,7 +2,7 @@
 
 use super::Semaphore;
 use crate::error::Error;
-use crate::semaphore::calls::{LimitAction, Limits};
+use crate::semaphore::calls::{Change, Limits};
 
 impl Semaphore {
     /// The limit in force.
@@ -23,8 +23,8 @@ impl Semaphore {
     }
 
     /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).
-    /// Answers the limit before. Raising it serves the queue at once; lowering it takes nothing
-    /// away: it drains. 0 pauses the semaphore.
+    /// Answers the limit before: the configured one, if Redis knew of none. Raising it serves the
+    /// queue at once; lowering it takes nothing away: it drains. 0 pauses the semaphore.
     ///
     /// A call that has no answer is made again, and counts once, however often it arrives. One that
     /// failed with [`Error::Unavailable`] may still arrive seconds later: look at
@@ -55,7 +55,8 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Set(limit)).await.map(|limits| as_limit(limits.before))
+        let before = self.change_limit(Change::Set(limit)).await?.before;
+        Ok(u32::try_from(before).unwrap_or(self.gate.settings.limit.number()))
     }
 
     /// Adds to the limit in force: the textbook's V. Answers the limit now.
@@ -89,7 +90,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Add(n)).await.map(|limits| as_limit(limits.in_force))
+        self.change_limit(Change::Add(n)).await.map(in_force)
     }
 
     /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with
@@ -107,16 +108,15 @@ impl Semaphore {
     ///
     /// See [`set_limit`](Self::set_limit).
     pub async fn clear_limit(&self) -> Result<u32, Error> {
-        self.change_limit(LimitAction::Clear).await.map(|limits| as_limit(limits.in_force))
+        self.change_limit(Change::Clear).await.map(in_force)
     }
 
-    async fn change_limit(&self, action: LimitAction) -> Result<Limits, Error> {
+    async fn change_limit(&self, change: Change) -> Result<Limits, Error> {
         let patience = self.gate.shared().settings.patience();
-        self.gate.limit(action, patience).await
+        self.gate.change_limit(change, patience).await
     }
 }
 
-/// The scripts answer -1 where no limit is in force.
-fn as_limit(limit: i64) -> u32 {
-    u32::try_from(limit).unwrap_or(0)
+fn in_force(limits: Limits) -> u32 {
+    u32::try_from(limits.now).unwrap_or(0)
 }

@@ -10,7 +10,7 @@ use crate::batching::{Lane, Lanes, Out, Owner, Request};
 use crate::error::Error;
 use crate::protocol::{Acquired, Acquires, millis, released, too_heavy, wake_in_of};
 use crate::semaphore::claim::{self, Claim};
-use crate::semaphore::gate::{Gate, Limit};
+use crate::semaphore::gate::Gate;
 use crate::semaphore::lease::Grant;
 use crate::semaphore::worker::Task;
 use crate::server::Failure;
@@ -105,12 +105,7 @@ impl Request for Acquire {
     }
 
     fn write_first(&self, gate: &Gate, cmd: &mut Cmd) {
-        let kind = match gate.settings.limit {
-            Limit::Declared(_) if gate.is_declared() => "declared",
-            Limit::Declared(_) => "declare",
-            Limit::Initial(_) => "initial",
-        };
-        cmd.arg(kind).arg(gate.settings.limit.number());
+        gate.write_configuration(cmd);
         cmd.arg(millis(gate.shared().settings.liveness));
     }
 
@@ -190,8 +185,8 @@ impl Request for Release {
     const SCRIPT: &'static str = "release";
     const LANE: Lanes = claim::RELEASE;
     const AFTER: Lanes = claim::ACQUIRE | claim::RELEASE;
-    /// Whether it held a permit.
     type Owner = Gate;
+    /// Whether it held a permit.
     type Reply = bool;
 
     fn lane(gate: &Gate) -> &Lane<Self> {
@@ -258,8 +253,8 @@ impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
     const LANE: Lanes = claim::REFRESH;
     const AFTER: Lanes = claim::REFRESH;
-    /// Whether it is still held.
     type Owner = Gate;
+    /// Whether it is still held.
     type Reply = bool;
 
     fn lane(gate: &Gate) -> &Lane<Self> {

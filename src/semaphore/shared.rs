@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::protocol::word;
-use crate::runtime::{Timer, Watch, current_runtime};
+use crate::runtime::{Timer, Watch};
 use crate::semaphore::claim::Claim;
 use crate::semaphore::gate::Gate;
 use crate::semaphore::numbered::Numbered;
@@ -201,17 +201,8 @@ impl Client {
         };
     }
 
-    /// Whether the caller runs in the runtime in which it was connected.
-    pub(crate) fn is_at_home(&self) -> bool {
-        current_runtime() == Some(self.home())
-    }
-
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
-    }
-
-    pub(crate) fn home(&self) -> Id {
-        self.runtime.id()
     }
 
     /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it

@@ -123,24 +123,16 @@ async fn of_a_refresh() {
     permit.release().await.unwrap();
 }
 
-/// Before it comes a call that declares the limit where the server knows of none.
 #[tokio::test]
 async fn of_permits_added() {
     let scene = Scene::set().await;
-    let (semaphore, proxy) = (scene.semaphore.clone(), &scene.proxy);
-    let passed = proxy.passed_requests();
-    proxy.replies(Flow::Hold);
-    let adding = tokio::spawn(async move { semaphore.add_permits(3).await.unwrap() });
-    eventually("declared", async || proxy.passed_requests(), |now| *now > passed).await;
-    proxy.commands(Flow::Hold);
-    proxy.replies(Flow::Pass);
-    eventually("the other call is out", async || proxy.held_requests(), |held| *held == 1).await;
-    proxy.replies(Flow::Swallow);
-    proxy.commands(Flow::Pass);
-    eventually("added", async || scene.observer.look().await.limit, |limit| *limit == 5).await;
-    proxy.replies(Flow::Pass);
-    proxy.cut_commands();
-    assert_eq!(adding.await.unwrap(), 5);
+    let semaphore = scene.semaphore.clone();
+    let add = async move { semaphore.add_permits(3).await.unwrap() };
+    let added = async |seen: &Observer| {
+        let limit = async || seen.look().await.limit;
+        eventually("added", limit, |limit| *limit == 5).await;
+    };
+    assert_eq!(scene.lose_the_reply(add, added).await, 5);
     assert_eq!(scene.observer.look().await.limit, 5);
 }
 

@@ -199,7 +199,7 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
         ("release", format!("return {held}")),
         ("refresh", format!("{held} 1")),
         ("wake", String::new()),
-        ("limit", format!("set 9 {}", word("N", "x", 0, 1000, "mark"))),
+        ("limit", format!("known 0 set 9 {}", word("N", "x", 0, 1000, "mark"))),
         ("inspect", "0 10 0 10".to_owned()),
         ("probe", "N x".to_owned()),
     ] {

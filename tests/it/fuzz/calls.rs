@@ -181,7 +181,7 @@ fn mark(random: &mut Rng) -> Vec<u8> {
 }
 
 fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
-    let kind = pick(random, &["declared", "declared", "declared", "declare", "initial"]);
+    let kind = pick(random, &["declared", "declared", "declared", "declare", "initial", "known"]);
     let limit = match random.u8(..20) {
         0 => 0,
         1 => 4_294_967_295,
@@ -216,14 +216,20 @@ fn refresh(random: &mut Rng) -> Vec<Vec<u8>> {
 }
 
 fn limit(random: &mut Rng) -> Vec<Vec<u8>> {
-    let action =
-        pick(random, &["declare", "declare", "initial", "set", "set", "add", "clear", "clear"]);
-    let mut arguments = texts(&[action]);
-    if action != "clear" {
+    let count = |random: &mut Rng| {
         let most = if random.u8(..10) == 0 { 4_294_967_295 } else { 8 };
-        arguments.push(number(random.u32(..most)));
+        number(random.u32(..most))
+    };
+    let kind = pick(random, &["declare", "declared", "initial", "known", "known"]);
+    let mut arguments = vec![kind.into(), count(random)];
+    let change = pick(random, &["", "set", "set", "add", "clear", "clear"]);
+    if !change.is_empty() {
+        arguments.push(change.into());
     }
-    if ["set", "add", "clear"].contains(&action) {
+    if ["set", "add"].contains(&change) {
+        arguments.push(count(random));
+    }
+    if !change.is_empty() {
         arguments.push(mark(random));
     }
     arguments

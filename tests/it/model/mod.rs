@@ -35,9 +35,10 @@ pub enum Step {
     },
     Wake,
     Limit {
-        action: &'static str,
-        number: i64,
-        mark: String,
+        kind: &'static str,
+        limit: i64,
+        /// "set" or "add" with a number, or "clear"; and a mark.
+        change: Option<(&'static str, i64, String)>,
     },
     /// The server's clock goes on, or steps.
     Clock {
@@ -126,18 +127,14 @@ fn clock() -> impl Strategy<Value = i64> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let kind = prop_oneof![4 => Just("declared"), 1 => Just("declare"), 1 => Just("initial")];
+    let kind = || {
+        let brought = ["declared", "declared", "declared", "declare", "initial", "known"];
+        prop::sample::select(brought.to_vec())
+    };
     let liveness = prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
-    let action = prop_oneof![
-        Just("declare"),
-        Just("declared"),
-        Just("set"),
-        Just("initial"),
-        Just("add"),
-        Just("clear")
-    ];
+    let change = prop::sample::select(vec![None, Some("set"), Some("add"), Some("clear")]);
     prop_oneof![
-        24 => (kind, 2..6_i64, liveness, requests())
+        24 => (kind(), 2..6_i64, liveness, requests())
             .prop_map(|(kind, limit, liveness, requests)| {
                 Step::Acquire { kind, limit, liveness, requests }
             }),
@@ -145,8 +142,11 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(consume, words)| Step::Release { consume, words }),
         6 => refreshes().prop_map(|requests| Step::Refresh { requests }),
         4 => Just(Step::Wake),
-        4 => (action, 0..7_i64, mark())
-            .prop_map(|(action, number, mark)| Step::Limit { action, number, mark }),
+        4 => (kind(), 0..7_i64, change, 0..7_i64, mark())
+            .prop_map(|(kind, limit, change, n, mark)| {
+                let change = change.map(|change| (change, n, mark));
+                Step::Limit { kind, limit, change }
+            }),
         10 => clock().prop_map(|us| Step::Clock { us }),
         4 => (0..2_usize, any::<bool>()).prop_map(|(client, listens)| Step::Listen { client, listens }),
         2 => (0..4_usize).prop_map(Step::Lose),

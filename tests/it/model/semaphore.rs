@@ -118,13 +118,7 @@ impl Model {
         let before = self.clone();
         self.open();
         let declared_before = self.declared.unwrap_or(-1);
-        let is_known = self.is_limit_known();
-        match kind {
-            "declare" => self.set_declared(limit),
-            "declared" if !is_known => self.set_declared(limit),
-            "initial" if !is_known => self.set_runtime(Some(limit)),
-            _ => {}
-        }
+        self.configure(kind, limit);
         let held: Vec<bool> = requests.iter().map(|request| self.holds(&request.word)).collect();
         let new = || requests.iter().zip(&held).filter(|(_, held)| !**held).map(|(new, _)| new);
         if self.runtime.is_none() && new().any(|new| weight(&new.word) > self.limit()) {
@@ -274,21 +268,33 @@ impl Model {
         vec![self.now(), wake_in, self.queue.len() as i64]
     }
 
-    pub fn limit_action(&mut self, action: &str, number: i64, mark: &str) -> Vec<i64> {
+    fn configure(&mut self, kind: &str, limit: i64) {
+        match kind {
+            "declare" => self.set_declared(limit),
+            "declared" if !self.is_limit_known() => self.set_declared(limit),
+            "initial" if !self.is_limit_known() => self.set_runtime(Some(limit)),
+            _ => {}
+        }
+    }
+
+    pub fn change_limit(
+        &mut self,
+        kind: &str,
+        limit: i64,
+        change: &Option<(&str, i64, String)>,
+    ) -> Vec<i64> {
         self.open();
         let before = (self.runtime.or(self.declared), self.declared);
-        let is_new = self.clients.get(mark).is_none_or(|until| *until <= self.now());
-        if is_new && matches!(action, "set" | "add" | "clear") {
+        self.configure(kind, limit);
+        if let Some((change, n, mark)) = change
+            && self.clients.get(mark).is_none_or(|until| *until <= self.now())
+        {
             self.hear_of(mark.to_owned(), lease(mark));
-        }
-        match action {
-            "declare" => self.set_declared(number),
-            "declared" if !self.is_limit_known() => self.set_declared(number),
-            "initial" if self.runtime.is_none() => self.set_runtime(Some(number)),
-            "set" if is_new => self.set_runtime(Some(number)),
-            "add" if is_new => self.set_runtime(Some(self.limit() + number)),
-            "clear" if is_new => self.set_runtime(None),
-            _ => {}
+            match *change {
+                "set" => self.set_runtime(Some(*n)),
+                "add" => self.set_runtime(Some(self.limit() + n)),
+                _ => self.set_runtime(None),
+            }
         }
         self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);

@@ -98,14 +98,16 @@ impl System {
             }
             Step::Refresh { requests } => self.refresh(requests),
             Step::Wake => self.compare("wake", &[], &|model| Some(model.wake())),
-            Step::Limit { action, number, mark } => {
-                let arguments: &[&str] = match *action {
-                    "clear" => &[action, mark],
-                    "set" | "add" => &[action, &number.to_string(), mark],
-                    _ => &[action, &number.to_string()],
-                };
-                let arguments: Vec<_> = arguments.iter().map(|text| text.to_string()).collect();
-                let call = |model: &mut Model| Some(model.limit_action(action, *number, mark));
+            Step::Limit { kind, limit, change } => {
+                let mut arguments = vec![kind.to_string(), limit.to_string()];
+                match change {
+                    Some(("clear", _, mark)) => arguments.extend(["clear".into(), mark.clone()]),
+                    Some((change, n, mark)) => {
+                        arguments.extend([change.to_string(), n.to_string(), mark.clone()]);
+                    }
+                    None => {}
+                }
+                let call = |model: &mut Model| Some(model.change_limit(kind, *limit, change));
                 self.compare("limit", &arguments, &call)
             }
         }?;

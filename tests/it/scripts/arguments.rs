@@ -18,10 +18,12 @@ const MARK: &str = "N:client:0:60000:mark____________";
 
 fn calls() -> Vec<Call> {
     let call = |script, arguments, repeated| Call { script, arguments, repeated };
-    let limit = |action: &'static str, rest: Vec<Argument>| {
-        let action = Argument("action", action, Choice);
-        call("limit", std::iter::once(action).chain(rest).collect(), 0)
+    let limit = |rest: Vec<Argument>| {
+        let kind = Argument("kind", "known", Choice);
+        let number = Argument("limit", "9", Integer(0, MAX_COUNT));
+        call("limit", [kind, number].into_iter().chain(rest).collect(), 0)
     };
+    let change = |change| Argument("change", change, Choice);
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
     let mark = || Argument("mark", MARK, Word(0, 0));
     let acquire = vec![
@@ -46,12 +48,10 @@ fn calls() -> Vec<Call> {
         call("refresh", refresh, 2),
         call("wake", vec![], 0),
         call("probe", vec![Argument("how", "N", Choice), Argument("client", "client", Client)], 0),
-        limit("declare", vec![number()]),
-        limit("declared", vec![number()]),
-        limit("initial", vec![number()]),
-        limit("set", vec![number(), mark()]),
-        limit("add", vec![number(), mark()]),
-        limit("clear", vec![mark()]),
+        limit(vec![]),
+        limit(vec![change("set"), number(), mark()]),
+        limit(vec![change("add"), number(), mark()]),
+        limit(vec![change("clear"), mark()]),
         call("inspect", inspect, 0),
     ]
 }

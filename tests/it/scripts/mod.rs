@@ -53,8 +53,8 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 
 /// A semaphore whose words have names that can be read, such as "heavy". Arguments are written with
 /// those: `acquire` takes "KIND LIMIT CLIENT HOW LIVENESS", with `publish`, `spublish` or `poll` as
-/// HOW, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes the name of a mark, or makes
-/// one up.
+/// HOW, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes
+/// what it changes alone, with the name of a mark or without.
 struct Scripts {
     raw: scripts::Scripts,
     /// The word of each name.
@@ -117,7 +117,7 @@ fn sound(script: &str) -> Vec<String> {
     words(match script {
         "acquire" => "declared 5 10000 N:client:1:60000:new_____________ wait",
         "inspect" => "0 10 0 10",
-        "limit" => "set 7 N:client:0:60000:mark____________",
+        "limit" => "known 0 set 7 N:client:0:60000:mark____________",
         "probe" => "N client",
         "refresh" => "N:client:3:600000:heavy___________ 60000",
         "release" => "return N:client:3:600000:heavy___________",
@@ -156,11 +156,14 @@ impl Scripts {
             "refresh" => {
                 text.chunks(2).flat_map(|pair| [self.word(&pair[0]), pair[1].clone()]).collect()
             }
-            "limit" => match text[0].as_str() {
-                "set" | "add" => [&text[..2], &[self.mark(text.get(2))]].concat(),
-                "clear" => [&text[..1], &[self.mark(text.get(1))]].concat(),
-                _ => text,
-            },
+            "limit" => {
+                let known = words("known 0");
+                match text[0].as_str() {
+                    "set" | "add" => [&known, &text[..2], &[self.mark(text.get(2))]].concat(),
+                    "clear" => [&known, &text[..1], &[self.mark(text.get(1))]].concat(),
+                    _ => text,
+                }
+            }
             _ => text,
         }
     }

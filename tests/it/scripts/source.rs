@@ -32,7 +32,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[test]
 fn all_files_are_read() {
-    assert_eq!(files().len(), 14);
+    assert_eq!(files().len(), 15);
 }
 
 #[test]

@@ -76,7 +76,6 @@ fn every_script_that_finds_room_tells_the_head() {
         (0, "release", "return c"),
         (0, "limit", "set 3"),
         (0, "limit", "add 1 more"),
-        (0, "limit", "initial 3"),
         (0, "limit", "declare 3"),
         (60_000, "wake", ""),
         (60_000, "release", "return nobody"),

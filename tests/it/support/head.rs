@@ -76,12 +76,11 @@ impl Head {
         found.unwrap_or_else(|| panic!("{} has no {label}", self.script))
     }
 
-    /// Where the first argument is an action: each with the names of the arguments that follow it.
-    pub fn actions(&self) -> impl Iterator<Item = Vec<&str>> {
-        let parts = &self.section("ARGV[1]").parts;
-        parts
-            .iter()
-            .map(|(action, _)| action.split(' ').map(|word| word.trim_matches('"')).collect())
+    /// Of the argument `change`: each with the names of the arguments that follow it.
+    pub fn changes(&self) -> impl Iterator<Item = Vec<&str>> {
+        let change = self.arguments().find(|argument| argument.name == "change");
+        let parts = change.into_iter().flat_map(|change| &change.parts);
+        parts.map(|(change, _)| change.split(' ').map(|word| word.trim_matches('"')).collect())
     }
 
     /// Below "Cost": how many commands it runs, in which case.

@@ -184,7 +184,7 @@ impl Clients {
             self.start_other(what, Answer::Limit(told), call).await;
         }
         // Each comes after a call that declares the limit where the server knows of none.
-        Batches { now: 2 * changes.len() as u64, strays: 0 }
+        Batches { now: changes.len() as u64, strays: 0 }
     }
 
     pub async fn mix(
