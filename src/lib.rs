@@ -42,9 +42,10 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, semaphore, client
+// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client
 mod batching;
 mod client;
+mod context;
 mod diagnosis;
 mod error;
 mod protocol;

@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::{Batch, Outcome, Owner, Request, Waiting};
-use crate::server::{Unanswered, took_too_long};
+use crate::server::{CallError, took_too_long};
 
 /// A call that is out no more.
 pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
-    pub(super) answer: Result<Vec<i64>, Unanswered>,
+    pub(super) answer: Result<Vec<i64>, CallError>,
 }
 
 pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {

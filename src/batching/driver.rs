@@ -1,4 +1,4 @@
-//! Asking: a request goes into its lane, and somebody makes the calls until nothing waits there.
+//! Asking: a request goes into its batcher, and somebody makes the calls until nothing waits there.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use tokio::sync::oneshot::{self, error::RecvError};
 
-use super::serving::Serving;
-use super::{Calls, Lane, Outcome, Owner, Reply, Request, Waiting};
+use super::dispatch::Dispatch;
+use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
 use crate::runtime::{Watch, is_current};
 
 /// In which the calls for one request are made. Each of them but the last one has ended.
 const MOST_RUNTIMES: u32 = 3;
 
-impl<R: Request> Lane<R> {
+impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others that gather, and again while the failure is a passing
     /// one and patience lasts, counted from `since`.
     pub(crate) fn ask(
@@ -71,14 +71,14 @@ impl<R: Request> Lane<R> {
     /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
     /// the first in a rush, when others will follow at once, or where too many drive already.
     fn enter(owner: &Arc<R::Owner>, mut waiting: Waiting<R>) -> Option<Driver<'_, R>> {
-        let lane = R::lane(owner);
-        let mut state = lane.state();
+        let batcher = R::batcher(owner);
+        let mut state = batcher.state();
         state.arrivals += 1;
         waiting.number = state.arrivals;
         state.waiting.push_back(waiting);
-        state.needs_task = std::mem::replace(&mut state.is_served, true);
+        state.needs_task = std::mem::replace(&mut state.is_dispatching, true);
         if !state.needs_task {
-            state.calls = Some(Serving::<R>::new(owner).run().boxed());
+            state.calls = Some(Dispatch::<R>::new(owner).run().boxed());
             state.number += 1;
             if !owner.is_rush() && owner.may_drive() {
                 return Some(Driver { owner, number: state.number, kind: PhantomData });
@@ -91,13 +91,13 @@ impl<R: Request> Lane<R> {
             owner.spawn(calls);
         }
         if is_wanted {
-            lane.changed.notify_one();
+            batcher.changed.notify_one();
         }
         None
     }
 }
 
-/// A request in its lane, and what its caller does for it.
+/// A request in its batcher, and what its caller does for it.
 struct Asked<'a, R: Request> {
     driver: Option<Driver<'a, R>>,
     answer: oneshot::Receiver<Outcome<R>>,
@@ -114,7 +114,7 @@ impl<'a, R: Request> Asked<'a, R> {
     ) -> Self {
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { number: 0, request, since, patience, is_repeated, reply };
-        Self { driver: Lane::enter(owner, waiting).filter(|_| may_drive), answer }
+        Self { driver: Batcher::enter(owner, waiting).filter(|_| may_drive), answer }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
@@ -148,7 +148,7 @@ impl<R: Request> Driver<'_, R> {
             return;
         }
         if calls.poll_unpin(cx).is_pending() {
-            let mut state = R::lane(self.owner).state();
+            let mut state = R::batcher(self.owner).state();
             if state.needs_task {
                 drop(state);
                 self.owner.spawn(calls);
@@ -159,7 +159,7 @@ impl<R: Request> Driver<'_, R> {
     }
 
     fn take_calls(&mut self) -> Option<Calls> {
-        let mut state = R::lane(self.owner).state();
+        let mut state = R::batcher(self.owner).state();
         if state.number == self.number { state.calls.take() } else { None }
     }
 }

@@ -1,7 +1,7 @@
-//! A lane: what this process asks of one script of one semaphore.
+//! A batcher: what this process asks of one script of one semaphore.
 //!
 //! While a call is under way, further requests gather; they go out as the next call, in the order
-//! of their arrival. Where answers take long they do not wait for one: see [`serving`]. A
+//! of their arrival. Where answers take long they do not wait for one: see [`dispatch`]. A
 //! request that comes alone goes at once, driven by its caller, which saves a task and the wake-up
 //! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
 //! or that is not polled for a while, holds nobody up.
@@ -10,9 +10,9 @@
 //! other, whatever fails and is sent again.
 
 mod call;
+mod dispatch;
 mod driver;
 mod owner;
-mod serving;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,9 +25,9 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::error::Error;
 use crate::runtime::clock;
-use crate::server::{Answer, Failure, Unanswered};
+use crate::server::{Answer, CallError, Failure};
 
-pub(crate) use owner::{Lanes, Out, Owner};
+pub(crate) use owner::{InFlight, Kinds, Owner};
 
 /// The most requests in one call.
 pub(crate) const MAX_BATCH: usize = 1000;
@@ -35,10 +35,10 @@ pub(crate) const MAX_BATCH: usize = 1000;
 /// One request of a script that takes many.
 pub(crate) trait Request: Send + Sync + Sized + 'static {
     const SCRIPT: &'static str;
-    /// The bit of its lane.
-    const LANE: Lanes;
+    /// The bit of its batcher.
+    const KIND: Kinds;
     /// It is not sent while its acquisition is out from one of these.
-    const AFTER: Lanes;
+    const AFTER: Kinds;
     /// The most calls that are out at the same time.
     const MOST_CALLS: usize = 64;
     type Owner: Owner;
@@ -49,10 +49,10 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         Self::SCRIPT
     }
 
-    fn lane(owner: &Self::Owner) -> &Lane<Self>;
+    fn batcher(owner: &Self::Owner) -> &Batcher<Self>;
 
     /// Of its acquisition: two requests of one never overtake each other.
-    fn out(&self) -> &Out;
+    fn in_flight(&self) -> &InFlight;
 
     /// Whoever asked for its acquisition has gone.
     fn is_abandoned(&self) -> bool;
@@ -80,7 +80,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         owner: &Self::Owner,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
-    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send {
+    ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
         owner.attempt(Self::SCRIPT, write, limit)
     }
 
@@ -108,7 +108,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     }
 }
 
-pub(crate) struct Lane<R: Request> {
+pub(crate) struct Batcher<R: Request> {
     state: Mutex<State<R>>,
     /// Whoever makes the calls wants to know of something.
     changed: Notify,
@@ -124,7 +124,7 @@ struct State<R: Request> {
     /// How soon the server has answered at best.
     fastest: Option<Duration>,
     /// Calls are made until nothing waits.
-    is_served: bool,
+    is_dispatching: bool,
     /// A task must make these calls: others depend on them than the one that began them.
     needs_task: bool,
     /// What makes them, between two polls of the caller that began them; none once a task has it.
@@ -161,7 +161,7 @@ enum Next<R: Request> {
     Send(Batch<R>),
     /// Something waits that may go later.
     Wait,
-    /// Nothing, until [`Lane::changed`].
+    /// Nothing, until [`Batcher::changed`].
     Rest,
     /// Nobody makes calls any more.
     Done,
@@ -173,16 +173,16 @@ struct Batch<R: Request> {
     requests: Vec<Waiting<R>>,
 }
 
-impl<R: Request> Default for Lane<R> {
+impl<R: Request> Default for Batcher<R> {
     fn default() -> Self {
         let (waiting, arrivals, wants_next, fastest) = Default::default();
-        let (is_served, needs_task, calls, number) = Default::default();
+        let (is_dispatching, needs_task, calls, number) = Default::default();
         let state = Mutex::new(State {
             waiting,
             arrivals,
             wants_next,
             fastest,
-            is_served,
+            is_dispatching,
             needs_task,
             calls,
             number,
@@ -191,13 +191,13 @@ impl<R: Request> Default for Lane<R> {
     }
 }
 
-impl<R: Request> fmt::Debug for Lane<R> {
+impl<R: Request> fmt::Debug for Batcher<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("script", &R::SCRIPT).finish_non_exhaustive()
+        f.debug_struct("Batcher").field("script", &R::SCRIPT).finish_non_exhaustive()
     }
 }
 
-impl<R: Request> Lane<R> {
+impl<R: Request> Batcher<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().expect("nothing panics while it is locked")
     }
@@ -221,7 +221,7 @@ impl<R: Request> Lane<R> {
             return Next::Wait;
         }
         if is_idle && state.waiting.is_empty() {
-            state.is_served = false;
+            state.is_dispatching = false;
             return Next::Done;
         }
         state.wants_next = wants_next;
@@ -273,7 +273,7 @@ impl<R: Request> Lane<R> {
     /// Nobody makes calls any more. Whoever waits may ask anew.
     fn abandon(&self) {
         let mut state = self.state();
-        state.is_served = false;
+        state.is_dispatching = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waiting::hand_back);
@@ -293,12 +293,12 @@ impl<R: Request> State<R> {
                 break;
             }
             let Some(next) = self.waiting.pop_front() else { break };
-            let out = next.request.out();
-            if !out.goes(R::LANE, R::AFTER) {
+            let in_flight = next.request.in_flight();
+            if !in_flight.goes(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_over(owner) {
                 // Only now: whoever gives up looks afterwards whether it is out.
-                out.is_back(R::LANE);
+                in_flight.is_back(R::KIND);
                 owner.abandoned_is_back();
             } else {
                 batch.push(next);
@@ -321,7 +321,7 @@ impl<R: Request> Batch<R> {
     fn are_back(&self) {
         let mut is_one_abandoned = false;
         for Waiting { request, .. } in &self.requests {
-            request.out().is_back(R::LANE);
+            request.in_flight().is_back(R::KIND);
             is_one_abandoned |= request.is_abandoned();
         }
         if is_one_abandoned {

@@ -8,9 +8,9 @@ use redis::Cmd;
 use tokio::runtime::Handle;
 
 use crate::error::Error;
-use crate::server::{Failure, Unanswered};
+use crate::server::{CallError, Failure};
 
-/// What lanes have to know of a semaphore.
+/// What batchers have to know of a semaphore.
 pub(crate) trait Owner: Send + Sync + 'static {
     /// The runtime in which was connected.
     fn home(&self) -> &Handle;
@@ -38,7 +38,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
         script: &'static str,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
-    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send;
+    ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send;
 
     /// What was asked for by somebody who has gone is out no more: its release may wait for that.
     fn abandoned_is_back(&self);
@@ -49,21 +49,21 @@ pub(crate) trait Owner: Send + Sync + 'static {
     fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error;
 }
 
-/// Bits, one for each lane.
-pub(crate) type Lanes = u8;
+/// Bits, one for each kind of request.
+pub(crate) type Kinds = u8;
 
-/// The calls that an acquisition is in, which have not come back.
+/// The kinds of requests of an acquisition that are in calls under way.
 #[derive(Default)]
-pub(crate) struct Out(AtomicU8);
+pub(crate) struct InFlight(AtomicU8);
 
-impl Out {
-    /// Goes out from one lane, unless it is out from one of these.
-    pub(super) fn goes(&self, from: Lanes, after: Lanes) -> bool {
-        let go = |out: Lanes| (out & after == 0).then_some(out | from);
+impl InFlight {
+    /// One of this kind goes out, unless one of these is under way.
+    pub(super) fn goes(&self, from: Kinds, after: Kinds) -> bool {
+        let go = |out: Kinds| (out & after == 0).then_some(out | from);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go).is_ok()
     }
 
-    pub(super) fn is_back(&self, to: Lanes) {
+    pub(super) fn is_back(&self, to: Kinds) {
         self.0.fetch_and(!to, Ordering::SeqCst);
     }
 }

@@ -2,10 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::context::ClientSettings;
 use crate::error::Error;
 use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
 use crate::scripts::{CallBy, Library};
-use crate::semaphore::shared::ClientSettings;
 use crate::server::Credentials;
 use crate::server::credentials::{BoxError, Provider};
 

@@ -7,14 +7,13 @@ use tokio::runtime::Handle;
 
 use crate::client::builder::default_owner;
 use crate::client::{Semaphores, SemaphoresBuilder};
+use crate::context::{ClientSettings, Context};
 use crate::diagnosis::connect;
 use crate::error::Error;
 use crate::protocol::word;
 use crate::runtime::clock;
-use crate::semaphore::shared::Shared;
-use crate::semaphore::worker;
 use crate::server::{Cluster, Dialer, Link, Servers, Source, tls, url};
-use crate::wakeup::{Channel, Channels, Listener, Wakeups};
+use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoresBuilder {
     /// Connects, and checks that the server can do what the scripts need: see there for the URL.
@@ -237,8 +236,10 @@ impl SemaphoresBuilder {
         wakeups: Wakeups,
         listener: Listener,
     ) -> Semaphores {
-        let shared = Shared::new(servers, self.prefix, name, wakeups, self.settings);
-        Semaphores::new(worker::start(Arc::new(shared), listener))
+        let ClientSettings { response_timeout, liveness, .. } = self.settings;
+        let router = Router::new(wakeups, &name, response_timeout, liveness);
+        let settings = self.settings;
+        Semaphores::new(Context::new(servers, self.prefix, name, router, listener, settings))
     }
 }
 

@@ -4,21 +4,21 @@ mod builder;
 mod connect;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use crate::context::Context;
 use crate::diagnosis::{Diagnosis, examine};
 use crate::error::Error;
 use crate::runtime::current_runtime;
 use crate::semaphore::SemaphoreBuilder;
-use crate::semaphore::shared::{Client, Shared};
-use crate::semaphore::worker::Task;
 pub use builder::SemaphoresBuilder;
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups (in a cluster: at each node that it uses). A background task in the runtime in
-/// which it was connected renews permits and gives back what was dropped; it ends when all
+/// for wake-ups (in a cluster: at each node that it uses). Background tasks in the runtime
+/// in which it was connected renew permits and give back what was dropped; they end when all
 /// semaphores and permits are gone, or with [`shutdown`](Self::shutdown).
 ///
 /// # Runtimes
@@ -56,12 +56,12 @@ pub use builder::SemaphoresBuilder;
 /// ```
 #[derive(Clone)]
 pub struct Semaphores {
-    client: Client,
+    context: Arc<Context>,
 }
 
 impl Semaphores {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context }
     }
 
     /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
@@ -100,7 +100,7 @@ impl Semaphores {
     ///
     /// See [`SemaphoreBuilder`].
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
-        SemaphoreBuilder::new(self.client.clone(), name.into())
+        SemaphoreBuilder::new(self.context.clone(), name.into())
     }
 
     /// Looks at the server for what endangers the semaphores on it: a setting by which it may
@@ -127,12 +127,12 @@ impl Semaphores {
     /// deployment.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         if current_runtime().is_some() {
-            let Shared { servers, prefix, .. } = &*self.client.shared;
+            let Context { servers, prefix, .. } = &*self.context;
             return examine(servers, prefix).await;
         }
-        let shared = self.client.shared.clone();
-        let examine = async move { examine(&shared.servers, &shared.prefix).await };
-        let done = self.client.by_a_task(Duration::MAX, examine).await;
+        let context = self.context.clone();
+        let examine = async move { examine(&context.servers, &context.prefix).await };
+        let done = self.context.by_a_task(Duration::MAX, examine).await;
         done.unwrap_or(Err(Error::Shutdown))
     }
 
@@ -154,20 +154,17 @@ impl Semaphores {
     ///
     /// See [`Semaphores`].
     pub async fn shutdown(&self) {
-        // Another one may be under way.
-        self.client.send(Task::Shutdown);
-        let patience = self.client.shared.settings.patience();
-        self.client.within(Instant::now(), patience, self.client.worker_has_ended()).await;
+        self.context.shut_down().await;
     }
 }
 
 impl fmt::Debug for Semaphores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shared = &self.client.shared;
+        let context = &self.context;
         f.debug_struct("Semaphores")
-            .field("prefix", &shared.prefix)
-            .field("client", &shared.name)
-            .field("settings", &shared.settings)
+            .field("prefix", &context.prefix)
+            .field("client", &context.name)
+            .field("settings", &context.settings)
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-pub(crate) use answer::{is_missing_function, is_passing, says};
+pub(crate) use answer::{is_missing_function, is_transient, says};
 pub(crate) use cause::of as cause_of;
 pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
@@ -211,7 +211,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::Timeout { .. } | Self::NotAcknowledged { .. } => true,
             Self::Connect { kind, .. } => kind.is_transient(),
-            Self::Redis(error) => is_passing(error),
+            Self::Redis(error) => is_transient(error),
             Self::Invalid { .. }
             | Self::TooHeavy { .. }
             | Self::LeaseTooShort { .. }

@@ -1,7 +1,7 @@
 //! An acquire, from the first request to the permit.
 //!
-//! The future may be dropped at any point. [`Pending`] then ends the claim and has the worker give
-//! back whatever the server has or will have for its word.
+//! The future may be dropped at any point. [`Pending`] then ends the acquisition, and has the
+//! maintenance give back whatever the server has or will have for its word.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,11 +14,9 @@ use crate::batching::Owner;
 use crate::error::Error;
 use crate::protocol::Acquired;
 use crate::semaphore::Permit;
-use crate::semaphore::claim::Claim;
-use crate::semaphore::gate::Gate;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Release, ReleaseMode, Task};
 use crate::semaphore::lease::Grant;
-use crate::semaphore::requests::{Acquire, How, Otherwise, Refresh, Release};
-use crate::semaphore::worker::{AskWhen, Task};
 use crate::server::Failure;
 
 /// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
@@ -28,61 +26,61 @@ const MAX_TRIES: u32 = 1000;
 /// In a row. Fewer may come of a thread that was busy for once.
 const MOST_LATE_GRANTS: u32 = 5;
 
-/// A claim that is not a permit yet.
-struct Pending {
-    claim: Arc<Claim>,
+/// An acquisition that is not a permit yet.
+struct Pending<'a> {
+    core: &'a Arc<Core>,
+    acquisition: &'a Arc<Acquisition>,
     /// The server has nothing of it, or it has become a permit.
-    is_settled: bool,
+    is_resolved: bool,
 }
 
-impl Pending {
-    fn new(claim: &Arc<Claim>) -> Self {
-        Self { claim: claim.clone(), is_settled: false }
+impl<'a> Pending<'a> {
+    fn new(core: &'a Arc<Core>, acquisition: &'a Arc<Acquisition>) -> Self {
+        Self { core, acquisition, is_resolved: false }
     }
 
     /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
-        let gate = &self.claim.gate;
-        // A request that was granted at once is neither in the table nor forgotten by the worker.
+        // One that was granted at once is neither in the table nor forgotten by the maintenance.
         if was_queued {
-            gate.hold(std::iter::once(&self.claim));
-            gate.shared().waits().remove(&self.claim.number);
+            self.core.hold(std::iter::once(self.acquisition));
+            self.core.waits().remove(&self.acquisition.number);
         }
-        if self.claim.is_over() || gate.client.is_closed() {
+        if self.acquisition.is_over() || self.core.is_shut_down() {
             return Err(Error::Shutdown);
         }
         Ok(self.into_permit(grant))
     }
 
     fn into_permit(mut self, grant: Grant) -> Permit {
-        self.is_settled = true;
-        Permit::new(self.claim.clone(), grant)
+        self.is_resolved = true;
+        Permit::new(self.core.clone(), self.acquisition.clone(), grant)
     }
 }
 
-impl Drop for Pending {
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if !self.is_settled {
-            self.claim.end();
-            let gate = &self.claim.gate;
-            gate.shared().waits().remove(&self.claim.number);
-            if !gate.give_back(&self.claim, How::Return) {
-                // No worker is left for it.
-                let (gate, claim) = (gate.clone(), self.claim.clone());
-                self.claim.gate.client.spawn(async move {
-                    gate.take_back(&claim, Instant::now()).await;
-                });
-            }
+        if self.is_resolved {
+            return;
+        }
+        self.acquisition.end();
+        self.core.waits().remove(&self.acquisition.number);
+        if !self.core.give_back(self.acquisition, ReleaseMode::Return) {
+            // No maintenance is left for it.
+            let (core, acquisition) = (self.core.clone(), self.acquisition.clone());
+            self.core.context.spawn(async move {
+                core.take_back(&acquisition, Instant::now()).await;
+            });
         }
     }
 }
 
-impl Gate {
+impl Core {
     fn check(&self, weight: u32) -> Result<(), Error> {
         if weight == 0 {
             return Err(Error::invalid("weight", "must be at least 1, not 0"));
         }
-        if self.client.is_closed() {
+        if self.is_shut_down() {
             return Err(Error::Shutdown);
         }
         Ok(())
@@ -97,8 +95,8 @@ impl Gate {
         tokio::select! {
             biased;
             done = work => done,
-            // The worker may also end with its runtime, without a word.
-            () = self.client.closed() => Err(Error::Shutdown),
+            // The maintenance may also end with its runtime, without a word.
+            () = self.shut_down() => Err(Error::Shutdown),
         }
     }
 
@@ -106,7 +104,7 @@ impl Gate {
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
         let heard = self.channel.heard();
         let is_heard = match Instant::now().checked_add(patience) {
-            Some(deadline) => self.client.until(deadline, heard).await.is_some(),
+            Some(deadline) => self.context.until(deadline, heard).await.is_some(),
             None => {
                 heard.await;
                 true
@@ -151,29 +149,29 @@ impl Gate {
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
-        let patience = self.shared().settings.patience();
-        let claim = Claim::new(self, weight, Instant::now());
+        let patience = self.context.settings.patience();
+        let acquisition = self.acquisition(weight);
         self.check(weight)?;
-        let result = self.try_for(&claim, patience).await;
-        self.leave_nothing(&claim, &result, || claim.created).await;
+        let result = self.try_for(&acquisition, patience).await;
+        self.leave_nothing(&acquisition, &result, || acquisition.created).await;
         result
     }
 
     async fn try_for(
         self: &Arc<Self>,
-        claim: &Arc<Claim>,
+        acquisition: &Arc<Acquisition>,
         patience: Duration,
     ) -> Result<Option<Permit>, Error> {
-        let (mut pending, mut since) = (Pending::new(claim), claim.created);
+        let (mut pending, mut since) = (Pending::new(self, acquisition), acquisition.created);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
-            let request = Acquire { claim: claim.clone(), otherwise: Otherwise::Refuse };
+            let request = Acquire { acquisition: acquisition.clone(), if_full: IfFull::Refuse };
             let answer = self.ask(request, since, patience).await?;
             since = Instant::now();
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    match self.confirm(claim, grant, "try_acquire", patience).await? {
+                    match self.confirm(acquisition, grant, "try_acquire", patience).await? {
                         Some(grant) => return Ok(Some(pending.into_permit(grant))),
                         None => self.count_late(&mut late_grants)?,
                     }
@@ -182,7 +180,7 @@ impl Gate {
                 _ if answer.reply.has_more => {}
                 _ => {
                     // An earlier attempt may still reach the server: then there may be room.
-                    pending.is_settled = !claim.is_in_doubt();
+                    pending.is_resolved = !acquisition.is_in_doubt();
                     break;
                 }
             }
@@ -196,16 +194,16 @@ impl Gate {
         ahead: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
-        let started = Instant::now();
-        let claim = Claim::new(self, weight, started);
+        let acquisition = self.acquisition(weight);
+        let started = acquisition.created;
         let mut wait = pin!(async {
             self.check(weight)?;
             if !self.channel.is_heard() {
-                let patience = self.shared().settings.outage_tolerance;
+                let patience = self.context.settings.outage_tolerance;
                 self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
             }
-            let result = self.wait_in_queue(&claim, ahead).await;
-            self.leave_nothing(&claim, &result, Instant::now).await;
+            let result = self.wait_in_queue(&acquisition, ahead).await;
+            self.leave_nothing(&acquisition, &result, Instant::now).await;
             result
         });
         // A timeout so long that it cannot be added to the clock is none.
@@ -213,34 +211,34 @@ impl Gate {
         let Some(deadline) = deadline else {
             return wait.await;
         };
-        self.client.until(deadline, &mut wait).await.unwrap_or_else(|| {
+        self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             Err(Error::Timeout {
                 semaphore: self.name.clone(),
                 waited: started.elapsed(),
-                position: claim.place().map(|place| place.position),
+                position: acquisition.place().map(|place| place.position),
             })
         })
     }
 
     async fn wait_in_queue(
         self: &Arc<Self>,
-        claim: &Arc<Claim>,
+        acquisition: &Arc<Acquisition>,
         ahead: u32,
     ) -> Result<Permit, Error> {
-        let (pending, mut since) = (Pending::new(claim), claim.created);
+        let (pending, mut since) = (Pending::new(self, acquisition), acquisition.created);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            let patience = self.shared().settings.outage_tolerance;
-            let otherwise = Otherwise::Queue { ahead };
-            let request = Acquire { claim: claim.clone(), otherwise };
+            let patience = self.context.settings.outage_tolerance;
+            let if_full = IfFull::Queue { ahead };
+            let request = Acquire { acquisition: acquisition.clone(), if_full };
             let answer = self.ask(request, since, patience).await?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
                     was_queued = true;
-                    claim.queued(answer.sent, answer.reply.server_time, place);
-                    self.client.send(Task::Ask(AskWhen::InTime));
-                    Box::pin(self.outcome(claim)).await?
+                    acquisition.queued(answer.sent, answer.reply.server_time, place);
+                    self.send(Task::Heartbeat);
+                    Box::pin(self.outcome(acquisition)).await?
                 }
                 Acquired::Refused => {
                     let strange = "it refuses what it must queue: are these scripts ours?";
@@ -248,12 +246,12 @@ impl Gate {
                     return Err(self.error("acquire", Failure::Refused(strange)));
                 }
             };
-            match self.confirm(claim, grant, "acquire", patience).await? {
+            match self.confirm(acquisition, grant, "acquire", patience).await? {
                 Some(grant) => return pending.into_waited_permit(grant, was_queued),
                 None => self.count_late(&mut late_grants)?,
             }
             since = Instant::now();
-            claim.open();
+            acquisition.open();
         }
     }
 
@@ -268,42 +266,42 @@ impl Gate {
         Err(Error::LeaseTooShort { semaphore, lease })
     }
 
-    /// Waits until the worker or a message tells what becomes of a request in the queue. A caller
-    /// in another runtime does not rely on that: nobody may drive the worker.
-    async fn outcome(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Grant, Error> {
-        let settings = &self.shared().settings;
-        let patience = settings.outage_tolerance.saturating_add(settings.ask_interval());
-        let outcome = claim.await_outcome();
+    /// Waits until a heartbeat or a message tells what becomes of a request in the queue. A caller
+    /// in another runtime does not rely on that: nobody may drive the maintenance.
+    async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
+        let settings = &self.context.settings;
+        let patience = settings.outage_tolerance.saturating_add(settings.heartbeat_interval());
+        let outcome = acquisition.await_outcome();
         let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
         let mut outcome = pin!(self.unless_shut_down(outcome));
         loop {
-            let asked = claim.asked();
-            if let Some(outcome) = self.client.within(asked, patience, &mut outcome).await {
+            let asked = acquisition.asked();
+            if let Some(outcome) = self.context.within(asked, patience, &mut outcome).await {
                 return outcome;
             }
-            if claim.asked() == asked {
+            if acquisition.asked() == asked {
                 return Err(self.home_rests("acquire", asked.elapsed()));
             }
         }
     }
 
     /// After a shutdown nobody does in the background what a request that failed may need: it may
-    /// have arrived after the worker took the claim away.
+    /// have arrived after the maintenance took the wait away.
     async fn leave_nothing<T>(
         self: &Arc<Self>,
-        claim: &Arc<Claim>,
+        acquisition: &Arc<Acquisition>,
         result: &Result<T, Error>,
         since: impl FnOnce() -> Instant,
     ) {
-        if result.is_err() && self.client.is_closed() {
-            Box::pin(self.take_back(claim, since())).await;
+        if result.is_err() && self.is_shut_down() {
+            Box::pin(self.take_back(acquisition, since())).await;
         }
     }
 
     /// With the patience of a call that was made then.
-    async fn take_back(self: &Arc<Self>, claim: &Arc<Claim>, since: Instant) {
-        let request = Release { claim: claim.clone(), how: How::Return };
-        let patience = self.shared().settings.patience();
+    async fn take_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, since: Instant) {
+        let request = Release { acquisition: acquisition.clone(), mode: ReleaseMode::Return };
+        let patience = self.context.settings.patience();
         if let Err(error) = self.ask(request, since, patience).await {
             tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
@@ -314,21 +312,21 @@ impl Gate {
     /// was lost already.
     async fn confirm(
         self: &Arc<Self>,
-        claim: &Arc<Claim>,
+        acquisition: &Arc<Acquisition>,
         grant: Grant,
         operation: &'static str,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
         let duration = self.settings.first_lease();
         let confirmed = if let Some(wanted) = self.settings.acknowledgement {
-            let acknowledged = self.acknowledge(wanted, claim, grant, operation, patience);
+            let acknowledged = self.acknowledge(wanted, acquisition, grant, operation, patience);
             self.unless_shut_down(Box::pin(acknowledged)).await?
         } else {
             let now = Instant::now();
             if (now - grant.since) * 2 < duration {
                 return Ok(Some(grant));
             }
-            let request = Refresh { claim: claim.clone(), duration, operation };
+            let request = Refresh { acquisition: acquisition.clone(), duration, operation };
             let asked = self.ask(request, now, patience);
             let answer = Box::pin(self.unless_shut_down(asked)).await?;
             answer.reply.then_some(Grant { since: answer.sent, ..grant })

@@ -1,13 +1,15 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::context::Context;
 use crate::error::Error;
 use crate::protocol::check_name;
 use crate::protocol::word::LONGEST_LEASE;
 use crate::semaphore::Semaphore;
-use crate::semaphore::acknowledge::Acknowledgement;
-use crate::semaphore::gate::{Gate, Limit, Settings};
-use crate::semaphore::shared::Client;
+use crate::semaphore::core::Core;
+use crate::semaphore::maintenance;
+use crate::semaphore::settings::{Acknowledgement, Limit, Settings};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
@@ -35,7 +37,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 /// ```
 #[must_use = "build() makes the semaphore"]
 pub struct SemaphoreBuilder {
-    client: Client,
+    context: Arc<Context>,
     name: String,
     limit: Option<u32>,
     initial_permits: Option<u32>,
@@ -47,9 +49,9 @@ pub struct SemaphoreBuilder {
 }
 
 impl SemaphoreBuilder {
-    pub(crate) fn new(client: Client, name: String) -> Self {
+    pub(crate) fn new(context: Arc<Context>, name: String) -> Self {
         Self {
-            client,
+            context,
             name,
             limit: None,
             initial_permits: None,
@@ -181,7 +183,7 @@ impl SemaphoreBuilder {
             (Some(0), None) => {
                 return Err(Error::invalid(
                     "limit",
-                    "must be at least 1; set_limit(0) pauses a semaphore",
+                    "must be at least 1; set_limit(0) backoff a semaphore",
                 ));
             }
             (Some(limit), None) => Limit::Declared(limit),
@@ -209,7 +211,9 @@ impl SemaphoreBuilder {
             acquire_timeout: self.acquire_timeout,
             acknowledgement: self.acknowledgement,
         };
-        Ok(Semaphore::new(Gate::new(self.name, settings, self.client)))
+        let (core, tasks) = Core::new(self.name, settings, self.context);
+        maintenance::start(&core, tasks);
+        Ok(Semaphore::new(core))
     }
 
     fn check_acknowledgement(&self) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use super::Semaphore;
 use crate::error::Error;
-use crate::semaphore::calls::{Change, Limits};
+use crate::semaphore::core::{Change, Limits};
 
 impl Semaphore {
     /// The limit in force.
@@ -56,7 +56,7 @@ impl Semaphore {
     /// ```
     pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
         let before = self.change_limit(Change::Set(limit)).await?.before;
-        Ok(u32::try_from(before).unwrap_or(self.gate.settings.limit.number()))
+        Ok(u32::try_from(before).unwrap_or(self.core.settings.limit.number()))
     }
 
     /// Adds to the limit in force: the textbook's V. Answers the limit now.
@@ -112,8 +112,8 @@ impl Semaphore {
     }
 
     async fn change_limit(&self, change: Change) -> Result<Limits, Error> {
-        let patience = self.gate.shared().settings.patience();
-        self.gate.change_limit(change, patience).await
+        let patience = self.core.context.settings.patience();
+        self.core.change_limit(change, patience).await
     }
 }
 

@@ -1,25 +1,19 @@
 //! A semaphore, from its permits down to the calls that they take.
 
-mod acknowledge;
 mod acquire;
+mod acquisition;
 mod builder;
-mod calls;
-mod claim;
 mod closing;
-mod gate;
-mod hand_offs;
-mod lanes;
+mod core;
 mod lease;
 mod limit;
+mod maintenance;
 mod numbered;
 mod permit;
 mod permit_watch;
 mod request;
-mod requests;
-pub(crate) mod shared;
+mod settings;
 mod term;
-mod unwanted;
-pub(crate) mod worker;
 
 use std::fmt;
 use std::pin::pin;
@@ -28,7 +22,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::protocol::Inspection;
-use crate::semaphore::gate::Gate;
+use crate::semaphore::core::Core;
 pub use builder::SemaphoreBuilder;
 pub use permit::Permit;
 pub use permit_watch::PermitWatch;
@@ -66,12 +60,12 @@ const PAGE: u64 = 1000;
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    gate: Arc<Gate>,
+    core: Arc<Core>,
 }
 
 impl Semaphore {
-    pub(crate) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
     }
 
     /// The name, without the prefix.
@@ -89,7 +83,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        &self.gate.name
+        &self.core.name
     }
 
     /// A request of your own: of another weight, with a head start, with a timeout. Of weight 1,
@@ -100,7 +94,7 @@ impl Semaphore {
     ///
     /// See [`AcquireRequest`].
     pub fn request(&self) -> AcquireRequest {
-        AcquireRequest::new(&self.gate)
+        AcquireRequest::new(&self.core)
     }
 
     /// Waits in the queue for one permit.
@@ -123,7 +117,7 @@ impl Semaphore {
     ///
     /// See [`Semaphore`].
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(1, 0, self.gate.settings.acquire_timeout)).await
+        pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for a permit of this weight, from 1 to the limit.
@@ -140,7 +134,7 @@ impl Semaphore {
     ///
     /// See [`Inspection`].
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(n, 0, self.gate.settings.acquire_timeout)).await
+        pin!(self.core.acquire_within(n, 0, self.core.settings.acquire_timeout)).await
     }
 
     /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout
@@ -172,7 +166,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
-        pin!(self.gate.acquire_within(1, 0, Some(timeout))).await
+        pin!(self.core.acquire_within(1, 0, Some(timeout))).await
     }
 
     /// Takes one permit if there is one now and nobody waits. Never queues.
@@ -202,7 +196,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        pin!(self.gate.try_acquire(1)).await
+        pin!(self.core.try_acquire(1)).await
     }
 
     /// Takes a permit of this weight, from 1 to the limit, if it fits now and nobody waits.
@@ -219,7 +213,7 @@ impl Semaphore {
     ///
     /// See [`try_acquire`](Self::try_acquire).
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
-        pin!(self.gate.try_acquire(n)).await
+        pin!(self.core.try_acquire(n)).await
     }
 
     /// Ends acquiring by this semaphore and all its clones, as tokio's `close` does: waits, tries
@@ -250,7 +244,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn close(&self) {
-        self.gate.closing.close();
+        self.core.closing.close();
     }
 
     /// Whether [`close`](Self::close) was called, on this one or a clone.
@@ -259,7 +253,7 @@ impl Semaphore {
     ///
     /// See [`close`](Self::close).
     pub fn is_closed(&self) -> bool {
-        self.gate.closing.is_closed()
+        self.core.closing.is_closed()
     }
 
     /// How much of the limit is free now. Another process may take it the next moment, and while
@@ -334,8 +328,8 @@ impl Semaphore {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<Inspection, Error> {
-        let reply = self.gate.inspect_page(operation, holders, waiters).await?;
-        let configured = self.gate.settings.limit.number();
+        let reply = self.core.inspect_page(operation, holders, waiters).await?;
+        let configured = self.core.settings.limit.number();
         let read = Inspection::read(reply, configured, waiters.0);
         Ok(read.map_err(redis::RedisError::from)?)
     }
@@ -367,7 +361,7 @@ impl Semaphore {
     /// ```
     pub async fn wake(&self) -> Result<u64, Error> {
         loop {
-            let (wake_in, queued) = self.gate.wake().await?;
+            let (wake_in, queued) = self.core.wake().await?;
             if wake_in != Some(Duration::ZERO) {
                 return Ok(queued);
             }
@@ -378,8 +372,8 @@ impl Semaphore {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("name", &self.gate.name)
-            .field("settings", &self.gate.settings)
+            .field("name", &self.core.name)
+            .field("settings", &self.core.settings)
             .finish_non_exhaustive()
     }
 }

@@ -1,11 +1,11 @@
-//! Tables of claims by their numbers.
+//! Tables of acquisitions by their numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(crate) type Numbered<T> = HashMap<u128, T, BuildHasherDefault<LowerHalf>>;
 
-/// The lower half of a claim's number is a hash already, with a key that nobody else knows.
+/// The lower half of an acquisition's number is a hash already, with a key that nobody else knows.
 #[derive(Default)]
 pub(crate) struct LowerHalf(u64);
 

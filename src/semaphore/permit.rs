@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::PermitWatch;
 use crate::batching::Request;
 use crate::error::Error;
-use crate::semaphore::claim::Claim;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
-use crate::semaphore::requests::{How, Refresh, Release};
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -66,21 +66,24 @@ use crate::semaphore::requests::{How, Refresh, Release};
 /// a runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
-    claim: Arc<Claim>,
+    core: Arc<Core>,
+    acquisition: Arc<Acquisition>,
     /// What is left to do when it is dropped.
-    on_drop: Option<How>,
+    on_drop: Option<ReleaseMode>,
 }
 
 impl Permit {
-    pub(crate) fn new(claim: Arc<Claim>, grant: Grant) -> Self {
-        claim.begin_lease(grant);
-        let semaphore = &claim.gate.name;
-        tracing::debug!(semaphore, id = claim.word, token = grant.token, "granted");
-        Self { claim, on_drop: Some(How::Return) }
+    pub(crate) fn new(core: Arc<Core>, acquisition: Arc<Acquisition>, grant: Grant) -> Self {
+        let settings = &core.settings;
+        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
+        acquisition.begin_lease(lease);
+        let (semaphore, id) = (&core.name, &acquisition.word);
+        tracing::debug!(semaphore, id, token = grant.token, "granted");
+        Self { core, acquisition, on_drop: Some(ReleaseMode::Return) }
     }
 
     fn lease(&self) -> &Lease {
-        self.claim.lease().expect("it began with the permit")
+        self.acquisition.lease().expect("it began with the permit")
     }
 
     /// Gives the permit back now, and waits until Redis has it.
@@ -116,7 +119,7 @@ impl Permit {
     /// # }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
-        self.end(How::Return).await
+        self.end(ReleaseMode::Return).await
     }
 
     /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
@@ -146,20 +149,20 @@ impl Permit {
     /// ```
     pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> {
         // Also where the future is never polled.
-        self.on_drop = Some(How::Consume);
-        self.end(How::Consume)
+        self.on_drop = Some(ReleaseMode::Consume);
+        self.end(ReleaseMode::Consume)
     }
 
-    async fn end(mut self, how: How) -> Result<(), Error> {
+    async fn end(mut self, mode: ReleaseMode) -> Result<(), Error> {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
-        self.on_drop = Some(how);
-        self.claim.end();
+        self.on_drop = Some(mode);
+        self.acquisition.end();
         let now = Instant::now();
         let was_lost = self.lease().give_back(now);
-        let gate = &self.claim.gate;
-        let request = Release { claim: self.claim.clone(), how };
+        let core = &self.core;
+        let request = Release { acquisition: self.acquisition.clone(), mode };
         let operation = request.operation();
-        let answer = gate.ask(request, now, gate.shared().settings.patience()).await?;
+        let answer = core.ask(request, now, core.context.settings.patience()).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
@@ -174,7 +177,7 @@ impl Permit {
         if is_held {
             return Ok(());
         }
-        let (semaphore, id) = (self.claim.gate.name.clone(), self.claim.word.clone());
+        let (semaphore, id) = (self.core.name.clone(), self.acquisition.word.clone());
         Err(Error::Lost { semaphore, operation, id })
     }
 
@@ -208,14 +211,14 @@ impl Permit {
     /// # }
     /// ```
     pub async fn refresh(&self) -> Result<(), Error> {
-        let (gate, lease) = (&self.claim.gate, self.lease());
-        let Some(duration) = lease.next_duration(gate.settings.lease) else {
+        let (core, lease) = (&self.core, self.lease());
+        let Some(duration) = lease.next_duration(core.settings.lease) else {
             return self.lost_unless(!self.is_lost(), "refresh");
         };
         let operation = "refresh";
-        let request = Refresh { claim: self.claim.clone(), duration, operation };
-        let patience = gate.shared().settings.patience();
-        let answer = gate.ask(request, Instant::now(), patience).await?;
+        let request = Refresh { acquisition: self.acquisition.clone(), duration, operation };
+        let patience = core.context.settings.patience();
+        let answer = core.ask(request, Instant::now(), patience).await?;
         if !answer.reply {
             lease.lose();
         }
@@ -244,7 +247,7 @@ impl Permit {
     ///
     /// See [`PermitWatch`].
     pub fn watch(&self) -> PermitWatch {
-        PermitWatch::new(self.lease(), self.claim.gate.client.runtime())
+        PermitWatch::new(self.lease(), self.core.context.runtime())
     }
 
     /// Whether the permit is lost. Once it is, it stays so.
@@ -296,7 +299,7 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn num_permits(&self) -> u32 {
-        self.claim.weight
+        self.acquisition.weight
     }
 
     /// The word under which the server knows the permit, and which no other permit has:
@@ -307,28 +310,28 @@ impl Permit {
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn id(&self) -> &str {
-        &self.claim.word
+        &self.acquisition.word
     }
 }
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
-            .field("semaphore", &self.claim.gate.name)
-            .field("id", &self.claim.word)
-            .field("num_permits", &self.claim.weight)
+            .field("semaphore", &self.core.name)
+            .field("id", &self.acquisition.word)
+            .field("num_permits", &self.acquisition.weight)
             .finish_non_exhaustive()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(how) = self.on_drop else {
+        let Some(mode) = self.on_drop else {
             return;
         };
-        self.claim.end();
+        self.acquisition.end();
         self.lease().give_back(Instant::now());
-        if !self.claim.gate.give_back(&self.claim, how) {
+        if !self.core.give_back(&self.acquisition, mode) {
             tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::semaphore::Permit;
-use crate::semaphore::gate::Gate;
+use crate::semaphore::core::Core;
 
 const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 
@@ -38,16 +38,16 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone)]
 #[must_use = "acquire() or try_acquire() sends it"]
 pub struct AcquireRequest {
-    gate: Arc<Gate>,
+    core: Arc<Core>,
     weight: u32,
     ahead: Duration,
     timeout: Option<Duration>,
 }
 
 impl AcquireRequest {
-    pub(crate) fn new(gate: &Arc<Gate>) -> Self {
-        let (weight, ahead, timeout) = (1, Duration::ZERO, gate.settings.acquire_timeout);
-        Self { gate: gate.clone(), weight, ahead, timeout }
+    pub(crate) fn new(core: &Arc<Core>) -> Self {
+        let (weight, ahead, timeout) = (1, Duration::ZERO, core.settings.acquire_timeout);
+        Self { core: core.clone(), weight, ahead, timeout }
     }
 
     /// How much of the limit the permit takes: from 1 to the limit. 1 unless set.
@@ -143,7 +143,7 @@ impl AcquireRequest {
             return Err(Error::invalid("ahead", reason));
         }
         let ahead = self.ahead.as_millis() as u32;
-        pin!(self.gate.acquire_within(self.weight, ahead, self.timeout)).await
+        pin!(self.core.acquire_within(self.weight, ahead, self.timeout)).await
     }
 
     /// Takes the permit if it fits now and nobody waits. Never queues.
@@ -161,14 +161,14 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn try_acquire(self) -> Result<Option<Permit>, Error> {
-        pin!(self.gate.try_acquire(self.weight)).await
+        pin!(self.core.try_acquire(self.weight)).await
     }
 }
 
 impl fmt::Debug for AcquireRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireRequest")
-            .field("semaphore", &self.gate.name)
+            .field("semaphore", &self.core.name)
             .field("weight", &self.weight)
             .field("ahead", &self.ahead)
             .field("timeout", &self.timeout)

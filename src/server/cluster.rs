@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::dialer::Dialer;
-use super::link::{Link, Unanswered};
+use super::link::{CallError, Link};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
 use crate::error::Error;
@@ -89,7 +89,7 @@ impl Cluster {
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, CallError> {
         let started = Instant::now();
         let limit = limit.min(self.dialer.response_timeout());
         let mut node = self.node_or_none(slot)?;
@@ -106,7 +106,7 @@ impl Cluster {
             };
             let Some(to) = self.redirected(&failure.error, slot, &node) else {
                 // The node may be gone, or have lost its slots.
-                if failure.is_passing() {
+                if failure.is_transient() {
                     self.refresh_soon();
                 }
                 return Err(failure);
@@ -118,18 +118,18 @@ impl Cluster {
         Err(unserved("the nodes of the cluster do not agree who serves the slot"))
     }
 
-    fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, Unanswered> {
+    fn node_or_none(self: &Arc<Self>, slot: u16) -> Result<Address, CallError> {
         self.node_of(slot).ok_or_else(|| {
             self.refresh_soon();
             unserved("no node of the cluster serves the slot")
         })
     }
 
-    pub(super) fn link_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Link>, Unanswered> {
+    pub(super) fn link_of(self: &Arc<Self>, slot: u16) -> Result<Arc<Link>, CallError> {
         Ok(self.link(&self.node_or_none(slot)?))
     }
 
-    pub(super) fn heed_call(self: &Arc<Self>, slot: u16, error: &RedisError) {
+    pub(super) fn note_redirect_of_call(self: &Arc<Self>, slot: u16, error: &RedisError) {
         if let Some(node) = self.node_of(slot) {
             self.redirected(error, slot, &node);
         }
@@ -160,7 +160,12 @@ impl Cluster {
     }
 
     /// Whether a subscription was refused because the slot has another node now.
-    pub(crate) fn heed(self: &Arc<Self>, error: &RedisError, slot: u16, asked: &Address) -> bool {
+    pub(crate) fn note_redirect(
+        self: &Arc<Self>,
+        error: &RedisError,
+        slot: u16,
+        asked: &Address,
+    ) -> bool {
         self.redirected(error, slot, asked).is_some_and(|to| to != *asked)
     }
 
@@ -285,8 +290,8 @@ impl fmt::Display for Cluster {
     }
 }
 
-fn unserved(reason: &'static str) -> Unanswered {
-    Unanswered { error: (ErrorKind::Io, reason).into(), may_be_served: false }
+fn unserved(reason: &'static str) -> CallError {
+    CallError { error: (ErrorKind::Io, reason).into(), may_have_run: false }
 }
 
 fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {

@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::asking::Asking;
+use super::backoff::Backoff;
 use super::dialer::Dialer;
-use super::pauses::Pauses;
 use super::source::Source;
-use crate::error::{Error, is_passing, says};
+use crate::error::{Error, is_transient, says};
 use crate::scripts::{CallBy, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
@@ -37,7 +37,7 @@ pub(crate) struct Link {
     call_by: CallBy,
     dialer: Dialer,
     state: Mutex<State>,
-    pauses: Mutex<Pauses>,
+    backoff: Mutex<Backoff>,
     /// In a row.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
@@ -82,7 +82,7 @@ impl fmt::Debug for Connected {
 impl Link {
     /// `runtime` makes the connections, as long as it is there.
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
-        let pauses = Mutex::new(Pauses::of_connections(dialer.response_timeout()));
+        let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
         let state = Mutex::new(State::Away);
         let (timeouts, last_timeout) = Default::default();
         let connections = watch::Sender::new(0);
@@ -91,7 +91,7 @@ impl Link {
             call_by,
             dialer,
             state,
-            pauses,
+            backoff,
             timeouts,
             last_timeout,
             connections,
@@ -124,8 +124,8 @@ impl Link {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    fn pauses(&self) -> MutexGuard<'_, Pauses> {
-        self.pauses.lock().expect("nothing panics while it is locked")
+    fn backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.backoff.lock().expect("nothing panics while it is locked")
     }
 
     /// The connection, made anew where there is none.
@@ -155,7 +155,7 @@ impl Link {
             let mut state = self.state();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
                 *state = State::Refused {
-                    until: Instant::now() + self.pauses().next(),
+                    until: Instant::now() + self.backoff().next(),
                     error: error.clone(),
                 };
             }
@@ -202,7 +202,7 @@ impl Link {
         }
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
-        *self.pauses() = Pauses::of_connections(self.response_timeout());
+        *self.backoff() = Backoff::of_connections(self.response_timeout());
         let connected = Connected { number, connection, client: Arc::new(client) };
         *self.state() = State::Connected(connected.clone());
         Ok(connected)
@@ -226,7 +226,7 @@ impl Link {
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, CallError> {
         let (mut connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
         let registry = ScriptRegistry::embedded();
@@ -244,7 +244,7 @@ impl Link {
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, CallError> {
         let (mut connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
         let mut asking = Asking(&mut connected.connection);
@@ -284,9 +284,9 @@ impl Link {
     async fn connected_within(
         self: &Arc<Self>,
         limit: Duration,
-    ) -> Result<(Connected, Duration), Unanswered> {
+    ) -> Result<(Connected, Duration), CallError> {
         let limit = limit.min(self.response_timeout());
-        let unsent = |error| Unanswered { error, may_be_served: false };
+        let unsent = |error| CallError { error, may_have_run: false };
         if limit.is_zero() {
             return Err(unsent(took_too_long()));
         }
@@ -305,13 +305,13 @@ impl Link {
         number: u64,
         sent: Instant,
         answer: Result<T, Error>,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, CallError> {
         let failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 return Ok(reply);
             }
-            Err(error) => Unanswered::from(error),
+            Err(error) => CallError::from(error),
         };
         let error = &failure.error;
         let timed_out = error.is_timeout();
@@ -341,24 +341,24 @@ impl Link {
 
 /// An attempt that failed.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct CallError {
     pub(crate) error: RedisError,
-    pub(crate) may_be_served: bool,
+    pub(crate) may_have_run: bool,
 }
 
-impl From<Error> for Unanswered {
+impl From<Error> for CallError {
     fn from(error: Error) -> Self {
         let Error::Redis(error) = error else {
             unreachable!("the embedded scripts are there: {error}");
         };
-        let may_be_served = error.kind() == ErrorKind::Io;
-        Self { error, may_be_served }
+        let may_have_run = error.kind() == ErrorKind::Io;
+        Self { error, may_have_run }
     }
 }
 
-impl Unanswered {
-    pub(crate) fn is_passing(&self) -> bool {
-        is_passing(&self.error)
+impl CallError {
+    pub(crate) fn is_transient(&self) -> bool {
+        is_transient(&self.error)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot.
 
 mod asking;
+mod backoff;
 mod cluster;
 pub(crate) mod credentials;
 mod dialer;
 mod link;
-mod pauses;
 mod slots;
 mod source;
 pub(crate) mod tls;
@@ -18,11 +18,11 @@ use redis::{Cmd, FromRedisValue, RedisError};
 
 use crate::runtime::clock;
 
+pub(crate) use backoff::Backoff;
 pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialer, user_timeout};
-pub(crate) use link::{Link, Unanswered, took_too_long, within};
-pub(crate) use pauses::Pauses;
+pub(crate) use link::{CallError, Link, took_too_long, within};
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
 
@@ -61,7 +61,7 @@ impl Servers {
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, CallError> {
         match self {
             Self::One(link) => link.attempt(script, write, limit).await,
             Self::Cluster(cluster) => Box::pin(cluster.attempt(slot, script, write, limit)).await,
@@ -69,7 +69,7 @@ impl Servers {
     }
 
     /// The link to the server that has that slot.
-    pub(crate) fn link_of(&self, slot: u16) -> Result<Arc<Link>, Unanswered> {
+    pub(crate) fn link_of(&self, slot: u16) -> Result<Arc<Link>, CallError> {
         match self {
             Self::One(link) => Ok(link.clone()),
             Self::Cluster(cluster) => cluster.link_of(slot),
@@ -77,9 +77,9 @@ impl Servers {
     }
 
     /// What a call over another connection to that server has answered.
-    pub(crate) fn heed(&self, slot: u16, error: &RedisError) {
+    pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {
-            cluster.heed_call(slot, error);
+            cluster.note_redirect_of_call(slot, error);
         }
     }
 
@@ -93,20 +93,20 @@ impl Servers {
         patience: Duration,
     ) -> Result<Answer<T>, Failure> {
         let started = Instant::now();
-        let mut pauses = Pauses::of_calls();
+        let mut backoff = Backoff::of_calls();
         let mut is_repeated = false;
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
             let last = match self.attempt(slot, script, &write, limit).await {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
-                Err(failure) if failure.is_passing() => {
-                    is_repeated |= failure.may_be_served;
+                Err(failure) if failure.is_transient() => {
+                    is_repeated |= failure.may_have_run;
                     failure.error
                 }
                 Err(failure) => return Err(Failure::Refused(failure.error)),
             };
-            let pause = pauses.next();
+            let pause = backoff.next();
             if started.elapsed() + pause >= patience || clock::is_paused() {
                 let last = clock::or_paused(last);
                 return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });

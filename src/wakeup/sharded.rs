@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Recipient;
+use super::Router;
 use super::channel::{Channel, Channels, Heard};
 use crate::runtime::clock;
-use crate::server::{Address, Cluster, Pauses};
+use crate::server::{Address, Backoff, Cluster};
 
-/// Subscriptions that are made at the same time. In between messages are heeded.
+/// Subscriptions that are made at the same time. In between messages are handled.
 const MOST_AT_ONCE: usize = 200;
 /// How often the map is read while a channel has no node.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
@@ -30,13 +30,9 @@ const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 type Wanted = BTreeMap<String, Weak<Channel>>;
 
 /// Has a task listen at each node that has a channel.
-pub(super) async fn listen<R: Recipient>(
-    recipient: &Arc<R>,
-    cluster: &Arc<Cluster>,
-    channels: &Channels,
-) {
+pub(super) async fn listen(router: &Arc<Router>, cluster: &Arc<Cluster>, channels: &Channels) {
     let (mut opened, mut moved) = (channels.changes(), cluster.changes());
-    let mut reads = tokio::time::interval(recipient.map_interval());
+    let mut reads = tokio::time::interval(router.map_interval);
     let mut nodes: HashMap<Address, (watch::Sender<Wanted>, JoinSet<()>)> = HashMap::new();
     loop {
         let (mut wanted, all_have_nodes) = by_node(cluster, channels);
@@ -57,7 +53,7 @@ pub(super) async fn listen<R: Recipient>(
             let (sender, receiver) = watch::channel(channels);
             let mut task = JoinSet::new();
             let listener = Listener {
-                recipient: recipient.clone(),
+                router: router.clone(),
                 cluster: cluster.clone(),
                 node: node.clone(),
                 wanted: receiver,
@@ -97,8 +93,8 @@ fn by_node(cluster: &Cluster, channels: &Channels) -> (HashMap<Address, Wanted>,
 }
 
 /// Listens at one node.
-struct Listener<R: Recipient> {
-    recipient: Arc<R>,
+struct Listener {
+    router: Arc<Router>,
     cluster: Arc<Cluster>,
     node: Address,
     wanted: watch::Receiver<Wanted>,
@@ -114,14 +110,14 @@ struct Subscriptions {
 /// The connection cannot be used any more.
 struct Lost;
 
-impl<R: Recipient> Listener<R> {
+impl Listener {
     /// Until it is aborted.
     async fn run(mut self) {
-        let mut pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
+        let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
         loop {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
-                    pauses = Pauses::of_connections(self.cluster.dialer().response_timeout());
+                    backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     let Lost = self.listen(&mut subscriptions).await;
                     tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
                 }
@@ -131,18 +127,18 @@ impl<R: Recipient> Listener<R> {
             }
             // Its slots may have another node by now.
             self.cluster.refresh_soon();
-            sleep(pauses.next()).await;
+            sleep(backoff.next()).await;
             clock::rest_if_paused().await;
         }
     }
 
     async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
-        let mut pings = tokio::time::interval(self.recipient.ping_interval());
+        let mut pings = tokio::time::interval(self.router.ping_interval);
         pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut is_behind = false;
         loop {
             let is_good = tokio::select! {
-                push = subscriptions.pushes.recv() => match self.heed(subscriptions, push) {
+                push = subscriptions.pushes.recv() => match self.handle(subscriptions, push) {
                     Ok(()) => continue,
                     lost => lost,
                 },
@@ -164,7 +160,7 @@ impl<R: Recipient> Listener<R> {
         }
     }
 
-    fn heed(&self, subscriptions: &Subscriptions, push: Option<PushInfo>) -> Result<(), Lost> {
+    fn handle(&self, subscriptions: &Subscriptions, push: Option<PushInfo>) -> Result<(), Lost> {
         let Some(PushInfo { kind, data }) = push else {
             return Err(Lost);
         };
@@ -175,7 +171,7 @@ impl<R: Recipient> Listener<R> {
         match kind {
             PushKind::SMessage => {
                 let channel = String::from_utf8_lossy(text(0));
-                self.recipient.hear(&channel, text(1));
+                self.router.hear(&channel, text(1));
             }
             // Not asked for: the slot has left the node. What came after it may be answers to other
             // questions than it seems.
@@ -197,7 +193,7 @@ impl<R: Recipient> Listener<R> {
         // What was told until now is about what was subscribed to until now.
         for _ in 0..subscriptions.pushes.len() {
             let push = subscriptions.pushes.recv().await;
-            self.heed(subscriptions, push)?;
+            self.handle(subscriptions, push)?;
         }
         let wanted = self.wanted.borrow_and_update().clone();
         let Subscriptions { connection, heard, .. } = subscriptions;
@@ -218,7 +214,7 @@ impl<R: Recipient> Listener<R> {
                     heard.insert(channel.name.clone(), channel.hear());
                 }
                 // The map changes, and another node's task has the channel then.
-                Err(error) if self.cluster.heed(&error, channel.slot, &self.node) => {}
+                Err(error) if self.cluster.note_redirect(&error, channel.slot, &self.node) => {}
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "subscribing failed");
                     return Err(Lost);
@@ -227,7 +223,7 @@ impl<R: Recipient> Listener<R> {
         }
         if !new.is_empty() {
             // Messages may have been lost meanwhile.
-            self.recipient.may_have_missed();
+            self.router.may_have_missed();
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {
             true => Ok(new.len() < MOST_AT_ONCE),

@@ -8,9 +8,9 @@ use redis::{Client, ErrorKind, RedisError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Channel, Recipient};
+use super::{Channel, Router};
 use crate::runtime::clock;
-use crate::server::{Link, Pauses};
+use crate::server::{Backoff, Link};
 
 pub(crate) struct Subscription {
     sink: PubSubSink,
@@ -60,14 +60,14 @@ async fn open(
 }
 
 pub(super) async fn listen(
-    recipient: &impl Recipient,
+    router: &Router,
     link: &Arc<Link>,
     channel: &Channel,
     mut subscription: Subscription,
 ) {
     let mut connections = link.connections();
     loop {
-        let end = receive(recipient, link, &mut subscription, &mut connections).await;
+        let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
             tracing::warn!("the wake-up connection to Redis is lost, connecting again");
             link.check().await;
@@ -75,13 +75,11 @@ pub(super) async fn listen(
         let next = subscribe_again(link, channel).await;
         // Where only the server has changed the old one went on: there is no moment without.
         while let Some(Some(message)) = subscription.messages.next().now_or_never() {
-            recipient.hear(message.get_channel_name(), message.get_payload_bytes());
+            router.hear(message.get_channel_name(), message.get_payload_bytes());
         }
         subscription = next;
         tracing::info!("listening for wake-ups again");
-        if !recipient.may_have_missed() {
-            return;
-        }
+        router.may_have_missed();
     }
 }
 
@@ -94,24 +92,26 @@ enum End {
 }
 
 async fn receive(
-    recipient: &impl Recipient,
+    router: &Router,
     link: &Arc<Link>,
     subscription: &mut Subscription,
     connections: &mut watch::Receiver<u64>,
 ) -> End {
-    let mut pings = tokio::time::interval(recipient.ping_interval());
+    let mut pings = tokio::time::interval(router.ping_interval);
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             message = subscription.messages.next() => match message {
-                Some(message) => recipient.hear(message.get_channel_name(), message.get_payload_bytes()),
+                Some(message) => {
+                    router.hear(message.get_channel_name(), message.get_payload_bytes());
+                }
                 None => return End::Lost,
             },
             true = other_than(connections, subscription.beside) => return End::Moved,
             _ = pings.tick() => {
                 clock::rest_if_paused().await;
                 let ping = subscription.sink.ping::<redis::Value>();
-                if !matches!(timeout(recipient.response_timeout(), ping).await, Ok(Ok(_))) {
+                if !matches!(timeout(router.response_timeout, ping).await, Ok(Ok(_))) {
                     return End::Lost;
                 }
                 if link.source().may_move() {
@@ -128,13 +128,13 @@ async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool
 }
 
 async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
-    let mut pauses = Pauses::of_connections(link.response_timeout());
+    let mut backoff = Backoff::of_connections(link.response_timeout());
     let mut connections = link.connections();
     loop {
         clock::rest_if_paused().await;
         // Once commands get through again, whoever queues and is not listening loses its turn.
         tokio::select! {
-            () = tokio::time::sleep(pauses.next()) => {}
+            () = tokio::time::sleep(backoff.next()) => {}
             Ok(()) = connections.changed() => {}
         }
         match subscribe(link, channel).await {

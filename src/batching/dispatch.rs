@@ -1,4 +1,4 @@
-//! The calls of a lane, until nothing waits.
+//! The calls of a batcher, until nothing waits.
 //!
 //! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
 //! next one, and costs the server a fraction of a call. Where it is far, who waits for the answer
@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::call::{Ended, call};
 use super::{Next, Outcome, Owner, Request, Waiting};
 use crate::runtime::clock;
-use crate::server::{Answer, Failure, Pauses, Unanswered};
+use crate::server::{Answer, Backoff, CallError, Failure};
 
 /// A server that has answered sooner is near. Where none has answered yet, one is late after that.
 const NEAR: Duration = Duration::from_micros(500);
@@ -28,29 +28,36 @@ const NEAR: Duration = Duration::from_micros(500);
 /// long.
 const LATE: Duration = Duration::from_millis(4);
 
-/// Makes the calls of a lane.
-pub(super) struct Serving<R: Request> {
+/// Makes the calls of a batcher.
+pub(super) struct Dispatch<R: Request> {
     owner: Arc<R::Owner>,
     is_done: bool,
     /// When the last call went out.
     sent: Instant,
-    pauses: Pauses,
+    backoff: Backoff,
     /// After a failure nothing goes out before.
     paused_until: Instant,
     kind: PhantomData<R>,
 }
 
-impl<R: Request> Serving<R> {
+impl<R: Request> Dispatch<R> {
     pub(super) fn new(owner: &Arc<R::Owner>) -> Self {
         let now = Instant::now();
         let (sent, paused_until) = (now, now);
-        let pauses = Pauses::of_calls();
-        Self { owner: owner.clone(), is_done: false, sent, pauses, paused_until, kind: PhantomData }
+        let backoff = Backoff::of_calls();
+        Self {
+            owner: owner.clone(),
+            is_done: false,
+            sent,
+            backoff,
+            paused_until,
+            kind: PhantomData,
+        }
     }
 
     pub(super) async fn run(mut self) {
         let owner = self.owner.clone();
-        let lane = R::lane(&owner);
+        let batcher = R::batcher(&owner);
         let mut calls = FuturesUnordered::new();
         let mut alarm = Alarm::default();
         // Whether others may follow at once, whose requests then go out in the same call.
@@ -61,15 +68,15 @@ impl<R: Request> Serving<R> {
             }
             // What has failed goes first again: nothing is sent past it.
             while let Some(Some(ended)) = calls.next().now_or_never() {
-                self.heed(ended);
+                self.handle(ended);
             }
-            let (now, fastest) = (Instant::now(), lane.fastest());
+            let (now, fastest) = (Instant::now(), batcher.fastest());
             let is_far = late_after(fastest).is_zero();
             let next_call = self.next_call(calls.len(), fastest, now);
             let may_send = next_call.is_some_and(|at| at <= now);
             // What comes before the alarm is met by that.
             let wants_next = is_far || !alarm.is_set();
-            match lane.next(&owner, may_send, calls.is_empty(), wants_next) {
+            match batcher.next(&owner, may_send, calls.is_empty(), wants_next) {
                 Next::Send(batch) => {
                     self.sent = now;
                     calls.push(call(owner.clone(), batch));
@@ -82,10 +89,10 @@ impl<R: Request> Serving<R> {
             tokio::select! {
                 biased;
                 Some(ended) = calls.next() => {
-                    self.heed(ended);
+                    self.handle(ended);
                     may_be_more = owner.is_rush();
                 }
-                () = lane.changed() => may_be_more = is_far,
+                () = batcher.changed() => may_be_more = is_far,
                 () = alarm.rings() => {}
             }
         }
@@ -102,20 +109,20 @@ impl<R: Request> Serving<R> {
         Some(at.max(self.paused_until))
     }
 
-    fn heed(&mut self, ended: Ended<R>) {
+    fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let requests = batch.back();
         match answer {
             Ok(reply) => {
-                R::lane(&self.owner).answered_after(sent.elapsed());
-                self.pauses = Pauses::of_calls();
+                R::batcher(&self.owner).answered_after(sent.elapsed());
+                self.backoff = Backoff::of_calls();
                 self.deliver(requests, sent, &reply);
             }
-            Err(failure) if failure.is_passing() => {
+            Err(failure) if failure.is_transient() => {
                 let now = Instant::now();
                 // What fails beside others, for the same reason, lets nobody wait for longer.
                 if self.paused_until <= now {
-                    self.paused_until = now + self.pauses.next();
+                    self.paused_until = now + self.backoff.next();
                 }
                 self.put_back(requests, &failure);
             }
@@ -137,19 +144,19 @@ impl<R: Request> Serving<R> {
 
     /// Keeps requests for the next attempt. Whoever's patience will have ended by then is answered,
     /// also of those that have gathered meanwhile.
-    fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &Unanswered) {
-        if failure.may_be_served {
+    fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError) {
+        if failure.may_have_run {
             for waiting in &mut requests {
                 waiting.is_repeated = true;
                 waiting.request.in_doubt();
             }
         }
-        let lane = R::lane(&self.owner);
-        lane.put_back(requests);
-        lane.forget_server();
+        let batcher = R::batcher(&self.owner);
+        batcher.put_back(requests);
+        batcher.forget_server();
         let (next, is_paused) = (self.paused_until, clock::is_paused());
         let waits_on = |waiting: &Waiting<R>| !is_paused && next - waiting.since < waiting.patience;
-        for waiting in lane.sort_out(waits_on) {
+        for waiting in batcher.sort_out(waits_on) {
             let failed = waiting.out_of_patience(&self.owner, failure.error.clone());
             // Whoever asked may have gone: then the failure concerns nobody.
             let _ = waiting.reply.send(failed);
@@ -167,7 +174,7 @@ impl<R: Request> Serving<R> {
             let failed = waiting.failed(&self.owner, Failure::Refused(error.clone()));
             let _ = waiting.reply.send(failed);
         }
-        R::lane(&self.owner).put_back(others);
+        R::batcher(&self.owner).put_back(others);
     }
 }
 
@@ -208,11 +215,11 @@ impl Alarm {
     }
 }
 
-impl<R: Request> Drop for Serving<R> {
+impl<R: Request> Drop for Dispatch<R> {
     /// The runtime ended in the middle.
     fn drop(&mut self) {
         if !self.is_done {
-            R::lane(&self.owner).abandon();
+            R::batcher(&self.owner).abandon();
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::Done;
 use crate::batching::MAX_BATCH;
 use crate::error::Error;
-use crate::semaphore::claim::Claim;
-use crate::semaphore::gate::Gate;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::Core;
 use crate::semaphore::lease::Lease;
 
 /// What an attempt may take of the interval, so that there are several before the deadline, also on
@@ -15,10 +15,10 @@ use crate::semaphore::lease::Lease;
 const ATTEMPT_SHARE: u32 = 2;
 const PAUSE_SHARE: u32 = 10;
 
-pub(super) async fn renew(gate: Arc<Gate>) -> Done {
+pub(super) async fn renew(core: Arc<Core>) -> Done {
     let started = Instant::now();
-    let Some(permits) = gate.permits_to_renew() else {
-        return Done::NothingToRenew;
+    let Some(permits) = core.permits_to_renew() else {
+        return Done::Renewed { next: None };
     };
     let mut renewable = Vec::new();
     for permit in &permits {
@@ -27,42 +27,45 @@ pub(super) async fn renew(gate: Arc<Gate>) -> Done {
             continue;
         };
         if lease.is_lost() {
-            stop(permit, lease);
-        } else if let Some(duration) = lease.next_duration(gate.settings.lease) {
+            stop(&core, permit, lease);
+        } else if let Some(duration) = lease.next_duration(core.settings.lease) {
             renewable.push((&**permit, lease, duration));
         }
     }
-    let mut next = started + gate.renewal_interval();
+    let mut next = started + core.settings.renewal_interval();
     for batch in renewable.chunks(MAX_BATCH) {
-        if let Err(error) = renew_batch(&gate, batch).await {
-            tracing::warn!(semaphore = gate.name, %error, "renewal failed, trying again");
-            next = Instant::now() + gate.renewal_interval() / PAUSE_SHARE;
+        if let Err(error) = renew_batch(&core, batch).await {
+            tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
+            next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
             break;
         }
     }
-    Done::Renewed(Arc::downgrade(&gate), next)
+    Done::Renewed { next: Some(next) }
 }
 
-/// Not in the lane of `refresh`: behind a request that has more patience it might come too late.
-async fn renew_batch(gate: &Arc<Gate>, batch: &[(&Claim, &Lease, Duration)]) -> Result<(), Error> {
+/// Not in the batcher of `refresh`: behind a request that has more patience it might come too late.
+async fn renew_batch(
+    core: &Arc<Core>,
+    batch: &[(&Acquisition, &Lease, Duration)],
+) -> Result<(), Error> {
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
-    let answer = gate.refresh(&requests, gate.renewal_interval() / ATTEMPT_SHARE).await?;
+    let answer = core.refresh(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
         if !is_held {
             lease.lose();
         }
         if !is_held || !lease.renewed(answer.sent, *lasts) {
-            stop(permit, lease);
+            stop(core, permit, lease);
         }
     }
     Ok(())
 }
 
-fn stop(permit: &Claim, lease: &Lease) {
+fn stop(core: &Core, permit: &Acquisition, lease: &Lease) {
     // A permit that was given back meanwhile was not lost.
     if !permit.is_over() {
-        permit.gate.hold_no_more(std::iter::once(permit));
-        let semaphore = &permit.gate.name;
+        core.hold_no_more(std::iter::once(permit));
+        let semaphore = &core.name;
         tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");
     }
 }

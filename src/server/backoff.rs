@@ -1,16 +1,16 @@
-//! Pauses between attempts: longer each time, and never the same for two clients that lost Redis at
+//! Backoff between attempts: longer each time, and never the same for two clients that lost Redis at
 //! the same moment.
 
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Pauses {
+pub(crate) struct Backoff {
     first: Duration,
     longest: Duration,
     last: Duration,
 }
 
-impl Pauses {
+impl Backoff {
     /// Between attempts of a call.
     pub(crate) fn of_calls() -> Self {
         Self::between(Duration::from_millis(5), Duration::from_millis(250))
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn they_grow_to_the_longest_and_are_never_the_same() {
         let timeout = Duration::from_secs(60);
-        let [mut one, mut other] = [(); 2].map(|()| Pauses::of_connections(timeout));
+        let [mut one, mut other] = [(); 2].map(|()| Backoff::of_connections(timeout));
         for most in [20, 40, 80, 160, 320, 640, 1000, 1000] {
             let most = Duration::from_millis(most);
             let (its, others) = (one.next(), other.next());

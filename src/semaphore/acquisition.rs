@@ -1,35 +1,33 @@
-//! A claim: one word's life from the first request to the end of its permit.
+//! An acquisition: one word's life from the first request to the end of its permit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::batching::{Lanes, Out};
+use crate::batching::{InFlight, Kinds};
 use crate::error::Error;
 use crate::protocol::Place;
-use crate::semaphore::gate::Gate;
 use crate::semaphore::lease::{Grant, Lease};
 
-/// The lanes from which a claim may be out.
-pub(crate) const ACQUIRE: Lanes = 1;
-pub(crate) const RELEASE: Lanes = 2;
-pub(crate) const REFRESH: Lanes = 4;
-pub(crate) const ACKNOWLEDGE: Lanes = 8;
+/// What may be under way for an acquisition.
+pub(crate) const ACQUIRE: Kinds = 1;
+pub(crate) const RELEASE: Kinds = 2;
+pub(crate) const REFRESH: Kinds = 4;
+pub(crate) const ACKNOWLEDGE: Kinds = 8;
 
-pub(crate) struct Claim {
+pub(crate) struct Acquisition {
     /// Its name inside this process.
     pub(crate) number: u128,
     /// Its name on the server.
     pub(crate) word: String,
     pub(crate) weight: u32,
-    pub(crate) gate: Arc<Gate>,
     /// From when it became a permit.
     lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,
-    pub(crate) out: Out,
+    pub(crate) in_flight: InFlight,
     /// An acquire of it may still reach the server.
     in_doubt: AtomicBool,
     wait: Mutex<Wait>,
@@ -57,32 +55,26 @@ enum Outcome {
     #[default]
     Open,
     Awaited(oneshot::Sender<Result<Grant, Error>>),
-    Settled(Option<Result<Grant, Error>>),
+    Resolved(Option<Result<Grant, Error>>),
 }
 
-impl Claim {
-    pub(crate) fn new(gate: &Arc<Gate>, weight: u32, created: Instant) -> Arc<Self> {
-        let number = gate.shared().next_number(created);
-        let word = gate.word(weight, number);
-        Arc::new(Self {
+impl Acquisition {
+    pub(crate) fn new(number: u128, word: String, weight: u32, created: Instant) -> Self {
+        Self {
             number,
             word,
             weight,
-            gate: gate.clone(),
             lease: OnceLock::new(),
             created,
             over: AtomicBool::new(false),
-            out: Out::default(),
+            in_flight: InFlight::default(),
             in_doubt: AtomicBool::new(false),
             wait: Mutex::default(),
-        })
+        }
     }
 
-    /// Begins the lease of the permit.
-    pub(crate) fn begin_lease(&self, grant: Grant) {
-        let settings = &self.gate.settings;
-        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
-        assert!(self.lease.set(lease).is_ok(), "a claim becomes a permit once");
+    pub(crate) fn begin_lease(&self, lease: Lease) {
+        assert!(self.lease.set(lease).is_ok(), "an acquisition becomes a permit once");
     }
 
     pub(crate) fn lease(&self) -> Option<&Lease> {
@@ -116,7 +108,7 @@ impl Claim {
         self.wait.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on an outcome counts, whether it comes from the worker or in a message.
+    /// From now on an outcome counts, whether it comes from a heartbeat or in a message.
     pub(crate) fn open(&self) {
         self.wait().outcome = Outcome::Open;
     }
@@ -126,7 +118,7 @@ impl Claim {
         let (sender, receiver) = oneshot::channel();
         let mut wait = self.wait();
         match &mut wait.outcome {
-            Outcome::Settled(outcome) => {
+            Outcome::Resolved(outcome) => {
                 outcome.take().map(|outcome| sender.send(outcome));
             }
             outcome => *outcome = Outcome::Awaited(sender),
@@ -150,30 +142,30 @@ impl Claim {
     /// Granted by a message, with a lease that ends at this time of the server. Where we were told
     /// "queued" after it began, the message is about a permit that has been lost since. (Where only
     /// the server's clock was set back, asking again tells.)
-    pub(crate) fn granted_by_message(&self, token: u64, ends: i64) {
-        let granted_at = ends.saturating_sub(self.gate.settings.first_lease().as_millis() as i64);
+    pub(crate) fn granted_by_message(&self, token: u64, ends: i64, lease: Duration) {
+        let granted_at = ends.saturating_sub(lease.as_millis() as i64);
         let queued = self.wait().queued;
         if queued.is_none_or(|queued| granted_at >= queued.at) {
             let since = queued.map_or(self.created, |queued| queued.asked);
-            self.settle(Ok(Grant { token, since }));
+            self.resolve(Ok(Grant { token, since }));
         }
     }
 
     /// It waits no longer, whether its outcome was picked up or not.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.lease().is_some() || matches!(self.wait().outcome, Outcome::Settled(_))
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.lease().is_some() || matches!(self.wait().outcome, Outcome::Resolved(_))
     }
 
-    pub(crate) fn settle(&self, outcome: Result<Grant, Error>) {
+    pub(crate) fn resolve(&self, outcome: Result<Grant, Error>) {
         let mut wait = self.wait();
         match std::mem::take(&mut wait.outcome) {
-            Outcome::Open => wait.outcome = Outcome::Settled(Some(outcome)),
+            Outcome::Open => wait.outcome = Outcome::Resolved(Some(outcome)),
             Outcome::Awaited(sender) => {
-                // Nobody listens when the wait was dropped: then the claim is over and given back.
+                // Nobody listens when the wait was dropped: then this is over, and given back.
                 let _ = sender.send(outcome);
-                wait.outcome = Outcome::Settled(None);
+                wait.outcome = Outcome::Resolved(None);
             }
-            settled => wait.outcome = settled,
+            resolved => wait.outcome = resolved,
         }
     }
 }

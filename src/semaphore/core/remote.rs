@@ -1,4 +1,4 @@
-//! The scripts that take no batch, each as a function: arguments in, reply out. `docs/protocol.md`
+//! The scripts as functions, where no batch gathers: arguments in, reply out. `docs/protocol.md`
 //! tells what they mean.
 
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, FromRedisValue};
 
+use super::{Core, Refresh, Release};
 use crate::batching::{Owner, Request};
+use crate::context::Undone;
 use crate::error::Error;
 use crate::protocol::word::{self, LONGEST_LEASE};
 use crate::protocol::{InspectReply, millis, wake_in_of};
 use crate::runtime::is_current;
-use crate::semaphore::claim::Claim;
-use crate::semaphore::gate::{Gate, Limit};
-use crate::semaphore::requests::{Refresh, Release};
-use crate::semaphore::shared::Undone;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::settings::Limit;
 use crate::server::Answer;
 
 /// A change of the limit in force, for all processes.
@@ -42,7 +42,7 @@ pub(crate) struct Limits {
     pub(crate) before: i64,
 }
 
-impl Gate {
+impl Core {
     async fn call<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         script: &'static str,
@@ -53,14 +53,14 @@ impl Gate {
         let mut arguments = Cmd::new();
         self.write_keys(&mut arguments);
         write(&mut arguments);
-        let gate = self.clone();
+        let core = self.clone();
         let run = Box::pin(async move {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
-            gate.shared().servers.run(gate.slot, script, write, patience).await
+            core.context.servers.run(core.slot, script, write, patience).await
         });
-        let answer = match is_current(self.client.runtime()) {
+        let answer = match is_current(self.context.runtime()) {
             true => Ok(run.await),
-            false => self.client.by_a_task(patience, run).await,
+            false => self.context.by_a_task(patience, run).await,
         };
         let answer = answer.map_err(|undone| self.undone(operation, patience, undone))?;
         answer.map_err(|failure| self.error(operation, failure))
@@ -73,8 +73,17 @@ impl Gate {
         }
     }
 
+    /// What follows server time and `wake_in`, which is noted.
+    pub(super) fn statuses<'a>(self: &Arc<Self>, reply: &'a [i64]) -> &'a [i64] {
+        let [_, wake_in, statuses @ ..] = reply else {
+            return &[];
+        };
+        self.note_bound(*wake_in);
+        statuses
+    }
+
     /// A script that stopped at its bound wants `wake` at once.
-    pub(crate) fn heed_bound(self: &Arc<Self>, wake_in: i64) {
+    fn note_bound(self: &Arc<Self>, wake_in: i64) {
         if wake_in == 0 {
             self.wake_at(Instant::now());
         }
@@ -83,13 +92,13 @@ impl Gate {
     /// Refreshes at most 1,000 permits at once. Answers for each whether it is still held.
     pub(crate) async fn refresh(
         self: &Arc<Self>,
-        requests: &[(&Claim, Duration)],
+        requests: &[(&Acquisition, Duration)],
         patience: Duration,
     ) -> Result<Answer<Vec<bool>>, Error> {
         let answer: Answer<Vec<i64>> = self
             .call(Refresh::SCRIPT, Refresh::SCRIPT, patience, |cmd| {
-                for (claim, duration) in requests {
-                    cmd.arg(&claim.word).arg(millis(*duration));
+                for (acquisition, duration) in requests {
+                    cmd.arg(&acquisition.word).arg(millis(*duration));
                 }
             })
             .await?;
@@ -99,7 +108,7 @@ impl Gate {
 
     /// Answers when to call again, and the length of the queue.
     pub(crate) async fn wake(self: &Arc<Self>) -> Result<(Option<Duration>, u64), Error> {
-        let patience = self.shared().settings.patience();
+        let patience = self.context.settings.patience();
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
         Ok((wake_in_of(next), queued))
@@ -108,7 +117,7 @@ impl Gate {
     /// Releases permits that nobody here wants. It goes on until they are released, or their leases
     /// have ended anyway.
     pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
-        let patience = self.settings.lease.max(self.shared().settings.patience());
+        let patience = self.settings.lease.max(self.context.settings.patience());
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(words);
         };
@@ -137,7 +146,7 @@ impl Gate {
             .await?;
         let (_, next, now, before, _, declared_before) = answer.reply;
         self.was_declared(declared_before);
-        self.heed_bound(next);
+        self.note_bound(next);
         Ok(Limits { now, before })
     }
 
@@ -153,10 +162,9 @@ impl Gate {
 
     /// A word without weight, which the server keeps for as long as a call may still reach it.
     fn mark(&self, patience: Duration) -> String {
-        let shared = self.shared();
-        let latest = patience.saturating_add(shared.settings.longest_trip());
+        let latest = patience.saturating_add(self.context.settings.longest_trip());
         let lease = millis(latest.min(LONGEST_LEASE));
-        let start = word::start(&format!("N:{}:", shared.name), 0, lease);
+        let start = word::start(&format!("N:{}:", self.context.name), 0, lease);
         format!("{start}{}", uuid::Uuid::new_v4().simple())
     }
 
@@ -166,7 +174,7 @@ impl Gate {
         holders: (u64, u64),
         waiters: (u64, u64),
     ) -> Result<InspectReply, Error> {
-        let patience = self.shared().settings.patience();
+        let patience = self.context.settings.patience();
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };

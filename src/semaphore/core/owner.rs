@@ -1,4 +1,4 @@
-//! A semaphore as its lanes know it.
+//! A semaphore as its batches know it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,53 +8,53 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, ErrorKind};
 use tokio::runtime::Handle;
 
-use super::gate::Gate;
-use crate::batching::{Lane, Owner, Reply, Request};
+use super::Core;
+use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
 use crate::runtime::clock;
-use crate::server::{Failure, Unanswered};
+use crate::server::{CallError, Failure};
 
-impl Gate {
-    /// Sends a request: see [`Lane::ask`].
-    pub(super) fn ask<R: Request<Owner = Self>>(
+impl Core {
+    /// Sends a request: see [`Batcher::ask`].
+    pub(crate) fn ask<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
         since: Instant,
         patience: Duration,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Lane::ask(self, request, since, patience)
+        Batcher::ask(self, request, since, patience)
     }
 
-    /// For one of many that ask at once: see [`Lane::ask_along`].
-    pub(super) fn ask_along<R: Request<Owner = Self>>(
+    /// For one of many that ask at once: see [`Batcher::ask_along`].
+    pub(crate) fn ask_along<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
         patience: Duration,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Lane::ask_along(self, request, patience)
+        Batcher::ask_along(self, request, patience)
     }
 }
 
-impl Owner for Gate {
+impl Owner for Core {
     fn home(&self) -> &Handle {
-        self.client.runtime()
+        self.context.runtime()
     }
 
     fn spawn(&self, calls: BoxFuture<'static, ()>) {
-        self.client.spawn(calls);
+        self.context.spawn(calls);
     }
 
     fn response_timeout(&self) -> Duration {
-        self.shared().settings.response_timeout
+        self.context.settings.response_timeout
     }
 
     fn may_drive(&self) -> bool {
-        self.shared().may_drive()
+        self.context.may_drive()
     }
 
     fn drives_no_more(&self) {
-        self.shared().drives_no_more();
+        self.context.drives_no_more();
     }
 
     fn is_rush(&self) -> bool {
@@ -74,8 +74,8 @@ impl Owner for Gate {
         script: &'static str,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
-    ) -> impl Future<Output = Result<Vec<i64>, Unanswered>> + Send {
-        self.shared().servers.attempt(self.slot, script, write, limit)
+    ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
+        self.context.servers.attempt(self.slot, script, write, limit)
     }
 
     fn abandoned_is_back(&self) {

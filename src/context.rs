@@ -1,0 +1,217 @@
+//! What a process has once, whatever semaphores it uses: the servers, the router of messages, and
+//! the runtime in which it was connected, which is home to all background work.
+
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::runtime::{Timer, Watch};
+use crate::server::{Servers, user_timeout};
+use crate::wakeup::{self, Listener, Router};
+
+const MOST_DRIVERS: usize = 16;
+
+pub(crate) struct Context {
+    pub(crate) servers: Servers,
+    pub(crate) prefix: String,
+    /// The name of this process, so that `inspect` tells who holds.
+    pub(crate) name: String,
+    pub(crate) router: Arc<Router>,
+    pub(crate) settings: ClientSettings,
+    /// Acquisitions are counted from a random number on.
+    acquisitions: AtomicU64,
+    /// With a random key.
+    hasher: RandomState,
+    /// Callers that drive calls themselves.
+    drivers: AtomicUsize,
+    /// That of a caller may end while calls are under way.
+    runtime: Handle,
+    /// What a shutdown waits for.
+    tasks: TaskTracker,
+    /// Cancelled by a shutdown, at the end of the runtime, and when nobody has this any more.
+    end: CancellationToken,
+    _ends: DropGuard,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientSettings {
+    pub(crate) response_timeout: Duration,
+    pub(crate) liveness: Duration,
+    pub(crate) outage_tolerance: Duration,
+}
+
+impl ClientSettings {
+    /// How long a call that nobody queues for may be repeated.
+    pub(crate) fn patience(&self) -> Duration {
+        self.response_timeout * 2
+    }
+
+    /// For how long what was sent may reach the server when its connection has been given up.
+    pub(crate) fn longest_trip(&self) -> Duration {
+        user_timeout(self.response_timeout) + self.response_timeout
+    }
+
+    /// How often the server must hear of our queued requests.
+    pub(crate) fn heartbeat_interval(&self) -> Duration {
+        self.liveness / 3
+    }
+}
+
+/// Why a task has not done what it was to do.
+pub(crate) enum Undone {
+    /// Its runtime does not run.
+    Rests,
+    Ended,
+}
+
+impl Context {
+    /// In the current runtime, which listens from now on.
+    pub(crate) fn new(
+        servers: Servers,
+        prefix: String,
+        name: String,
+        router: Router,
+        listener: Listener,
+        settings: ClientSettings,
+    ) -> Arc<Self> {
+        let (router, end) = (Arc::new(router), CancellationToken::new());
+        let (hasher, drivers, tasks) = Default::default();
+        let listen = wakeup::listen(router.clone(), listener);
+        let (stop, at_the_end_of_the_runtime) = (end.clone(), end.clone().drop_guard());
+        tokio::spawn(async move {
+            let _ends = at_the_end_of_the_runtime;
+            stop.run_until_cancelled(listen).await;
+        });
+        Arc::new(Self {
+            servers,
+            prefix,
+            name,
+            router,
+            settings,
+            acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
+            hasher,
+            drivers,
+            runtime: Handle::current(),
+            tasks,
+            _ends: end.clone().drop_guard(),
+            end,
+        })
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Whether one more caller may drive its calls itself. Each that is left alone in the middle
+    /// may keep one of the connection's 50 places for commands to send.
+    pub(crate) fn may_drive(&self) -> bool {
+        let may = self.drivers.fetch_add(1, Ordering::Relaxed) < MOST_DRIVERS;
+        if !may {
+            self.drives_no_more();
+        }
+        may
+    }
+
+    pub(crate) fn drives_no_more(&self) {
+        self.drivers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A number that no acquisition has had, in any process. Nobody can guess it from those before:
+    /// who knows the word of one that waits can forge the message of its grant. A keyed hash costs
+    /// a fraction of what the system takes for random bytes. After a fork both processes have the
+    /// same count and the same key: what differs is the moment, to the nanosecond. (To ask for the
+    /// process id takes longer than all the rest.)
+    pub(crate) fn next_number(&self, created: Instant) -> u128 {
+        let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        // In the order in which they are made, which batchers like best.
+        u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
+    }
+
+    /// Spawns in the runtime in which it was connected, or in that of the caller once that has
+    /// ended, or after a shutdown. Where no runtime is left the future is dropped.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match Handle::try_current() {
+            Ok(current) if self.is_shut_down() => current.spawn(future),
+            _ => self.runtime.spawn(future),
+        };
+    }
+
+    /// Spawns, at home, what ends of itself when `is_shut_down`. A shutdown waits for it.
+    pub(crate) fn spawn_tracked(&self, future: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(future, &self.runtime);
+    }
+
+    /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it
+    /// was too long.
+    pub(crate) async fn within<T>(
+        &self,
+        since: Instant,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut watch) = (pin!(work), Watch::new(since, patience));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => watch.poll(&self.runtime, cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Waits until then at most, whatever runtime the caller is in.
+    pub(crate) async fn until<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => timer.poll(&self.runtime, cx).map(|_| None),
+        })
+        .await
+    }
+
+    /// Has a task do what takes no longer than that: others may depend on it, or the caller lack a
+    /// runtime for it.
+    pub(crate) async fn by_a_task<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Undone> {
+        let (answer, done) = oneshot::channel();
+        self.spawn(async move {
+            // Whoever asked may have gone.
+            let _ = answer.send(work.await);
+        });
+        match self.within(Instant::now(), patience, done).await {
+            Some(done) => done.map_err(|_| Undone::Ended),
+            None => Err(Undone::Rests),
+        }
+    }
+
+    /// Whether it was shut down, or its runtime has ended.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.end.is_cancelled()
+    }
+
+    /// When [`is_shut_down`](Self::is_shut_down).
+    pub(crate) fn end(&self) -> CancellationToken {
+        self.end.clone()
+    }
+
+    /// Ends all background work, and waits for it.
+    pub(crate) async fn shut_down(&self) {
+        self.tasks.close();
+        self.end.cancel();
+        self.within(Instant::now(), self.settings.patience(), self.tasks.wait()).await;
+    }
+}

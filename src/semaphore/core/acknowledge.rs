@@ -1,0 +1,119 @@
+//! Permits that replicas must have before they are handed out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Cmd;
+
+use super::{Core, Refresh};
+use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::error::Error;
+use crate::protocol::millis;
+use crate::semaphore::acquisition::{self, Acquisition};
+use crate::semaphore::lease::Grant;
+use crate::semaphore::settings::Acknowledgement;
+use crate::server::CallError;
+
+/// Asks for a permit that was granted.
+pub(crate) struct Acknowledge {
+    acquisition: Arc<Acquisition>,
+    duration: Duration,
+    operation: &'static str,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledged {
+    is_held: bool,
+    /// That have it.
+    replicas: u32,
+}
+
+impl Core {
+    /// Answers the grant when enough replicas have it, `None` when it was lost meanwhile.
+    pub(crate) async fn acknowledge(
+        self: &Arc<Self>,
+        wanted: Acknowledgement,
+        acquisition: &Arc<Acquisition>,
+        grant: Grant,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<Option<Grant>, Error> {
+        let Acknowledgement { replicas, within } = wanted;
+        let duration = self.settings.first_lease();
+        let request = Acknowledge { acquisition: acquisition.clone(), duration, operation };
+        let patience = patience.saturating_add(within);
+        let answer = self.ask(request, Instant::now(), patience).await?;
+        match answer.reply {
+            Acknowledged { is_held: false, .. } => Ok(None),
+            Acknowledged { replicas: too_few, .. } if too_few < replicas => {
+                Err(Error::NotAcknowledged {
+                    semaphore: self.name.clone(),
+                    replicas: too_few,
+                    wanted: replicas,
+                    within,
+                })
+            }
+            Acknowledged { .. } => Ok(Some(Grant { since: answer.sent, ..grant })),
+        }
+    }
+}
+
+impl Request for Acknowledge {
+    const SCRIPT: &'static str = Refresh::SCRIPT;
+    const KIND: Kinds = acquisition::ACKNOWLEDGE;
+    const AFTER: Kinds = acquisition::ACKNOWLEDGE;
+    /// WAIT holds up what comes behind it on its connection.
+    const MOST_CALLS: usize = 1;
+    type Owner = Core;
+    type Reply = Acknowledged;
+
+    fn batcher(core: &Core) -> &Batcher<Self> {
+        &core.acknowledges
+    }
+
+    fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    fn in_flight(&self) -> &InFlight {
+        &self.acquisition.in_flight
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.acquisition.is_over()
+    }
+
+    fn is_over(&self, _gate: &Core) -> bool {
+        self.acquisition.is_over()
+    }
+
+    fn write_first(&self, _gate: &Core, _cmd: &mut Cmd) {}
+
+    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+        cmd.arg(&self.acquisition.word).arg(millis(self.duration));
+    }
+
+    /// The count of the replicas comes last.
+    fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<Acknowledged> {
+        let Some((replicas, refreshed)) = reply.split_last() else {
+            return Vec::new();
+        };
+        let replicas = u32::try_from(*replicas).unwrap_or_default();
+        let held = Refresh::read(core, refreshed, count);
+        held.into_iter().map(|is_held| Acknowledged { is_held, replicas }).collect()
+    }
+
+    async fn attempt(
+        core: &Core,
+        write: impl Fn(&mut Cmd) + Send + Sync,
+        limit: Duration,
+    ) -> Result<Vec<i64>, CallError> {
+        let Some(wanted) = core.settings.acknowledgement else {
+            unreachable!("only a semaphore that wants it asks for it");
+        };
+        let servers = &core.context.servers;
+        let link = servers.link_of(core.slot)?;
+        let answer = core.replication.call(&link, wanted, write, limit).await;
+        answer.inspect_err(|failure| servers.note_redirect(core.slot, &failure.error))
+    }
+}

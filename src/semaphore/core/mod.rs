@@ -1,0 +1,302 @@
+//! One semaphore as this process uses it: its keys, its settings, what it holds and what waits. The
+//! parts below are what it asks of the server.
+
+mod acknowledge;
+mod acquire;
+mod owner;
+mod refresh;
+mod release;
+mod remote;
+mod replication;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+pub(crate) use acquire::{Acquire, IfFull};
+pub(crate) use refresh::Refresh;
+pub(crate) use release::{Release, ReleaseMode};
+pub(crate) use remote::{Change, Limits};
+
+use crate::batching::Batcher;
+use crate::context::Context;
+use crate::protocol::message::HandOff;
+use crate::protocol::{Acquired, Keys, millis, word};
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::closing::Closing;
+use crate::semaphore::numbered::Numbered;
+use crate::semaphore::settings::{Limit, Settings};
+use crate::server::slot_of;
+use crate::wakeup::{Channel, Handler};
+use acknowledge::Acknowledge;
+use replication::Replication;
+
+pub(crate) struct Core {
+    pub(crate) name: String,
+    keys: Keys,
+    /// Of a cluster, where it is one.
+    slot: u16,
+    /// Where its messages arrive.
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) settings: Settings,
+    /// What a word begins with, where the weight is 1.
+    word_start: String,
+    pub(crate) context: Arc<Context>,
+    pub(crate) closing: Closing,
+    /// What its maintenance has to do. Closed by a shutdown, and at the end of the runtime.
+    tasks: mpsc::UnboundedSender<(Arc<Core>, Task)>,
+    /// The server was told the limit of the configuration.
+    declared: AtomicBool,
+    acquires: Batcher<Acquire>,
+    releases: Batcher<Release>,
+    refreshes: Batcher<Refresh>,
+    acknowledges: Batcher<Acknowledge>,
+    replication: Replication,
+    /// What waits in the queue, by number.
+    waits: Mutex<Numbered<Arc<Acquisition>>>,
+    /// What holds a permit, by number.
+    held: Mutex<Numbered<Weak<Acquisition>>>,
+    renewing: AtomicBool,
+    /// The last call answered many, who may all have a next request.
+    rush: AtomicBool,
+    wake_at: Mutex<Option<Instant>>,
+}
+
+/// What the maintenance of a semaphore is asked to do.
+pub(crate) enum Task {
+    /// There is a first permit to renew.
+    Renew,
+    /// An acquisition must be released, whatever the server has for it.
+    Release(Arc<Acquisition>, ReleaseMode),
+    /// One was released, but an acquire of it may reach the server later.
+    ReleaseAgain(Arc<Acquisition>),
+    /// These words hold permits that nobody here wants.
+    ReleaseUnwanted(Vec<String>),
+    /// Something waits: the server must hear of it often enough to take us for alive.
+    Heartbeat,
+    /// The truth may have changed without our hearing of it.
+    HeartbeatNow,
+    WakeAt(Instant),
+}
+
+/// The tasks of a semaphore, which keep it until they are done.
+pub(crate) type Tasks = mpsc::UnboundedReceiver<(Arc<Core>, Task)>;
+
+impl Core {
+    pub(crate) fn new(
+        name: String,
+        settings: Settings,
+        context: Arc<Context>,
+    ) -> (Arc<Self>, Tasks) {
+        let (prefix, client, router) = (&context.prefix, &context.name, &context.router);
+        let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
+        let channel = router.channel_for(prefix, &name, client, slot);
+        let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
+        let (tasks, receiver) = mpsc::unbounded_channel();
+        let (closing, declared, waits, held, renewing, rush, wake_at) = Default::default();
+        let (acquires, releases, refreshes, acknowledges, replication) = Default::default();
+        let core = Arc::new(Self {
+            name,
+            keys,
+            slot,
+            channel,
+            settings,
+            word_start,
+            context,
+            closing,
+            tasks,
+            declared,
+            acquires,
+            releases,
+            refreshes,
+            acknowledges,
+            replication,
+            waits,
+            held,
+            renewing,
+            rush,
+            wake_at,
+        });
+        let handler: Weak<Self> = Arc::downgrade(&core);
+        core.context.router.enter(&core.name, handler);
+        (core, receiver)
+    }
+
+    /// Has the maintenance do this. Never blocks. Answers whether there still is one: it ends with
+    /// a shutdown, or with its runtime.
+    pub(crate) fn send(self: &Arc<Self>, task: Task) -> bool {
+        self.tasks.send((self.clone(), task)).is_ok()
+    }
+
+    /// Whether its maintenance has ended.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.tasks.is_closed()
+    }
+
+    /// Waits until its maintenance ends.
+    pub(crate) async fn shut_down(&self) {
+        self.tasks.closed().await;
+    }
+
+    /// What is asked for now.
+    pub(crate) fn acquisition(&self, weight: u32) -> Arc<Acquisition> {
+        let created = Instant::now();
+        let number = self.context.next_number(created);
+        let word = match weight {
+            1 => word::new(&self.word_start, number),
+            _ => {
+                let lease = millis(self.settings.first_lease());
+                word::new(&word::start(self.context.router.ours(), weight, lease), number)
+            }
+        };
+        Arc::new(Acquisition::new(number, word, weight, created))
+    }
+
+    /// What waits in the queue, by number.
+    pub(crate) fn waits(&self) -> MutexGuard<'_, Numbered<Arc<Acquisition>>> {
+        self.waits.lock().expect("nothing panics while it is locked")
+    }
+
+    pub(crate) fn is_declared(&self) -> bool {
+        self.declared.load(Ordering::Relaxed)
+    }
+
+    /// The server knows our limit now. This is the one that it was told before, if any.
+    pub(crate) fn was_declared(&self, before: i64) {
+        if self.is_declared() || self.declared.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Limit::Declared(ours) = self.settings.limit
+            && ![-1, ours.into()].contains(&before)
+        {
+            tracing::warn!(
+                semaphore = self.name,
+                declared = ours,
+                before,
+                "another client declared another limit; the newest one is in force"
+            );
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Numbered<Weak<Acquisition>>> {
+        self.held.lock().expect("nothing panics while it is locked")
+    }
+
+    /// From now on these are held, and the maintenance renews their leases where that is wanted.
+    pub(crate) fn hold<'a>(
+        self: &Arc<Self>,
+        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
+    ) {
+        let mut held = self.held();
+        held.extend(
+            acquisitions.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))),
+        );
+        let renews = self.settings.auto_renew && !held.is_empty();
+        if renews && !self.renewing.swap(true, Ordering::AcqRel) {
+            self.send(Task::Renew);
+        }
+    }
+
+    pub(crate) fn hold_no_more<'a>(&self, acquisitions: impl Iterator<Item = &'a Acquisition>) {
+        let mut held = self.held();
+        for acquisition in acquisitions {
+            held.remove(&acquisition.number);
+        }
+    }
+
+    pub(crate) fn holds(&self, number: u128) -> bool {
+        self.held().contains_key(&number)
+    }
+
+    /// Has the maintenance give back whatever the server has for this. Answers whether there still
+    /// is one.
+    pub(crate) fn give_back(
+        self: &Arc<Self>,
+        acquisition: &Arc<Acquisition>,
+        mode: ReleaseMode,
+    ) -> bool {
+        let is_sent = self.send(Task::Release(acquisition.clone(), mode));
+        if !is_sent {
+            self.hold_no_more(std::iter::once(&**acquisition));
+        }
+        is_sent
+    }
+
+    /// What is to be renewed. `None`: nothing, until there is a [`Task::Renew`].
+    pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
+        let held = self.held();
+        if held.is_empty() {
+            // Under the lock, so that no permit is put in between unseen.
+            self.renewing.store(false, Ordering::Release);
+            return None;
+        }
+        Some(held.values().filter_map(Weak::upgrade).collect())
+    }
+
+    /// The first in the queue set a timer for the end of the next lease. The others come later, in
+    /// case that those are gone, and do without where asking again comes first.
+    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>, requests: &[Acquired]) {
+        const STEP: Duration = Duration::from_millis(20);
+        let positions = requests.iter().filter_map(|request| match request {
+            Acquired::Queued(place) => Some(place.position),
+            _ => None,
+        });
+        let ahead = positions.min().unwrap_or(1).saturating_sub(1).min(u32::MAX.into()) as u32;
+        match wake_in {
+            Some(Duration::ZERO) => self.wake_at(Instant::now()),
+            Some(wake_in) if STEP * ahead < self.context.settings.heartbeat_interval() => {
+                self.wake_at(Instant::now() + wake_in + STEP * ahead);
+            }
+            _ => {}
+        }
+    }
+
+    /// Has the maintenance call `wake` then, unless it will do so earlier.
+    pub(crate) fn wake_at(self: &Arc<Self>, at: Instant) {
+        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
+        if planned.is_none_or(|planned| at < planned) {
+            *planned = Some(at);
+            self.send(Task::WakeAt(at));
+        }
+    }
+
+    /// The time has come.
+    pub(crate) fn wakes(&self) {
+        *self.wake_at.lock().expect("nothing panics while it is locked") = None;
+    }
+}
+
+impl Handler for Core {
+    fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool {
+        let HandOff { word, token, ends } = *hand_off;
+        let Some(number) = word::number_of(word) else {
+            return false;
+        };
+        let waiting = self.waits().get(&number).filter(|waiting| waiting.word == word).cloned();
+        match waiting {
+            // It left the queue without a permit: asking again tells why.
+            Some(_) if token == 0 => _ = self.send(Task::HeartbeatNow),
+            Some(waiting) => waiting.granted_by_message(token, ends, self.settings.first_lease()),
+            None => return self.holds(number),
+        }
+        true
+    }
+
+    fn give_back(self: Arc<Self>, words: Vec<String>) {
+        self.send(Task::ReleaseUnwanted(words));
+    }
+
+    fn may_have_missed(self: Arc<Self>) {
+        if !self.waits().is_empty() {
+            self.send(Task::HeartbeatNow);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.context.router.strike(&self.name);
+    }
+}

@@ -1,0 +1,53 @@
+//! Refreshing: the request that goes out in batches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::Core;
+use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::protocol::millis;
+use crate::semaphore::acquisition::{self, Acquisition};
+
+pub(crate) struct Refresh {
+    pub(crate) acquisition: Arc<Acquisition>,
+    pub(crate) duration: Duration,
+    /// It may be part of an acquire.
+    pub(crate) operation: &'static str,
+}
+
+impl Request for Refresh {
+    const SCRIPT: &'static str = "refresh";
+    const KIND: Kinds = acquisition::REFRESH;
+    const AFTER: Kinds = acquisition::REFRESH;
+    type Owner = Core;
+    /// Whether it is still held.
+    type Reply = bool;
+
+    fn batcher(core: &Core) -> &Batcher<Self> {
+        &core.refreshes
+    }
+
+    fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    fn in_flight(&self) -> &InFlight {
+        &self.acquisition.in_flight
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.acquisition.is_over()
+    }
+
+    fn write_first(&self, _gate: &Core, _cmd: &mut Cmd) {}
+
+    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+        cmd.arg(&self.acquisition.word).arg(millis(self.duration));
+    }
+
+    fn read(core: &Arc<Core>, reply: &[i64], _count: usize) -> Vec<bool> {
+        core.statuses(reply).iter().map(|end| *end > 0).collect()
+    }
+}

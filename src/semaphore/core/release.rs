@@ -1,0 +1,84 @@
+//! Releasing: the request that goes out in batches.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use redis::Cmd;
+
+use super::{Core, Task};
+use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::protocol::released;
+use crate::semaphore::acquisition::{self, Acquisition};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ReleaseMode {
+    Return,
+    /// The permit is used up: its weight comes off the limit.
+    Consume,
+}
+
+pub(crate) struct Release {
+    pub(crate) acquisition: Arc<Acquisition>,
+    pub(crate) mode: ReleaseMode,
+}
+
+impl Request for Release {
+    const SCRIPT: &'static str = "release";
+    const KIND: Kinds = acquisition::RELEASE;
+    const AFTER: Kinds = acquisition::ACQUIRE | acquisition::RELEASE;
+    type Owner = Core;
+    /// Whether it held a permit.
+    type Reply = bool;
+
+    fn batcher(core: &Core) -> &Batcher<Self> {
+        &core.releases
+    }
+
+    fn operation(&self) -> &'static str {
+        match self.mode {
+            ReleaseMode::Return => "release",
+            ReleaseMode::Consume => "forget",
+        }
+    }
+
+    fn in_flight(&self) -> &InFlight {
+        &self.acquisition.in_flight
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.acquisition.is_over()
+    }
+
+    fn joins(&self, first: &Self) -> bool {
+        self.mode == first.mode
+    }
+
+    fn write_first(&self, _gate: &Core, cmd: &mut Cmd) {
+        cmd.arg(match self.mode {
+            ReleaseMode::Return => "return",
+            ReleaseMode::Consume => "consume",
+        });
+    }
+
+    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+        cmd.arg(&self.acquisition.word);
+    }
+
+    /// They were held until now: a message that comes late may not take a permit that is to be
+    /// consumed. What may still reach the server has done so, or never will, when they are released
+    /// again.
+    fn answered<'a>(
+        core: &Arc<Core>,
+        _sent: Instant,
+        answers: impl Iterator<Item = (&'a Self, &'a bool)> + Clone,
+    ) {
+        core.hold_no_more(answers.clone().map(|(request, _)| &*request.acquisition));
+        for (request, _) in answers.filter(|(request, _)| request.acquisition.take_doubt()) {
+            core.send(Task::ReleaseAgain(request.acquisition.clone()));
+        }
+    }
+
+    fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<bool> {
+        released(core.statuses(reply), count)
+    }
+}

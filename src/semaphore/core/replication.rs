@@ -1,0 +1,90 @@
+//! The connection on which a semaphore waits for replicas.
+//!
+//! WAIT holds up its connection, and counts only what was written over it. So each semaphore that
+//! wants this has a connection of its own, where a permit just granted is refreshed first: a
+//! replica that has the refresh has the grant, since replicas get everything in order. (A refresh
+//! is always sent to replicas, as it takes a number. Of one that wrote nothing Valkey would count
+//! all replicas that have what was written over the connection before.)
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Mutex;
+
+use crate::error::Error;
+use crate::protocol::millis;
+use crate::scripts::ScriptRegistry;
+use crate::semaphore::settings::Acknowledgement;
+use crate::server::{self, CallError, Link};
+
+#[derive(Default)]
+pub(crate) struct Replication(Mutex<Option<Connection>>);
+
+struct Connection {
+    /// To the same server as this one of that link.
+    link: Arc<Link>,
+    beside: u64,
+    connection: MultiplexedConnection,
+}
+
+impl Replication {
+    /// Runs `refresh` and WAIT. The count of the replicas comes last in the answer.
+    pub(super) async fn call(
+        &self,
+        link: &Arc<Link>,
+        wanted: Acknowledgement,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<Vec<i64>, CallError> {
+        let Acknowledgement { replicas, within } = wanted;
+        let mut kept = self.0.lock().await;
+        let call = async {
+            let mut connection = connection(&mut kept, link, within).await?;
+            let registry = ScriptRegistry::embedded();
+            let mut reply: Vec<i64> =
+                registry.run_with(&mut connection, link.call_by(), "refresh", write).await?;
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(replicas).arg(millis(within));
+            reply.push(wait.query_async(&mut connection).await?);
+            Ok(reply)
+        };
+        let limit = limit.min(link.response_timeout().saturating_add(within));
+        let answer = server::within(limit, call).await;
+        if answer.is_err() {
+            // What it answers from now on may be too late to know to whom.
+            *kept = None;
+        }
+        answer.map_err(CallError::from)
+    }
+}
+
+/// The one that is kept, as long as the link has the same server.
+async fn connection(
+    kept: &mut Option<Connection>,
+    link: &Arc<Link>,
+    within: Duration,
+) -> Result<MultiplexedConnection, Error> {
+    let main = link.connection().await?;
+    if let Some(kept) = kept.as_ref()
+        && Arc::ptr_eq(&kept.link, link)
+        && kept.beside == main.number
+    {
+        return Ok(kept.connection.clone());
+    }
+    let dialer = link.dialer();
+    let patience = dialer.response_timeout().saturating_add(within);
+    let config = dialer.config().set_response_timeout(Some(patience));
+    let connection = dialer.connect(&main.client, &config).await?;
+    let (link, beside) = (link.clone(), main.number);
+    *kept = Some(Connection { link, beside, connection: connection.clone() });
+    Ok(connection)
+}
+
+impl fmt::Debug for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replication").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,69 @@
+//! Asks again for all that waits, so that the server knows that we are alive, and so that we learn
+//! what a lost message would have told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::Done;
+use crate::error::{Error, says};
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::{Acquire, Core, IfFull};
+
+const OUTAGE_PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) async fn beat(core: Arc<Core>) -> Done {
+    // What the server once put in its queue. The others are still being asked for.
+    let is_queued = |waiting: &&Arc<Acquisition>| waiting.place().is_some() && !waiting.is_over();
+    let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
+    // In the order of the queue, so that a server that was restarted empty keeps it.
+    waits.sort_by_key(|waiting| waiting.place().map(|place| place.ticket));
+    let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting))).await;
+    let next = match answered.into_iter().all(|is_answered| is_answered) {
+        true => (!core.waits().is_empty()).then(|| core.context.settings.heartbeat_interval()),
+        false => Some(OUTAGE_PAUSE),
+    };
+    Done::Heartbeat { next }
+}
+
+/// Whether there was an answer.
+async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>) -> bool {
+    let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
+    match core.ask_along(request, core.context.settings.response_timeout).await {
+        Ok(_) => {}
+        Err(error) if is_outage(&error) => {
+            tracing::debug!(semaphore = core.name, %error, "asking again failed");
+            give_up_after_outage(core, waiting, error);
+            return false;
+        }
+        // It waits no longer, or the maintenance has ended, which tells all that wait.
+        Err(Error::Shutdown) => {}
+        Err(error) => waiting.resolve(Err(error)),
+    }
+    true
+}
+
+/// Whether a wait may outlast it. A server whose memory is full refuses even what it knows already.
+fn is_outage(error: &Error) -> bool {
+    match error {
+        Error::Unavailable { .. } => true,
+        Error::Refused { source, .. } => says(source, "OOM"),
+        _ => false,
+    }
+}
+
+/// A wait survives an outage that is shorter than the tolerance, counted from the last answer.
+fn give_up_after_outage(core: &Core, waiting: &Acquisition, error: Error) {
+    let settings = &core.context.settings;
+    let elapsed = waiting.asked().elapsed();
+    if elapsed <= settings.outage_tolerance.saturating_add(settings.heartbeat_interval()) {
+        return;
+    }
+    waiting.resolve(Err(match error {
+        Error::Unavailable { semaphore, operation, source, .. } => {
+            Error::Unavailable { semaphore, operation, elapsed, source }
+        }
+        refused => refused,
+    }));
+}

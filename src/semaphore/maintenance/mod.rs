@@ -1,0 +1,274 @@
+//! The maintenance of a semaphore: one task of this process for each.
+//!
+//! It renews leases, gives back what was dropped, sends signs of life for what waits, and calls
+//! `wake` when a lease ends. Its calls run as jobs beside it, so a slow one holds nothing up.
+
+mod heartbeat;
+mod reclaim;
+mod renewal;
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::runtime::clock;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
+use reclaim::{Releases, Unwanted};
+
+/// What a job has done.
+enum Done {
+    Renewed { next: Option<Instant> },
+    Heartbeat { next: Option<Duration> },
+    Woke { core: Arc<Core>, next: Option<Duration> },
+    Released,
+    ReleasedUnwanted,
+}
+
+struct Maintenance {
+    core: Weak<Core>,
+    tasks: Tasks,
+    jobs: JoinSet<Done>,
+    /// Calls of `release` under way: it does not end before them.
+    releasing: usize,
+    renewal: Option<Instant>,
+    wake: Option<Instant>,
+    heartbeat: Heartbeat,
+    /// What is to be released again, and when: in this order.
+    again: VecDeque<(Instant, Arc<Core>, Arc<Acquisition>)>,
+    unwanted: Unwanted,
+}
+
+/// One after the other.
+#[derive(Default)]
+struct Heartbeat {
+    next: Option<Instant>,
+    is_running: bool,
+    /// Another one at once.
+    is_wanted: bool,
+}
+
+/// Until nobody has the semaphore any more, or it is shut down.
+pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
+    let context = &core.context;
+    if context.is_shut_down() {
+        // Without its tasks it is shut down as well.
+        return;
+    }
+    let (renewal, wake, heartbeat, again, unwanted) = Default::default();
+    let maintenance = Maintenance {
+        core: Arc::downgrade(core),
+        tasks,
+        jobs: JoinSet::new(),
+        releasing: 0,
+        renewal,
+        wake,
+        heartbeat,
+        again,
+        unwanted,
+    };
+    context.spawn_tracked(maintenance.run(context.end(), context.settings.patience()));
+}
+
+impl Maintenance {
+    async fn run(mut self, end: CancellationToken, patience: Duration) {
+        if end.run_until_cancelled(self.serve()).await.is_some() {
+            return;
+        }
+        self.end();
+        let mut deadline = pin!(tokio::time::sleep(patience));
+        while self.releasing > 0 {
+            tokio::select! {
+                Some(done) = self.jobs.join_next() => self.finished(done),
+                () = &mut deadline => {
+                    tracing::warn!(
+                        "shut down with permits that Redis did not take back; their leases end by \
+                         themselves"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Works until nobody has the semaphore any more: tasks and jobs keep it.
+    async fn serve(&mut self) {
+        let mut tasks = Vec::new();
+        loop {
+            let next = self.next();
+            let due = async {
+                match next {
+                    Some(next) => sleep_until(next.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                count = self.tasks.recv_many(&mut tasks, 10_000) => match count {
+                    0 => return,
+                    _ => self.take(tasks.drain(..)),
+                },
+                () = due => {
+                    clock::rest_if_paused().await;
+                    self.due();
+                }
+                Some(done) = self.jobs.join_next() => self.finished(done),
+            }
+        }
+    }
+
+    /// When there is something to do.
+    fn next(&self) -> Option<Instant> {
+        let again = self.again.front().map(|(at, ..)| *at);
+        [self.renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
+    }
+
+    fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
+        let mut releases = Releases::default();
+        for (core, task) in tasks {
+            let settings = &core.context.settings;
+            match task {
+                Task::Renew => {
+                    self.renewal = Some(Instant::now() + core.settings.renewal_interval());
+                }
+                Task::Release(acquisition, mode) => releases.add(&core, acquisition, mode),
+                Task::ReleaseAgain(acquisition) => {
+                    let at = Instant::now() + settings.longest_trip();
+                    self.again.push_back((at, core, acquisition));
+                }
+                Task::ReleaseUnwanted(words) => {
+                    self.unwanted.add(words);
+                    self.release_unwanted(&core);
+                }
+                Task::Heartbeat => self.plan_heartbeat(settings.heartbeat_interval()),
+                Task::HeartbeatNow => self.beat(&core),
+                Task::WakeAt(at) => self.wake = Some(at),
+            }
+        }
+        self.release(releases);
+    }
+
+    fn due(&mut self) {
+        let now = Instant::now();
+        let mut releases = Releases::default();
+        let due = self.again.partition_point(|(at, ..)| *at <= now);
+        for (_, core, acquisition) in self.again.drain(..due) {
+            releases.add(&core, acquisition, ReleaseMode::Return);
+        }
+        self.release(releases);
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        if is_due(&mut self.renewal) {
+            self.jobs.spawn(renewal::renew(core.clone()));
+        }
+        if is_due(&mut self.wake) {
+            core.wakes();
+            self.jobs.spawn(wake(core.clone()));
+        }
+        if is_due(&mut self.heartbeat.next) {
+            self.beat(&core);
+        }
+    }
+
+    fn finished(&mut self, done: Result<Done, JoinError>) {
+        match done {
+            Ok(Done::Renewed { next }) => self.renewal = next.or(self.renewal),
+            Ok(Done::Heartbeat { next }) => {
+                self.heartbeat.is_running = false;
+                let core = self.core.upgrade();
+                match core.filter(|_| std::mem::take(&mut self.heartbeat.is_wanted)) {
+                    Some(core) => self.beat(&core),
+                    None => _ = next.map(|pause| self.plan_heartbeat(pause)),
+                }
+            }
+            Ok(Done::Woke { core, next: Some(pause) }) => {
+                if pause.is_zero() || !core.waits().is_empty() {
+                    core.wake_at(Instant::now() + pause);
+                }
+            }
+            Ok(Done::Woke { .. }) => {}
+            Ok(Done::Released) => self.releasing -= 1,
+            Ok(Done::ReleasedUnwanted) => {
+                self.releasing -= 1;
+                self.unwanted.is_released();
+                if let Some(core) = self.core.upgrade() {
+                    self.release_unwanted(&core);
+                }
+            }
+            Err(error) => {
+                // A job is cancelled only when the runtime ends, and this task with it.
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+
+    /// Unless one comes sooner.
+    fn plan_heartbeat(&mut self, pause: Duration) {
+        self.heartbeat.next.get_or_insert_with(|| Instant::now() + pause);
+    }
+
+    fn beat(&mut self, core: &Arc<Core>) {
+        if self.heartbeat.is_running {
+            self.heartbeat.is_wanted = true;
+        } else {
+            self.heartbeat.is_running = true;
+            self.jobs.spawn(heartbeat::beat(core.clone()));
+        }
+    }
+
+    fn release(&mut self, releases: Releases) {
+        for job in releases.into_jobs() {
+            self.releasing += 1;
+            self.jobs.spawn(job);
+        }
+    }
+
+    fn release_unwanted(&mut self, core: &Arc<Core>) {
+        if let Some(words) = self.unwanted.next() {
+            self.releasing += 1;
+            self.jobs.spawn(reclaim::release_unwanted(core.clone(), words));
+        }
+    }
+
+    /// Takes no more tasks, ends all waits and gives back what they have.
+    fn end(&mut self) {
+        self.tasks.close();
+        let mut last = Vec::new();
+        while let Ok(task) = self.tasks.try_recv() {
+            last.push(task);
+        }
+        self.take(last.into_iter());
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let mut releases = Releases::default();
+        let waits = std::mem::take(&mut *core.waits());
+        for acquisition in waits.into_values() {
+            acquisition.end();
+            acquisition.resolve(Err(Error::Shutdown));
+            releases.add(&core, acquisition, ReleaseMode::Return);
+        }
+        self.release(releases);
+    }
+}
+
+async fn wake(core: Arc<Core>) -> Done {
+    let next = match core.wake().await {
+        Ok((next, _)) => next,
+        Err(error) => {
+            // Signs of life, which go on meanwhile, serve the queue as well.
+            tracing::debug!(%error, "wake failed");
+            None
+        }
+    };
+    Done::Woke { core, next }
+}

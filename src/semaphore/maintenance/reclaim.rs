@@ -1,0 +1,119 @@
+//! Gives back what was dropped, and what nobody here wants.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+
+use super::Done;
+use crate::batching::MAX_BATCH;
+use crate::error::Error;
+use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::core::{Core, Release, ReleaseMode};
+use crate::semaphore::numbered::Numbered;
+
+/// What is to be given back.
+#[derive(Default)]
+pub(super) struct Releases {
+    core: Option<Arc<Core>>,
+    /// One may come twice: from its wait, and from an answer that found it still there.
+    returned: Numbered<Arc<Acquisition>>,
+    consumed: Numbered<Arc<Acquisition>>,
+}
+
+impl Releases {
+    pub(super) fn add(
+        &mut self,
+        core: &Arc<Core>,
+        acquisition: Arc<Acquisition>,
+        mode: ReleaseMode,
+    ) {
+        self.core.get_or_insert_with(|| core.clone());
+        let acquisitions = match mode {
+            ReleaseMode::Return => &mut self.returned,
+            ReleaseMode::Consume => &mut self.consumed,
+        };
+        acquisitions.insert(acquisition.number, acquisition);
+    }
+
+    pub(super) fn into_jobs(self) -> impl Iterator<Item = impl Future<Output = Done> + Send> {
+        let Self { core, returned, consumed } = self;
+        let by_mode = [(ReleaseMode::Return, returned), (ReleaseMode::Consume, consumed)];
+        let some = by_mode.into_iter().filter(|(_, acquisitions)| !acquisitions.is_empty());
+        some.zip(std::iter::repeat(core)).filter_map(|((mode, acquisitions), core)| {
+            Some(release(core?, acquisitions.into_values().collect(), mode))
+        })
+    }
+}
+
+/// Goes on until Redis confirms it, or the leases have ended anyway.
+async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: ReleaseMode) -> Done {
+    let until = core.settings.lease.max(core.context.settings.patience());
+    let started = Instant::now();
+    let ask = |acquisition: &Arc<Acquisition>| {
+        core.ask_along(Release { acquisition: acquisition.clone(), mode }, until)
+    };
+    let released = join_all(acquisitions.iter().map(ask)).await;
+    let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+    // Those that failed, too: nobody asks for them any more.
+    core.hold_no_more(acquisitions.iter().map(|acquisition| &**acquisition));
+    if let Some(error) = failed.first() {
+        warn_of_unreleased(&core, failed.len(), started, error);
+    }
+    Done::Released
+}
+
+/// Words that hold permits which nobody here wants: a message told of them, but they are neither
+/// waited for nor held. The release of a wait was lost, say. Each is given back at once, or it would
+/// block its place for a lease; one call after the other, however many messages come: some may be
+/// forged.
+#[derive(Default)]
+pub(super) struct Unwanted {
+    words: Vec<String>,
+    is_releasing: bool,
+}
+
+impl Unwanted {
+    /// What is too much is left to its lease.
+    pub(super) fn add(&mut self, words: Vec<String>) {
+        let room = MAX_BATCH - self.words.len();
+        self.words.extend(words.into_iter().take(room));
+    }
+
+    /// What goes out in the next call, unless one is out.
+    pub(super) fn next(&mut self) -> Option<Vec<String>> {
+        if self.is_releasing || self.words.is_empty() {
+            return None;
+        }
+        self.is_releasing = true;
+        let mut words = mem::take(&mut self.words);
+        // The same message may come twice.
+        words.sort_unstable();
+        words.dedup();
+        Some(words)
+    }
+
+    pub(super) fn is_released(&mut self) {
+        self.is_releasing = false;
+    }
+}
+
+pub(super) async fn release_unwanted(core: Arc<Core>, words: Vec<String>) -> Done {
+    let (semaphore, permits, started) = (&core.name, words.len(), Instant::now());
+    tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
+    if let Err(error) = core.release_unwanted(&words).await {
+        warn_of_unreleased(&core, permits, started, &error);
+    }
+    Done::ReleasedUnwanted
+}
+
+fn warn_of_unreleased(core: &Core, permits: usize, started: Instant, error: &Error) {
+    tracing::warn!(
+        semaphore = core.name,
+        permits,
+        after = ?started.elapsed(),
+        %error,
+        "could not give permits back; their leases end by themselves"
+    );
+}

@@ -1,0 +1,46 @@
+//! The settings of a semaphore, as this process built it.
+
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) limit: Limit,
+    pub(crate) lease: Duration,
+    pub(crate) auto_renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) acquire_timeout: Option<Duration>,
+    pub(crate) acknowledgement: Option<Acknowledgement>,
+}
+
+impl Settings {
+    /// The lease that an acquire asks for.
+    pub(crate) fn first_lease(&self) -> Duration {
+        self.max_hold.map_or(self.lease, |max_hold| max_hold.min(self.lease))
+    }
+
+    pub(crate) fn renewal_interval(&self) -> Duration {
+        self.lease / 3
+    }
+}
+
+/// What the configuration says of the limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Limit {
+    Declared(u32),
+    Initial(u32),
+}
+
+impl Limit {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Declared(limit) | Self::Initial(limit) => limit,
+        }
+    }
+}
+
+/// How many replicas must have a permit before it is handed out, and how long they may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acknowledgement {
+    pub(crate) replicas: u32,
+    pub(crate) within: Duration,
+}

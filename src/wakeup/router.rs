@@ -1,0 +1,143 @@
+//! Messages of hand-offs, for the semaphores that they are about.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use super::{Channel, Wakeups, sharded_name};
+use crate::protocol::message::{self, HandOff};
+use crate::protocol::word;
+
+/// A semaphore, as messages know it.
+pub(crate) trait Handler: Send + Sync {
+    /// Answers whether the word is known: it is waited for, or holds.
+    fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool;
+
+    /// Nobody waits for these words, and none holds a permit that is in use: they are to be given
+    /// back.
+    fn give_back(self: Arc<Self>, words: Vec<String>);
+
+    /// Messages may have been lost.
+    fn may_have_missed(self: Arc<Self>);
+}
+
+pub(crate) struct Router {
+    pub(super) wakeups: Wakeups,
+    /// What all words of this process begin with: `HOW:CLIENT:`.
+    ours: String,
+    /// A connection from which nothing comes for so long is asked whether it is there.
+    pub(super) ping_interval: Duration,
+    pub(super) response_timeout: Duration,
+    /// How often the map of a cluster is read.
+    pub(super) map_interval: Duration,
+    /// All semaphores, by name: some may have been built with the same one.
+    handlers: Mutex<HashMap<String, Vec<Weak<dyn Handler>>>>,
+    /// How many messages came that no script has sent.
+    foreign: AtomicU64,
+}
+
+impl Router {
+    /// Of the process that is `client` on the server, which must hear of it within `liveness`.
+    pub(crate) fn new(
+        wakeups: Wakeups,
+        client: &str,
+        response_timeout: Duration,
+        liveness: Duration,
+    ) -> Self {
+        let ours = format!("{}:{client}:", wakeups.how());
+        let (handlers, foreign) = Default::default();
+        Self {
+            wakeups,
+            ours,
+            ping_interval: liveness / 3,
+            response_timeout,
+            map_interval: liveness,
+            handlers,
+            foreign,
+        }
+    }
+
+    /// What all words of this process begin with.
+    pub(crate) fn ours(&self) -> &str {
+        &self.ours
+    }
+
+    /// Where the messages for a semaphore arrive.
+    pub(crate) fn channel_for(
+        &self,
+        prefix: &str,
+        name: &str,
+        client: &str,
+        slot: u16,
+    ) -> Arc<Channel> {
+        match &self.wakeups {
+            Wakeups::Process(channel) => channel.clone(),
+            Wakeups::Sharded(channels) => channels.open(sharded_name(prefix, name, client), slot),
+        }
+    }
+
+    fn handlers(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<dyn Handler>>>> {
+        self.handlers.lock().expect("nothing panics while it is locked")
+    }
+
+    /// A semaphore is new.
+    pub(crate) fn enter(&self, name: &str, handler: Weak<dyn Handler>) {
+        self.handlers().entry(name.to_owned()).or_default().push(handler);
+    }
+
+    /// A semaphore of that name is gone.
+    pub(crate) fn strike(&self, name: &str) {
+        let mut handlers = self.handlers();
+        if let Some(same) = handlers.get_mut(name) {
+            same.retain(|handler| handler.strong_count() > 0);
+            if same.is_empty() {
+                handlers.remove(name);
+            }
+        }
+    }
+
+    /// A message came. What no script can have sent is somebody else's: it is left alone, and told
+    /// of once for each power of two, for there may be a flood of it.
+    pub(super) fn hear(&self, channel: &str, payload: &[u8]) {
+        let (name, hand_offs) = match message::read(payload) {
+            Ok(read) => read,
+            Err(reason) => {
+                let count = self.foreign.fetch_add(1, Ordering::Relaxed) + 1;
+                if count.is_power_of_two() {
+                    tracing::warn!(
+                        channel,
+                        count,
+                        reason,
+                        "not a wake-up message: who may publish?"
+                    );
+                }
+                return;
+            }
+        };
+        let same: Vec<_> =
+            self.handlers().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        // Where there is none the server hears of us no more, and takes what is left for dead.
+        let Some(first) = same.first() else {
+            return;
+        };
+        let is_unwanted = |hand_off: &HandOff<'_>| {
+            !same.iter().any(|handler| handler.clone().handed_off(hand_off))
+                && hand_off.token > 0
+                && word::number_of_ours(hand_off.word, &self.ours).is_some()
+        };
+        let unwanted = hand_offs.into_iter().filter(is_unwanted);
+        let unwanted: Vec<_> = unwanted.map(|hand_off| hand_off.word.to_owned()).collect();
+        if !unwanted.is_empty() {
+            first.clone().give_back(unwanted);
+        }
+    }
+
+    /// Messages may have been lost.
+    pub(super) fn may_have_missed(&self) {
+        let all: Vec<_> = self.handlers().values().flatten().filter_map(Weak::upgrade).collect();
+        for handler in all {
+            handler.may_have_missed();
+        }
+    }
+}
