@@ -1,4 +1,4 @@
-//! A batcher: what this process asks of one script of one semaphore.
+//! Batching: what this process asks of one script of one semaphore.
 //!
 //! While a call is under way, further requests gather; they go out as the next call, in the order
 //! of their arrival. Where answers take long they do not wait for one: see [`dispatch`]. A
@@ -6,8 +6,14 @@
 //! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
 //! or that is not polled for a while, holds nobody up.
 //!
-//! Two requests of one acquisition are never out at the same time, so that none overtakes the
-//! other, whatever fails and is sent again.
+//! With several calls under way, order is kept by three rules. Requests of one acquisition to the
+//! same script are never out at the same time, and its release goes out when its acquire is back,
+//! so that none overtakes the other. Requests are numbered as they arrive: calls that fail are put
+//! back in that order, and nothing new goes out past them. And each keeps its own patience: whoever
+//! has none left hears so, also in the middle of a call that goes on for others.
+//!
+//! The requests of a call are entered into the semaphore's tables at once. One by one, each by its
+//! own task, they would have the tables change from core to core.
 
 mod call;
 mod dispatch;

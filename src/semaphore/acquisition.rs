@@ -1,4 +1,11 @@
-//! An acquisition: one word's life from the first request to the end of its permit.
+//! An acquisition: the life of one word, from the first request to the end of its permit.
+//!
+//! The outcome of a wait can come from three sides: the reply to the request, a message, or the
+//! reply to a heartbeat. The first one counts; a later one says the same. Meanwhile the caller may
+//! drop the wait at any moment, and a request that was given up may still be on its way to the
+//! server, or its answer on the way back. So the word is what counts, not the call: once an
+//! acquisition is over it is asked for no more, and as soon as no acquire of it is under way its word
+//! is released until the server confirms that, whatever the server has for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};

@@ -1,4 +1,9 @@
 //! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot.
+//!
+//! All calls share a connection for each server. redis-rs neither repeats a command nor notices a
+//! peer that went silent, so both is done here: two timeouts in a row replace the connection, and a
+//! call that failed in passing is made again. That is right for these scripts only: the same word
+//! gets the same answer.
 
 mod asking;
 mod backoff;

@@ -1,7 +1,9 @@
-//! The wake-up side: subscriptions for a whole process, kept alive across cuts.
+//! Messages of hand-offs: one subscription for a whole process (in a cluster one for each semaphore),
+//! kept alive across cuts, and a router to the semaphores that they are about.
 //!
 //! A message only saves time. What counts is in the keys, so after each new subscription all that
-//! waits is asked for again.
+//! waits is asked for again. The subscription is a sign of life, too: when it is cut, the scripts see
+//! nobody listen, and grant nothing to this process.
 
 mod channel;
 mod router;

@@ -1,4 +1,5 @@
-//! One server: one subscription, at the server that the commands go to.
+//! One server: one subscription, at the server that the commands go to. When their connection is
+//! replaced, so is this one.
 
 use std::sync::Arc;
 

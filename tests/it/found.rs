@@ -112,7 +112,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     assert!(semaphore.try_acquire().await.unwrap().is_some());
 }
 
-/// Waits dropped while the worker asks for them again: a word may be given back twice, by the drop
+/// Waits dropped while the maintenance asks for them again: a word may be given back twice, by the drop
 /// and by the answer. No other word in that batch may suffer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_moment_leave_nothing() {
@@ -297,7 +297,7 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
     assert!(!permit.is_lost());
 }
 
-/// A runtime may end with releases under way: the worker must not take that for a panic of theirs.
+/// A runtime may end with releases under way: the maintenance must not take that for a panic of theirs.
 #[test]
 fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     static PANICS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
@@ -357,7 +357,7 @@ async fn a_sign_of_life_that_comes_late_brings_back_no_permit_and_keeps_nothing(
     permit.lost().await;
     observer.sees(0, 0).await;
     proxy.commands(Flow::Pass);
-    // Now the worker gets through again.
+    // Now the maintenance gets through again.
     let other = semaphores.semaphore("another").limit(1).build().unwrap();
     let again = async || other.try_acquire().await.is_ok();
     eventually("the outage is over", again, |again| *again).await;

@@ -2,6 +2,7 @@
 
 mod acknowledge;
 mod acquire;
+mod batching;
 mod cancellation;
 mod close;
 mod cluster;
@@ -21,7 +22,6 @@ mod fuzz;
 mod head_start;
 mod inspection;
 mod kept;
-mod lanes;
 mod layers;
 mod limits;
 mod load;

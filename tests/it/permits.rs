@@ -284,7 +284,7 @@ async fn many_short_holds_leave_one_renewal() {
     permit.release().await.unwrap();
 }
 
-/// The worker ends with the runtime in which it was connected; a wait in another runtime must not
+/// The maintenance ends with the runtime in which it was connected; a wait in another runtime must not
 /// hang then.
 #[test]
 fn a_wait_ends_with_the_runtime_of_the_worker() {

@@ -1,5 +1,10 @@
-//! One semaphore as this process uses it: its keys, its settings, what it holds and what waits. The
+//! One semaphore as this process uses it: its keys, its settings, what waits and what it holds. The
 //! parts below are what it asks of the server.
+//!
+//! An acquisition is in the table of waits from before its request goes out, since the message of a
+//! hand-off may overtake the reply. It enters the table of what is held before it leaves that, and
+//! stays there until its release is confirmed: a message that comes late, or twice, always finds what
+//! is in use, and whatever it does not find is to be given back.
 
 mod acknowledge;
 mod acquire;

@@ -1,7 +1,14 @@
 //! The maintenance of a semaphore: one task of this process for each.
 //!
-//! It renews leases, gives back what was dropped, sends signs of life for what waits, and calls
-//! `wake` when a lease ends. Its calls run as jobs beside it, so a slow one holds nothing up.
+//! - `renewal`: every third of the lease, while there are permits. It has calls of its own: behind a
+//!   request with more patience it might come too late.
+//! - `heartbeat`: asks again for what waits, every third of the liveness time, after each new
+//!   subscription, and when a message says that one left the queue without a permit.
+//! - `wake`: when the next lease ends, for those near the head of the queue.
+//! - `reclaim`: releases what was dropped, until the server confirms that or the leases have ended.
+//!
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What it is given to do keeps
+//! the semaphore; timers do not.
 
 mod heartbeat;
 mod reclaim;

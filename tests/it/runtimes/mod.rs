@@ -110,7 +110,7 @@ impl Scene {
 
 type Ending = mpsc::Receiver<Result<(), Error>>;
 
-/// The worker waits for what never comes, until the sender is dropped.
+/// The maintenance waits for what never comes, until the sender is dropped.
 fn block_worker(runtime: &Runtime) -> mpsc::Sender<()> {
     let ((unblock, blocked), (begun, is_begun)) = (mpsc::channel::<()>(), mpsc::channel());
     runtime.spawn(async move {

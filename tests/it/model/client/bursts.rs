@@ -20,7 +20,7 @@ impl Clients {
         request
     }
 
-    /// Polls it for the first time: so it arrives in its lane.
+    /// Polls it for the first time: so it arrives in its batcher.
     async fn start_acquire(&mut self, request: Request, ask: &Ask) {
         let semaphore = self.semaphores[request.client].clone();
         let Ask { weight, waits, is_dropped } = *ask;

@@ -1,4 +1,4 @@
-//! Hundreds of random bursts of operations through the public API, so through the lanes that make
+//! Hundreds of random bursts of operations through the public API, so through the batchers that make
 //! batches of them, against a reference and against the invariants.
 
 mod bursts;
@@ -122,7 +122,7 @@ fn random_bursts_are_answered_as_the_reference_says_and_go_out_in_batches() {
     let cases = std::env::var("PROPTEST_CASES").map_or(500, |cases| cases.parse().unwrap());
     let config =
         Config { cases, failure_persistence: None, max_shrink_time: 30_000, ..Config::default() };
-    // One thread: what is started first is first in its lane.
+    // One thread: what is started first is first in its batcher.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clients = std::cell::RefCell::new(runtime.block_on(Clients::connect()));
     TestRunner::new(config)
