@@ -30,6 +30,7 @@ def draw_all(results):
     PLOTS.mkdir(exist_ok=True)
     throughput(results)
     waits(results)
+    turns(results)
     crowd(results, "holders", "permits held by others")
     crowd(results, "waiters", "requests in the queue")
     network(results.network)
@@ -51,9 +52,30 @@ def throughput(results):
     finish(figure, [axes], "throughput")
 
 
-def waits(results):
+def all_runs(results):
     peer = [run for run in results.peers_waits if run["design"] == "distributed_lock_redis"]
-    runs = results.waits + peer
+    return results.waits + peer
+
+
+def turns(results):
+    """What each of a few tasks got, from the one with the fewest turns to the one with the most."""
+    runs = all_runs(results)
+    tasks = min(run["tasks"] for run in runs)
+    figure, axes = pyplot.subplots(figsize=(8, 4.2))
+    for design in DESIGNS:
+        for run in runs:
+            if (run["design"], run["tasks"]) == (design, tasks):
+                marks = slice(4 + 3 * list(DESIGNS).index(design), None, 25)
+                axes.plot(range(1, tasks + 1), run["turns"], **style(design), markevery=marks)
+                seconds = run["seconds"]
+    axes.set(xlim=(1, tasks), ylim=(0, 200))
+    axes.set_xlabel(f"{tasks} tasks, from the one with the fewest turns to the one with the most")
+    axes.set_ylabel(f"turns in {seconds:.0f} s")
+    finish(figure, [axes], "turns")
+
+
+def waits(results):
+    runs = all_runs(results)
     crowds = sorted({run["tasks"] for run in runs})
     figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(10, 4.8), sharey=True)
     for axes, tasks in zip(all_axes, crowds):

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, Semaphores};
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
@@ -203,4 +203,38 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
     begin(&mut left).await;
     assert!(in_time("a try", semaphore.try_acquire()).await.unwrap().is_some());
     drop(in_time("the first permit", left).await.unwrap());
+}
+
+/// The server names one request that is too heavy, and refuses the whole call. The others must not
+/// wait until each of thousands has been refused by itself.
+#[tokio::test]
+async fn many_requests_that_are_too_heavy_hold_nobody_up() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("heavy").limit(3).build().unwrap();
+    drop(semaphore.acquire().await.unwrap());
+    let calls = || commands(&server, "evalsha");
+    let before = calls();
+    let mut heavy = tokio::task::JoinSet::new();
+    for weight in 0..3000 {
+        let semaphore = semaphore.clone();
+        heavy.spawn(async move { semaphore.try_acquire_many(4 + weight % 2).await });
+    }
+    let good = in_time("a permit", semaphore.acquire()).await.unwrap();
+    for refused in heavy.join_all().await {
+        assert!(
+            matches!(refused, Err(Error::TooHeavy { weight: 4 | 5, limit: 3, .. })),
+            "{refused:?}"
+        );
+    }
+    good.release().await.unwrap();
+    let calls = calls() - before;
+    assert!(calls < 50, "{calls} calls");
+}
+
+/// How often a command was called, as the server counts.
+fn commands(server: &Server, name: &str) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }

@@ -1,0 +1,120 @@
+//! Messages of hand-offs: what they say is so, and nobody is told what is not.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::Semaphores;
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_admin_url, shared_url, unique_name};
+
+/// The message of a grant arrives after that permit was lost, and after the server has said
+/// "queued" again: it is not about a permit that is held.
+#[tokio::test]
+async fn an_old_message_is_not_a_new_grant() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "old", 1).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let other = direct.semaphore("old").limit(1).build().unwrap();
+    let holder = other.acquire().await.unwrap();
+    let semaphores =
+        Semaphores::builder().liveness(Duration::from_secs(1)).connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_millis(400);
+    let semaphore = semaphores.semaphore("old").limit(1).lease(lease).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    let id = observer.sees(1, 1).await.waiters[0].id.clone();
+
+    // Its turn comes and goes, and it hears nothing, neither messages nor replies.
+    proxy.messages(Flow::Hold);
+    proxy.requests(Flow::Hold);
+    holder.release().await.unwrap();
+    assert_eq!(observer.sees(1, 0).await.holders[0].id, id);
+    let next = in_time("the next one's turn", other.acquire()).await.unwrap();
+    // Now it asks again and is queued; then the old message arrives.
+    proxy.requests(Flow::Pass);
+    observer.sees(1, 1).await;
+    proxy.messages(Flow::Pass);
+    // Two more signs of life, and still it does not believe that it holds.
+    let elapsed = Instant::now();
+    let passed = async || elapsed.elapsed();
+    eventually("it has asked again", passed, |passed| *passed > Duration::from_millis(700)).await;
+    assert!(!waiting.is_finished(), "it was handed the place of {}", next.id());
+    next.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The server refuses the first write of the script that hands off: then nobody may have been told.
+#[tokio::test]
+async fn a_refused_write_tells_nobody() {
+    let server = Server::start();
+    let mut admin = server.connect();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("refused").limit(1).build().unwrap();
+    let observer = Observer::new(&server.url(), "refused", 1).await;
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 1).await;
+    let replicas = |number: u32| ["min-replicas-to-write".to_owned(), number.to_string()];
+    redis::cmd("CONFIG").arg("SET").arg(&replicas(1)).exec(&mut admin).unwrap();
+    let refused = semaphore.set_limit(2).await.unwrap_err();
+    assert!(refused.to_string().contains("NOREPLICAS"), "{refused}");
+    let now = observer.sees(1, 1).await;
+    assert_eq!((now.limit, now.runtime_limit), (1, None));
+    redis::cmd("CONFIG").arg("SET").arg(&replicas(0)).exec(&mut admin).unwrap();
+    assert!(!waiting.is_finished());
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A subscription that is left on the old primary hears what the new one publishes, but is not
+/// counted there: nothing may be said to it that is not so.
+#[tokio::test]
+async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
+    let primary = Server::start();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let name = unique_name();
+    let on_primary = Semaphores::connect(&primary.url()).await.unwrap();
+    let semaphore = on_primary.semaphore(&name).limit(1).build().unwrap();
+    let holder = semaphore.acquire().await.unwrap();
+    let (permits, channel) = (format!("sem:{{{name}}}:permits"), "sem:wake:left-behind");
+    // A client in another language, subscribed at the replica.
+    let mut listener = replica.connect();
+    let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
+    listener.send_packed_command(&subscribe).unwrap();
+    listener.recv_response().unwrap();
+    let mut scripts = crate::support::scripts::Scripts::new(primary.connect(), &name);
+    let stranger = crate::support::scripts::word("P", "left-behind", 1, 30_000, "stranger");
+    let reply = scripts.ok("acquire", &format!("declared 1 10000 {stranger} wait"));
+    assert_eq!(reply[3], 2, "queued");
+    holder.release().await.unwrap();
+    // What is published now arrives after anything that was published before.
+    let publish = |text: &str| {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(channel).arg(text).exec(&mut primary.connect()).unwrap();
+    };
+    let synced = async || {
+        let mut exists = redis::cmd("EXISTS");
+        let exists = exists.arg(permits.replace("permits", "state"));
+        exists.query::<i64>(&mut replica.connect()).ok()
+    };
+    eventually("the replica follows", synced, |exists| *exists == Some(1)).await;
+    publish("end of test");
+    let reply = listener.recv_response().unwrap();
+    let (_, _, text): (String, String, String) = redis::from_redis_value(reply).unwrap();
+    assert_eq!(text, "end of test");
+    assert!(semaphore.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_no_script_has_written_is_no_holder() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 2).await;
+    let mut connection = crate::support::server::connect(&shared_admin_url());
+    let permits = format!("sem:{{{name}}}:permits");
+    let far = 9_000_000_000_000_i64;
+    redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();
+    let now = observer.look().await;
+    assert!(now.holders.is_empty(), "{now:?}");
+    redis::cmd("DEL").arg(&permits).exec(&mut connection).unwrap();
+}
