@@ -11,15 +11,17 @@ pub struct Display {
     /// A terminal, where the line is drawn again and again in the same place.
     is_terminal: bool,
     begin: u64,
+    /// When it is to end, as long as nobody interrupts it.
+    end: u64,
     /// What was shown last, and when.
     last: (u64, Progress),
 }
 
 impl Display {
-    pub fn new(begin: u64) -> Self {
+    pub fn new(begin: u64, end: u64) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
         let is_terminal = std::io::stderr().is_terminal() && !is_dumb;
-        Self { is_terminal, begin, last: (begin, Progress::default()) }
+        Self { is_terminal, begin, end, last: (begin, Progress::default()) }
     }
 
     pub fn show(&mut self, progress: Progress) {
@@ -29,9 +31,10 @@ impl Display {
             (progress.acquires - before.acquires) as f64 * SECOND as f64 / (now - then) as f64;
         self.last = (now, progress);
         let Progress { acquires, waiting } = progress;
-        let seconds = (now - self.begin) as f64 / SECOND as f64;
+        let seconds = |until: u64| (until - self.begin) as f64 / SECOND as f64;
+        let (passed, all) = (seconds(now), seconds(self.end));
         let line = format!(
-            "{seconds:5.1} s  {acquires} acquires, {per_second:.0} per second, {waiting} waiting"
+            "{passed:5.1} of {all:.1} s  {acquires} acquires, {per_second:.0} per second, {waiting} waiting"
         );
         match self.is_terminal {
             true => write(&format!("{CLEAR}{line}")),

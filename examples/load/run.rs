@@ -67,7 +67,7 @@ async fn gather(
     mut window: Window,
     mut interrupted: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<(Window, Vec<Log>)> {
-    let mut display = Display::new(window.begin);
+    let mut display = Display::new(window.begin, window.end);
     let mut progress = vec![Progress::default(); options.processes as usize];
     let mut logs = Vec::new();
     let mut is_interrupted = false;

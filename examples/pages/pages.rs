@@ -80,7 +80,7 @@ async fn run(Options { limit, name, design, database, page }: Options) -> Result
     for (design, title) in [("old", "blocking list"), ("here", "redis-semaphore")] {
         for job in ["first", "second"] {
             let reports = query_all(&database, design, &name, limit).await?;
-            println!("{title}, {job} job: {}", summary(&reports));
+            println!("{title}, {job} job: {}", summary(&reports, limit));
         }
     }
     println!("blocking list: {} wake-ups for nobody are left over", left_over(&name).await?);
@@ -192,7 +192,7 @@ fn now() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
 }
 
-fn summary(reports: &[Report]) -> String {
+fn summary(reports: &[Report], limit: u32) -> String {
     let sum: i64 = reports.iter().map(|report| report.sum).sum();
     let waits = || reports.iter().map(|report| Duration::from_micros(report.waited));
     let mean = waits().sum::<Duration>() / reports.len().max(1) as u32;
@@ -200,8 +200,13 @@ fn summary(reports: &[Report]) -> String {
     let began = reports.iter().map(|report| report.began).min().unwrap_or_default();
     let ended = reports.iter().map(|report| report.ended).max().unwrap_or_default();
     let most = sweep::most_at_once(reports.iter().map(|report| (report.began, report.ended)));
+    let too_many = match (most as u64).saturating_sub(limit.into()) {
+        0 => String::new(),
+        too_many => format!(": {too_many} TOO MANY"),
+    };
     format!(
-        "{} pages in {} ms, sum {sum}; waited {} ms on average, {} ms at most; at most {most} at once",
+        "{} pages in {} ms, sum {sum}; waited {} ms on average, {} ms at most; \
+         {most} of {limit} at once{too_many}",
         reports.len(),
         (ended - began) / 1000,
         mean.as_millis(),

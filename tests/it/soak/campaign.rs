@@ -51,7 +51,7 @@ async fn play<T: Theatre>(theatre: T) {
     let seed = setting("SOAK_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("{}, seed {seed}", T::NAME);
     let mut campaign = Campaign::start(theatre, seed).await;
-    campaign.rage(Instant::now() + time.saturating_sub(LONG_CALM)).await;
+    campaign.rage(time.saturating_sub(LONG_CALM)).await;
     let events = campaign.end().await;
     let violations = judge(&events, T::BOUNDS).unwrap();
     if let Ok(path) = std::env::var("SOAK_LOG") {
@@ -112,7 +112,8 @@ impl<T: Theatre> Campaign<T> {
     }
 
     /// All faults in a new order, again and again.
-    async fn rage(&mut self, until: Instant) {
+    async fn rage(&mut self, time: Duration) {
+        let (begin, until) = (Instant::now(), Instant::now() + time);
         let (mut deck, mut all_work) = (Vec::new(), true);
         for number in 1.. {
             if deck.is_empty() {
@@ -127,7 +128,11 @@ impl<T: Theatre> Campaign<T> {
             let fault = due.or_else(|| deck.pop()).expect("it was filled");
             all_work = self.survives(fault).await;
             match number % FAULTS_UNTIL_LONG_CALM {
-                0 => sleep(LONG_CALM).await,
+                0 => {
+                    let (passed, time) = (begin.elapsed().as_secs(), time.as_secs());
+                    eprintln!("{}: {passed} of {time} s, {number} faults", T::NAME);
+                    sleep(LONG_CALM).await;
+                }
                 _ => sleep(CALM).await,
             }
         }
