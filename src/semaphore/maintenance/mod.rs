@@ -94,7 +94,9 @@ impl Maintenance {
             tokio::select! {
                 Some(done) = self.jobs.join_next() => self.finished(done),
                 () = &mut deadline => {
+                    let core = self.core.upgrade();
                     tracing::warn!(
+                        semaphore = core.as_ref().map(|core| core.name.as_str()),
                         "shut down with permits that Redis did not take back; their leases end by \
                          themselves"
                     );
