@@ -8,7 +8,7 @@ use clap::Parser;
 use redis_semaphore::{Diagnosis, Error, Semaphores, Verdict};
 
 const ABOUT: &str = "\
-Looks at the server that REDIS_URL names (redis://127.0.0.1/ unless set) for what endangers the
+Looks at the server that REDIS_URL names (default: redis://127.0.0.1/) for what endangers the
 semaphores on it, and shows each check: what was found, and what mends it.
 
 A command that mends something is for redis-cli; CONFIG REWRITE keeps what CONFIG SET has changed.";

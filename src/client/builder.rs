@@ -61,7 +61,7 @@ impl SemaphoresBuilder {
         Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials }
     }
 
-    /// What the names of all keys and channels begin with; `sem` unless set. 1 to 200 bytes, no
+    /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
     /// braces, no white space or control characters.
     ///
     /// # Examples
@@ -73,7 +73,7 @@ impl SemaphoresBuilder {
     }
 
     /// The label under which [`inspect`](crate::Semaphore::inspect) shows the permits of this
-    /// process; host name and process id unless set. 1 to 91 letters, digits, `.`, `_` and `-`.
+    /// process; default: host name and process id. 1 to 91 letters, digits, `.`, `_` and `-`.
     ///
     /// # Examples
     ///
@@ -83,7 +83,7 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// How long to wait for the answer to one command, or for a connection: 2 s unless set, 1 ms
+    /// How long to wait for the answer to one command, or for a connection; default: 2 s. 1 ms
     /// to 1 hour. After two of them in a row without an answer the connection is replaced.
     ///
     /// # Examples
@@ -94,8 +94,8 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// After how long without a sign of life the server takes our waiting requests for dead, and
-    /// the next in the queue are served: 15 s unless set, 100 ms to 7 days. A sign is given every
+    /// After how long without a heartbeat the server takes our waiting requests for dead, and
+    /// the next in the queue are served; default: 15 s. 100 ms to 7 days. One is sent every
     /// third of it, and any lost wake-up is noticed then.
     ///
     /// # Examples
@@ -106,7 +106,7 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// For how long a wait survives that Redis does not answer: 30 s unless set.
+    /// For how long a wait survives that Redis does not answer; default: 30 s.
     ///
     /// # Examples
     ///

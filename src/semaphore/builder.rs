@@ -88,7 +88,7 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// For how long a permit is held without renewal: 10 ms to 7 days, 30 s unless set. A crashed
+    /// For how long a permit is held without renewal: 10 ms to 7 days, default 30 s. A crashed
     /// holder blocks its place for this long; Redis may be away for two thirds of it.
     ///
     /// # Examples
@@ -99,7 +99,7 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Whether permits are renewed in the background, every third of the lease. On unless set.
+    /// Whether permits are renewed in the background, every third of the lease. Default: on.
     ///
     /// # Examples
     ///
@@ -110,7 +110,7 @@ impl SemaphoreBuilder {
     }
 
     /// The longest time for which a permit is held, however often it is renewed; then it is lost. A
-    /// guard against work that hangs. At least 10 ms; without end unless set.
+    /// guard against work that hangs. At least 10 ms; default: without end.
     ///
     /// # Examples
     ///
@@ -120,8 +120,8 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// How long [`acquire`](Semaphore::acquire) waits before it answers [`Error::Timeout`]. Without
-    /// end unless set.
+    /// How long [`acquire`](Semaphore::acquire) waits before it answers [`Error::Timeout`].
+    /// Default: without end.
     ///
     /// # Examples
     ///
@@ -133,8 +133,8 @@ impl SemaphoreBuilder {
 
     /// Hands a permit out only when so many replicas have it (at least 1), which may take so long
     /// (1 ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter).
-    /// Otherwise it is given back, and the acquire fails with [`Error::NotAcknowledged`]. Off
-    /// unless set.
+    /// Otherwise it is given back, and the acquire fails with [`Error::NotAcknowledged`].
+    /// Default: off.
     ///
     /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
     /// and let in one too many. It is no full guarantee: a replica that did not have it may be

@@ -100,7 +100,7 @@ impl Semaphore {
     /// Waits in the queue for one permit.
     ///
     /// Queueing takes one call; after that nothing is sent until the permit is handed over, but for
-    /// a sign of life (for all waits of the process together) every third of the liveness time.
+    /// a heartbeat (for all waits at the semaphore together) every third of the liveness time.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ impl AcquireRequest {
         Self { core: core.clone(), weight, ahead, timeout }
     }
 
-    /// How much of the limit the permit takes: from 1 to the limit. 1 unless set.
+    /// How much of the limit the permit takes: from 1 to the limit. Default: 1.
     ///
     /// # Examples
     ///
@@ -61,7 +61,7 @@ impl AcquireRequest {
     }
 
     /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had
-    /// come that much earlier. None unless set. A try never waits and does not look at it.
+    /// come that much earlier. Default: none. A try never waits and does not look at it.
     ///
     /// It is a priority with a bound: whoever came more than that much earlier is not overtaken, so
     /// nobody waits for ever. While the server's clock is behind by more than a second, since it

@@ -54,7 +54,7 @@ async fn durations_without_end_are_no_reason_to_panic() {
     observer.sees(1, 1).await;
     proxy.refuse_connections(true);
     proxy.cut_all();
-    // An outage of several signs of life.
+    // An outage of several heartbeats.
     let started = Instant::now();
     let passed = async || started.elapsed();
     eventually("an outage", passed, |passed| *passed > Duration::from_millis(700)).await;
@@ -170,10 +170,10 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     assert_eq!(PANICS.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// A sign of life that is repeated after an outage may be that of a permit by then, handed over by
+/// A heartbeat that is repeated after an outage may be that of a permit by then, handed over by
 /// message: it must neither bring it back once it is lost, nor keep the process's connections.
 #[tokio::test]
-async fn a_sign_of_life_that_comes_late_brings_back_no_permit_and_keeps_nothing() {
+async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "late", 1).await;
