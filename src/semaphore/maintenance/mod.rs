@@ -23,6 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use crate::batching::MAX_BATCH;
 use crate::error::Error;
 use crate::runtime::clock;
 use crate::semaphore::acquisition::Acquisition;
@@ -97,8 +98,7 @@ impl Maintenance {
                     let core = self.core.upgrade();
                     tracing::warn!(
                         semaphore = core.as_ref().map(|core| core.name.as_str()),
-                        "shut down with permits that Redis did not take back; their leases end by \
-                         themselves"
+                        "shut down before Redis took all permits back; their leases will end"
                     );
                     return;
                 }
@@ -118,7 +118,7 @@ impl Maintenance {
                 }
             };
             tokio::select! {
-                count = self.tasks.recv_many(&mut tasks, 10_000) => match count {
+                count = self.tasks.recv_many(&mut tasks, MAX_BATCH) => match count {
                     0 => return,
                     _ => self.take(tasks.drain(..)),
                 },
