@@ -23,7 +23,7 @@ const MOST_DRIVERS: usize = 16;
 pub(crate) struct Context {
     pub(crate) servers: Servers,
     pub(crate) prefix: String,
-    /// The name of this process, so that `inspect` tells who holds.
+    /// The client that this process is, on the server.
     pub(crate) name: String,
     pub(crate) router: Arc<Router>,
     pub(crate) settings: ClientSettings,
@@ -33,7 +33,7 @@ pub(crate) struct Context {
     hasher: RandomState,
     /// Callers that drive calls themselves.
     drivers: AtomicUsize,
-    /// That of a caller may end while calls are under way.
+    /// The one that connected: that of a caller may end while calls are under way.
     runtime: Handle,
     /// What a shutdown waits for.
     tasks: TaskTracker,

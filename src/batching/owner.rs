@@ -12,7 +12,7 @@ use crate::server::{CallError, Failure};
 
 /// What batchers have to know of a semaphore.
 pub(crate) trait Owner: Send + Sync + 'static {
-    /// The runtime in which was connected.
+    /// The runtime that connected.
     fn home(&self) -> &Handle;
 
     /// Spawns at home, or wherever it still can.

@@ -1,4 +1,4 @@
-//! The runtime in which was connected is home: calls are made there, and their timers see to it
+//! The runtime that connected is home: calls are made there, and their timers see to it
 //! that they end in time. Who calls from another runtime must not rely on that: the one at home may
 //! rest, be blocked, or have ended.
 

@@ -23,7 +23,8 @@ use crate::server::Failure;
 /// removes thousands.
 const MAX_TRIES: u32 = 1000;
 
-/// In a row. Fewer may come of a thread that was busy for once.
+/// Grants in a row that were over before they could be handed out. A few may come of a thread that
+/// was busy for once.
 const MOST_LATE_GRANTS: u32 = 5;
 
 /// An acquisition that is not a permit yet.
@@ -41,7 +42,7 @@ impl<'a> Pending<'a> {
 
     /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
-        // One that was granted at once is neither in the table nor forgotten by the maintenance.
+        // What was granted at once is in the table of what is held already.
         if was_queued {
             self.core.hold(std::iter::once(self.acquisition));
             self.core.waits().remove(&self.acquisition.number);
@@ -96,7 +97,7 @@ impl Core {
             biased;
             done = work => done,
             // The maintenance may also end with its runtime, without a word.
-            () = self.shut_down() => Err(Error::Shutdown),
+            () = self.ended() => Err(Error::Shutdown),
         }
     }
 

@@ -183,7 +183,7 @@ impl SemaphoreBuilder {
             (Some(0), None) => {
                 return Err(Error::invalid(
                     "limit",
-                    "must be at least 1; set_limit(0) backoff a semaphore",
+                    "must be at least 1; set_limit(0) pauses a semaphore",
                 ));
             }
             (Some(limit), None) => Limit::Declared(limit),

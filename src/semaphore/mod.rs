@@ -99,8 +99,9 @@ impl Semaphore {
 
     /// Waits in the queue for one permit.
     ///
-    /// Queueing takes one call; after that nothing is sent until the permit is handed over, but for
-    /// a heartbeat (for all waits at the semaphore together) every third of the liveness time.
+    /// Queueing takes one call. After that little is sent until the permit is handed over: a
+    /// heartbeat every third of the liveness time (one call for a thousand waits at this
+    /// semaphore), and from near the head of the queue a call when a lease ends.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ impl Permit {
     /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
     /// timeout; giving back goes on in the background until Redis confirms it or the lease has
     /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the
-    /// runtime in which was connected ends meanwhile: then the lease ends by itself.
+    /// runtime that connected ends meanwhile: then the lease ends by itself.
     ///
     /// # Cancel safety
     ///

@@ -83,13 +83,13 @@ impl Request for Acknowledge {
         self.acquisition.is_over()
     }
 
-    fn is_over(&self, _gate: &Core) -> bool {
+    fn is_over(&self, _core: &Core) -> bool {
         self.acquisition.is_over()
     }
 
-    fn write_first(&self, _gate: &Core, _cmd: &mut Cmd) {}
+    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
-    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+    fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.acquisition.word).arg(millis(self.duration));
     }
 

@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
 
-/// Where a request goes that finds no room.
+/// What becomes of a request that finds no room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
     Refuse,
@@ -107,7 +107,7 @@ impl Request for Acquire {
         cmd.arg(millis(core.context.settings.liveness));
     }
 
-    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+    fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.acquisition.word);
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse, _) => cmd.arg("try"),
@@ -124,7 +124,11 @@ impl Request for Acquire {
             return Vec::new();
         };
         core.was_declared(declared_before);
-        core.plan_wake(wake_in_of(wake_in), &answers);
+        let positions = answers.iter().filter_map(|answer| match answer {
+            Acquired::Queued(place) => Some(place.position),
+            _ => None,
+        });
+        core.plan_wake(wake_in_of(wake_in), positions.min().unwrap_or(1));
         let reply = |acquired| AcquireReply { server_time, has_more: wake_in == 0, acquired };
         answers.into_iter().map(reply).collect()
     }

@@ -1,10 +1,10 @@
 //! One semaphore as this process uses it: its keys, its settings, what waits and what it holds. The
 //! parts below are what it asks of the server.
 //!
-//! An acquisition is in the table of waits from before its request goes out, since the message of a
-//! hand-off may overtake the reply. It enters the table of what is held before it leaves that, and
-//! stays there until its release is confirmed: a message that comes late, or twice, always finds what
-//! is in use, and whatever it does not find is to be given back.
+//! What may be queued is in the table of waits from before its request goes out, since the message of
+//! a hand-off may overtake the reply. It enters the table of what is held before it leaves that, and
+//! stays there until its release is confirmed, or it is lost: a message that comes late, or twice,
+//! always finds what is in use, and whatever it does not find is to be given back.
 
 mod acknowledge;
 mod acquire;
@@ -28,7 +28,7 @@ pub(crate) use remote::{Change, Limits};
 use crate::batching::Batcher;
 use crate::context::Context;
 use crate::protocol::message::HandOff;
-use crate::protocol::{Acquired, Keys, millis, word};
+use crate::protocol::{Keys, millis, word};
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::closing::Closing;
 use crate::semaphore::numbered::Numbered;
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     replication: Replication,
     /// What waits in the queue, by number.
     waits: Mutex<Numbered<Arc<Acquisition>>>,
-    /// What holds a permit, by number.
+    /// What has a permit until its release is confirmed, by number.
     held: Mutex<Numbered<Weak<Acquisition>>>,
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
@@ -141,11 +141,11 @@ impl Core {
     }
 
     /// Waits until its maintenance ends.
-    pub(crate) async fn shut_down(&self) {
+    pub(crate) async fn ended(&self) {
         self.tasks.closed().await;
     }
 
-    /// What is asked for now.
+    /// A new one, with a word that nobody has had.
     pub(crate) fn acquisition(&self, weight: u32) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
@@ -240,15 +240,12 @@ impl Core {
         Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
-    /// The first in the queue set a timer for the end of the next lease. The others come later, in
-    /// case that those are gone, and do without where asking again comes first.
-    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>, requests: &[Acquired]) {
+    /// Plans the next `wake`, where `position` is the first of ours in the queue. The first in the
+    /// queue calls when the next lease ends. The others come later, in case that it is gone, and do
+    /// without where a heartbeat comes first.
+    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>, position: u64) {
         const STEP: Duration = Duration::from_millis(20);
-        let positions = requests.iter().filter_map(|request| match request {
-            Acquired::Queued(place) => Some(place.position),
-            _ => None,
-        });
-        let ahead = positions.min().unwrap_or(1).saturating_sub(1).min(u32::MAX.into()) as u32;
+        let ahead = position.saturating_sub(1).min(u32::MAX.into()) as u32;
         match wake_in {
             Some(Duration::ZERO) => self.wake_at(Instant::now()),
             Some(wake_in) if STEP * ahead < self.context.settings.heartbeat_interval() => {
@@ -256,6 +253,12 @@ impl Core {
             }
             _ => {}
         }
+    }
+
+    /// Of those that wait, as the server last said.
+    pub(crate) fn first_position(&self) -> Option<u64> {
+        let waits = self.waits();
+        waits.values().filter_map(|waiting| waiting.place()).map(|place| place.position).min()
     }
 
     /// Has the maintenance call `wake` then, unless it will do so earlier.

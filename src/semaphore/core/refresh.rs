@@ -41,9 +41,9 @@ impl Request for Refresh {
         self.acquisition.is_over()
     }
 
-    fn write_first(&self, _gate: &Core, _cmd: &mut Cmd) {}
+    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
-    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+    fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.acquisition.word).arg(millis(self.duration));
     }
 

@@ -53,14 +53,14 @@ impl Request for Release {
         self.mode == first.mode
     }
 
-    fn write_first(&self, _gate: &Core, cmd: &mut Cmd) {
+    fn write_first(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(match self.mode {
             ReleaseMode::Return => "return",
             ReleaseMode::Consume => "consume",
         });
     }
 
-    fn write(&self, _gate: &Core, cmd: &mut Cmd) {
+    fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.acquisition.word);
     }
 

@@ -7,8 +7,8 @@
 //! - `wake`: when the next lease ends, for those near the head of the queue.
 //! - `reclaim`: releases what was dropped, until the server confirms that or the leases have ended.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What it is given to do keeps
-//! the semaphore; timers do not.
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released keeps
+//! the semaphore; renewals, heartbeats and wakes do not.
 
 mod heartbeat;
 mod reclaim;
@@ -197,12 +197,11 @@ impl Maintenance {
                     None => _ = next.map(|pause| self.plan_heartbeat(pause)),
                 }
             }
-            Ok(Done::Woke { core, next: Some(pause) }) => {
-                if pause.is_zero() || !core.waits().is_empty() {
-                    core.wake_at(Instant::now() + pause);
-                }
-            }
-            Ok(Done::Woke { .. }) => {}
+            Ok(Done::Woke { core, next }) => match core.first_position() {
+                Some(position) => core.plan_wake(next, position),
+                None if next.is_some_and(|pause| pause.is_zero()) => core.plan_wake(next, 1),
+                None => {}
+            },
             Ok(Done::Released) => self.releasing -= 1,
             Ok(Done::ReleasedUnwanted) => {
                 self.releasing -= 1;
@@ -274,7 +273,7 @@ async fn wake(core: Arc<Core>) -> Done {
     let next = match core.wake().await {
         Ok((next, _)) => next,
         Err(error) => {
-            // Signs of life, which go on meanwhile, serve the queue as well.
+            // Heartbeats, which go on meanwhile, serve the queue as well.
             tracing::debug!(%error, "wake failed");
             None
         }
