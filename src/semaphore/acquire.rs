@@ -238,7 +238,7 @@ impl Core {
                 Acquired::Queued(place) => {
                     was_queued = true;
                     acquisition.queued(answer.sent, answer.reply.server_time, place);
-                    self.send(Task::Heartbeat);
+                    self.enqueue(Task::Heartbeat);
                     Box::pin(self.outcome(acquisition)).await?
                 }
                 Acquired::Refused => {

@@ -82,12 +82,12 @@ impl Router {
     }
 
     /// A semaphore is new.
-    pub(crate) fn enter(&self, name: &str, handler: Weak<dyn Handler>) {
+    pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
         self.handlers().entry(name.to_owned()).or_default().push(handler);
     }
 
     /// A semaphore of that name is gone.
-    pub(crate) fn strike(&self, name: &str) {
+    pub(crate) fn unregister(&self, name: &str) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
             same.retain(|handler| handler.strong_count() > 0);

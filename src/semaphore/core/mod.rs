@@ -125,13 +125,13 @@ impl Core {
             wake_at,
         });
         let handler: Weak<Self> = Arc::downgrade(&core);
-        core.context.router.enter(&core.name, handler);
+        core.context.router.register(&core.name, handler);
         (core, receiver)
     }
 
     /// Has the maintenance do this. Never blocks. Answers whether there still is one: it ends with
     /// a shutdown, or with its runtime.
-    pub(crate) fn send(self: &Arc<Self>, task: Task) -> bool {
+    pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         self.tasks.send((self.clone(), task)).is_ok()
     }
 
@@ -200,7 +200,7 @@ impl Core {
         );
         let renews = self.settings.auto_renew && !held.is_empty();
         if renews && !self.renewing.swap(true, Ordering::AcqRel) {
-            self.send(Task::Renew);
+            self.enqueue(Task::Renew);
         }
     }
 
@@ -222,7 +222,7 @@ impl Core {
         acquisition: &Arc<Acquisition>,
         mode: ReleaseMode,
     ) -> bool {
-        let is_sent = self.send(Task::Release(acquisition.clone(), mode));
+        let is_sent = self.enqueue(Task::Release(acquisition.clone(), mode));
         if !is_sent {
             self.hold_no_more(std::iter::once(&**acquisition));
         }
@@ -266,12 +266,12 @@ impl Core {
         let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
         if planned.is_none_or(|planned| at < planned) {
             *planned = Some(at);
-            self.send(Task::WakeAt(at));
+            self.enqueue(Task::WakeAt(at));
         }
     }
 
     /// The time has come.
-    pub(crate) fn wakes(&self) {
+    pub(crate) fn wake_is_due(&self) {
         *self.wake_at.lock().expect("nothing panics while it is locked") = None;
     }
 }
@@ -285,7 +285,7 @@ impl Handler for Core {
         let waiting = self.waits().get(&number).filter(|waiting| waiting.word == word).cloned();
         match waiting {
             // It left the queue without a permit: asking again tells why.
-            Some(_) if token == 0 => _ = self.send(Task::HeartbeatNow),
+            Some(_) if token == 0 => _ = self.enqueue(Task::HeartbeatNow),
             Some(waiting) => waiting.granted_by_message(token, ends, self.settings.first_lease()),
             None => return self.holds(number),
         }
@@ -293,18 +293,18 @@ impl Handler for Core {
     }
 
     fn give_back(self: Arc<Self>, words: Vec<String>) {
-        self.send(Task::ReleaseUnwanted(words));
+        self.enqueue(Task::ReleaseUnwanted(words));
     }
 
     fn may_have_missed(self: Arc<Self>) {
         if !self.waits().is_empty() {
-            self.send(Task::HeartbeatNow);
+            self.enqueue(Task::HeartbeatNow);
         }
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.context.router.strike(&self.name);
+        self.context.router.unregister(&self.name);
     }
 }

@@ -74,7 +74,7 @@ impl Request for Release {
     ) {
         core.hold_no_more(answers.clone().map(|(request, _)| &*request.acquisition));
         for (request, _) in answers.filter(|(request, _)| request.acquisition.take_doubt()) {
-            core.send(Task::ReleaseAgain(request.acquisition.clone()));
+            core.enqueue(Task::ReleaseAgain(request.acquisition.clone()));
         }
     }
 

@@ -178,7 +178,7 @@ impl Maintenance {
             self.jobs.spawn(renewal::renew(core.clone()));
         }
         if is_due(&mut self.wake) {
-            core.wakes();
+            core.wake_is_due();
             self.jobs.spawn(wake(core.clone()));
         }
         if is_due(&mut self.heartbeat.next) {
