@@ -299,6 +299,18 @@ fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "new"]);
 }
 
+/// The ticket is the very number that would be given next.
+#[test]
+fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(2, "h 1 60000 try");
+    semaphore.pass(1);
+    let this = semaphore.now_us;
+    let outcomes = semaphore.acquire(2, &format!("heavy 2 60000 {this} new 1 60000 wait"));
+    assert_eq!(outcomes[0], Outcome::Queued { ticket: this, position: 1 });
+    assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
+}
+
 /// A head start counts for nothing while the clock is more than a second behind the last number:
 /// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
 /// lags.
@@ -337,6 +349,20 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
         semaphore.pass(-behind);
         let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
         assert_eq!(ahead, position, "{behind} ms behind");
+    }
+}
+
+/// The number that it counts from is exactly a second ahead of the clock, or a microsecond more.
+#[test]
+fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
+    for (ticket, position) in [(START_US + 9_999_999, 1), (START_US + 10_000_000, 2)] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.pass(10_000);
+        semaphore.acquire(1, &format!("first 1 60000 {ticket}"));
+        semaphore.pass(-1000);
+        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(ahead, position, "{ticket}");
     }
 }
 
