@@ -252,6 +252,17 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_
     }
 }
 
+/// It is not taken for a client whose time is over.
+#[test]
+fn the_longest_liveness_stays_known_when_it_is_the_longest_that_may_be() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore.acquire_for(1, "patient poll 604800000", "patient 1 60000 wait");
+    semaphore.acquire_for(1, "new poll 1000", "new 1 60000 wait");
+    let clients = semaphore.key("clients");
+    assert_eq!(semaphore.command::<i64>(&format!("ZSCORE {clients} *")), 604_800_000);
+}
+
 #[test]
 fn after_a_step_back_live_waiters_keep_their_places() {
     let mut semaphore = five_dead_before_a_live_one(30_000);
