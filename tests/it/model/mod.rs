@@ -3,7 +3,7 @@
 mod client;
 mod invariants;
 mod messages;
-mod moving;
+pub mod moving;
 mod semaphore;
 mod serving;
 mod system;

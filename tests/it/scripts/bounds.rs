@@ -320,6 +320,21 @@ fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     assert_eq!(inspection.held, MANY as i64);
 }
 
+/// So are clients that would be taken to be there for too long.
+#[test]
+fn fifteen_hundred_clients_are_all_cut_at_once() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    for number in 0..1500 {
+        let client = format!("client{number} poll 30000");
+        semaphore.acquire_for(1, &client, &format!("waiter{number} 1 60000 wait"));
+    }
+    semaphore.pass(-3_600_000);
+    wake_while_asked(&mut semaphore, 0);
+    let latest = semaphore.scores("clients").into_iter().map(|(_, until)| until).max();
+    assert_eq!(latest, Some(semaphore.now() + 30_000));
+}
+
 /// Also those that one call does not come to by itself.
 #[test]
 fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {

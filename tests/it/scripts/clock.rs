@@ -252,6 +252,17 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_
     }
 }
 
+/// It is not taken for a client whose time is over.
+#[test]
+fn the_longest_liveness_stays_known_when_it_is_the_longest_that_may_be() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore.acquire_for(1, "patient poll 604800000", "patient 1 60000 wait");
+    semaphore.acquire_for(1, "new poll 1000", "new 1 60000 wait");
+    let clients = semaphore.key("clients");
+    assert_eq!(semaphore.command::<i64>(&format!("ZSCORE {clients} *")), 604_800_000);
+}
+
 #[test]
 fn after_a_step_back_live_waiters_keep_their_places() {
     let mut semaphore = five_dead_before_a_live_one(30_000);
@@ -299,6 +310,18 @@ fn a_newcomer_is_behind_a_ticket_that_came_from_before_a_step_back() {
     assert_eq!(semaphore.inspect().waiter_ids(), ["heavy", "new"]);
 }
 
+/// The ticket is the very number that would be given next.
+#[test]
+fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(2, "h 1 60000 try");
+    semaphore.pass(1);
+    let this = semaphore.now_us;
+    let outcomes = semaphore.acquire(2, &format!("heavy 2 60000 {this} new 1 60000 wait"));
+    assert_eq!(outcomes[0], Outcome::Queued { ticket: this, position: 1 });
+    assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
+}
+
 /// A head start counts for nothing while the clock is more than a second behind the last number:
 /// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
 /// lags.
@@ -337,6 +360,20 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
         semaphore.pass(-behind);
         let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
         assert_eq!(ahead, position, "{behind} ms behind");
+    }
+}
+
+/// The number that it counts from is exactly a second ahead of the clock, or a microsecond more.
+#[test]
+fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
+    for (ticket, position) in [(START_US + 9_999_999, 1), (START_US + 10_000_000, 2)] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.pass(10_000);
+        semaphore.acquire(1, &format!("first 1 60000 {ticket}"));
+        semaphore.pass(-1000);
+        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(ahead, position, "{ticket}");
     }
 }
 

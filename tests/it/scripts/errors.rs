@@ -215,6 +215,22 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
     }
 }
 
+/// Leases are cut then before anything is given back.
+#[test]
+fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
+    for (script, arguments) in [("release", "return a"), ("refresh", "a 1"), ("wake", "")] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "a 1 60000 try b 1 600000 wait");
+        semaphore.pass(-3_600_000);
+        semaphore.command::<()>("CONFIG SET maxmemory 1");
+        semaphore.ok(script, arguments);
+        semaphore.pass(60_000);
+        semaphore.ok("wake", "");
+        assert_eq!(semaphore.inspect().holder_ids(), ["b"].into(), "{script} {arguments}");
+        semaphore.assert_weights_agree();
+    }
+}
+
 /// Calls of "heavy" and "light", which hold, of "first" and "second", who wait, and of a newcomer.
 const CALLS: [(&str, &str); 13] = [
     ("refresh", "heavy 600000"),

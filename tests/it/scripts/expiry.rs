@@ -1,6 +1,7 @@
 //! Nothing stays for ever, and nothing goes while it is used.
 
-use super::{Timed, outcomes};
+use super::{START_US, Scripts, Timed, outcomes};
+use crate::model::moving;
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -213,4 +214,26 @@ fn marks_keep_their_key_for_their_lease() {
     assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [3, 3]);
     semaphore.pass(60_000);
     assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [6, 3]);
+}
+
+/// A node whose slot moves takes a queue that a call has emptied for one that has moved. That does
+/// not end the call.
+#[test]
+fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
+    let (server, mut moving) = moving::start("timed");
+    server.clock.freeze_at(START_US);
+    let scripts = Scripts::new(server.connect(), "timed");
+    let mut semaphore = Timed { server, scripts, now_us: START_US };
+    semaphore.acquire_for(1, "client poll 1000", "a 1 1000 try b 1 600000 wait");
+    // "b" stands for the permit from now on, and waits no more.
+    let arguments = [semaphore.word("a"), semaphore.word("b")];
+    let keys = semaphore.keys.clone();
+    let refresh = |scripts: &mut crate::support::scripts::Scripts| {
+        scripts.call_with("refresh", &keys, &arguments)
+    };
+    moving.answer(&mut semaphore.scripts.raw, refresh).unwrap();
+    assert_eq!(moving.served, 1);
+    assert_eq!(exist(&mut semaphore), ["permits", "clients", "state"]);
+    let now = semaphore.now();
+    semaphore.assert_expiries(now);
 }

@@ -2,14 +2,16 @@
 
 use super::{START_US, Timed};
 
-/// "rubbish" at the head of the queue, and with an ended lease; 3 of 4 are held.
+/// "rubbish" at the head of the queue, and with ended leases; 3 of 4 are held.
 fn with_rubbish() -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(4, "heavy 3 600000 try waiting 4 60000 wait");
     let (permits, queue) = (semaphore.key("permits"), semaphore.key("queue"));
     semaphore.pass(10);
     let ended = START_US / 1000 + 1;
-    semaphore.command::<i64>(&format!("ZADD {permits} {ended} rubbish"));
+    for rubbish in ["rubbish", "rubbish:N:client:3:60000:like-a-word_____"] {
+        semaphore.command::<i64>(&format!("ZADD {permits} {ended} {rubbish}"));
+    }
     semaphore.command::<i64>(&format!("ZADD {queue} 1 rubbish 2 X:client:1:60000:rubbish"));
     // So that somebody looks at the leases.
     semaphore.lose("state");

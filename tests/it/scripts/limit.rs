@@ -20,7 +20,8 @@ fn every_action_tells_both_limits_and_those_before() {
             ("declare 0", [0, 3, 0, 3]),
             ("set 7", [7, 0, 0, 0]),
             // What is set at run time stays in force.
-            ("declare 4", [7, 7, 4, 0]),
+            ("declare 7", [7, 7, 7, 0]),
+            ("declare 4", [7, 7, 4, 7]),
             ("set 0", [0, 7, 4, 4]),
             ("clear", [4, 0, 4, 4]),
             ("clear", [4, 4, 4, 4]),
@@ -241,6 +242,19 @@ fn add_refuses_what_exceeds_the_largest_limit() {
     assert_eq!(semaphore.ok("limit", "add 5 more")[2], 4_294_967_295);
     assert_eq!(semaphore.refuses("limit", "add 1 again").code, "SEM_ARG");
     assert_eq!(semaphore.ok("limit", "add 0 again")[2], 4_294_967_295);
+}
+
+/// What is added to is the limit that the same call declares.
+#[test]
+fn add_refuses_what_exceeds_the_largest_limit_with_what_it_declares() {
+    let mut semaphore = fresh();
+    semaphore.ok("limit", "declare 3");
+    let mark = semaphore.mark(None);
+    let refusal = semaphore.refuses("limit", &format!("declare 4294967290 add 6 {mark}"));
+    assert_eq!(refusal.code, "SEM_ARG");
+    assert!(refusal.detail.contains("at most 5"), "{}", refusal.detail);
+    let reply = semaphore.ok("limit", &format!("declare 4294967290 add 5 {mark}"));
+    assert_eq!(reply[2..], [4_294_967_295, 3, 4_294_967_290, 3]);
 }
 
 #[test]

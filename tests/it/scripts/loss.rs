@@ -293,6 +293,32 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
     semaphore.assert_weights_agree();
 }
 
+/// Nobody knows how long they are to live, also where nothing else is left.
+#[test]
+fn marks_live_on_after_the_loss_of_the_state() {
+    let mut semaphore = Timed::start();
+    let add = "declared 1 add 1 N:client:0:600000:mark____________";
+    assert_eq!(semaphore.ok("limit", add)[2], 2);
+    semaphore.lose("state");
+    semaphore.acquire(1, "a 1 1000 try");
+    semaphore.pass(400_000);
+    assert_eq!(semaphore.ok("limit", add)[2], 1, "it counts once");
+}
+
+/// The last ticket is a month ahead of the clock then, and must be known until that has come.
+#[test]
+fn numbers_grow_after_the_loss_of_the_state_and_a_long_step_back() {
+    const DAY: i64 = 24 * 3_600_000;
+    let mut semaphore = Timed::start();
+    let ticket = semaphore.acquire(1, "a 1 1000 try b 1 1000 wait")[1].ticket();
+    semaphore.lose("state");
+    semaphore.pass(-30 * DAY);
+    semaphore.ok("wake", "");
+    semaphore.pass(20 * DAY);
+    let token = semaphore.acquire_one(1, "new 1 1000 try").token();
+    assert!(token > ticket, "{token} after {ticket}");
+}
+
 #[test]
 fn waiters_keep_their_places_after_the_loss_of_permits_or_state() {
     for key in ["permits", "state"] {

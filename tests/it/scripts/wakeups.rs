@@ -201,6 +201,25 @@ fn a_grant_that_the_reply_tells_is_not_sent_as_a_message() {
     listener.expect_silence(&mut semaphore);
 }
 
+/// The waiter gets the permit, and hears of it when it asks.
+#[test]
+fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() {
+    for lacking in ["pubsub", "publish"] {
+        let mut semaphore = with_one_holder();
+        let mut listener = semaphore.listen("channel");
+        queue(&mut semaphore, "channel publish 600000", "b");
+        let rules = format!("reset on nopass ~* &* +@all -{lacking}");
+        semaphore.command::<()>(&format!("ACL SETUSER limited {rules}"));
+        semaphore.command::<()>("AUTH limited any");
+        assert_eq!(semaphore.ok("release", "return a")[2..], [1], "without {lacking}");
+        assert_eq!(semaphore.inspect().holder_ids(), ["b"].into(), "without {lacking}");
+        semaphore.command::<()>("AUTH default any");
+        if lacking == "publish" {
+            listener.expect_silence(&mut semaphore);
+        }
+    }
+}
+
 /// Finding E: what is known of one channel says nothing about the other.
 #[test]
 fn a_client_may_listen_to_plain_and_to_sharded_messages() {
