@@ -145,9 +145,9 @@ impl Context {
         };
     }
 
-    /// Spawns, at home, what ends of itself when `is_shut_down`. A shutdown waits for it.
+    /// As [`spawn`](Self::spawn), for what a shutdown waits for.
     pub(crate) fn spawn_tracked(&self, future: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn_on(future, &self.runtime);
+        self.spawn(self.tasks.track_future(future));
     }
 
     /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it
@@ -212,6 +212,7 @@ impl Context {
     pub(crate) async fn shut_down(&self) {
         self.tasks.close();
         self.end.cancel();
-        self.within(Instant::now(), self.settings.patience(), self.tasks.wait()).await;
+        // Whoever goes on for longer says so in the log.
+        self.until(Instant::now() + self.settings.patience(), self.tasks.wait()).await;
     }
 }

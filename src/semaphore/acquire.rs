@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::protocol::Acquired;
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
-use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Release, ReleaseMode, Task};
+use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
 
@@ -40,39 +40,34 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_resolved: false }
     }
 
-    /// Fails when a shutdown has taken the wait away.
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
         // What was granted at once is in the table of what is held already.
         if was_queued {
             self.core.hold(std::iter::once(self.acquisition));
             self.core.waits().remove(&self.acquisition.number);
         }
-        if self.acquisition.is_over() || self.core.is_shut_down() {
-            return Err(Error::Shutdown);
-        }
-        Ok(self.into_permit(grant))
+        self.into_permit(grant)
     }
 
-    fn into_permit(mut self, grant: Grant) -> Permit {
+    /// Fails after a shutdown, which may have taken the wait away.
+    fn into_permit(mut self, grant: Grant) -> Result<Permit, Error> {
+        if self.acquisition.is_over() || self.core.closing.is_shut_down() {
+            return Err(Error::Shutdown);
+        }
         self.is_resolved = true;
-        Permit::new(self.core.clone(), self.acquisition.clone(), grant)
+        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant))
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if self.is_resolved {
+        // A shutdown gives back what it has taken away.
+        if self.is_resolved || self.acquisition.is_over() {
             return;
         }
         self.acquisition.end();
         self.core.waits().remove(&self.acquisition.number);
-        if !self.core.give_back(self.acquisition, ReleaseMode::Return) {
-            // No maintenance is left for it.
-            let (core, acquisition) = (self.core.clone(), self.acquisition.clone());
-            self.core.context.spawn(async move {
-                core.take_back(&acquisition, Instant::now()).await;
-            });
-        }
+        self.core.give_back(self.acquisition, ReleaseMode::Return);
     }
 }
 
@@ -81,24 +76,10 @@ impl Core {
         if weight == 0 {
             return Err(Error::invalid("weight", "must be at least 1, not 0"));
         }
-        if self.is_shut_down() {
+        if self.closing.is_shut_down() {
             return Err(Error::Shutdown);
         }
         Ok(())
-    }
-
-    /// What takes long, and that nobody needs any more after a shutdown. What the server may have
-    /// by then is taken back by whoever called this.
-    async fn unless_shut_down<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            done = work => done,
-            // The maintenance may also end with its runtime, without a word.
-            () = self.ended() => Err(Error::Shutdown),
-        }
     }
 
     /// Fails when nobody listens to the wake-ups of this semaphore for so long.
@@ -124,7 +105,7 @@ impl Core {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        async move { self.unless_closed(pin!(self.try_now(weight))).await }.instrument(span)
+        async move { self.unless_ended(pin!(self.try_now(weight))).await }.instrument(span)
     }
 
     /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it
@@ -136,16 +117,19 @@ impl Core {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Permit, Error>> {
         let span = tracing::debug_span!("acquire", semaphore = self.name, weight, ?timeout);
-        async move { self.unless_closed(pin!(self.wait_at_most(weight, ahead, timeout))).await }
+        async move { self.unless_ended(pin!(self.wait_at_most(weight, ahead, timeout))).await }
             .instrument(span)
     }
 
-    async fn unless_closed<T>(
+    async fn unless_ended<T>(
         &self,
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        let answer = self.closing.unless_closed(acquire).await;
-        let answer = answer.unwrap_or_else(|| Err(Error::Closed { semaphore: self.name.clone() }));
+        let answer = self.closing.unless_ended(acquire).await;
+        let answer = answer.unwrap_or_else(|| match self.closing.is_shut_down() {
+            true => Err(Error::Shutdown),
+            false => Err(Error::Closed { semaphore: self.name.clone() }),
+        });
         answer.inspect_err(|error| tracing::debug!(%error))
     }
 
@@ -153,9 +137,7 @@ impl Core {
         let patience = self.context.settings.patience();
         let acquisition = self.acquisition(weight);
         self.check(weight)?;
-        let result = self.try_for(&acquisition, patience).await;
-        self.leave_nothing(&acquisition, &result, || acquisition.created).await;
-        result
+        self.try_for(&acquisition, patience).await
     }
 
     async fn try_for(
@@ -173,7 +155,7 @@ impl Core {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
                     match self.confirm(acquisition, grant, "try_acquire", patience).await? {
-                        Some(grant) => return Ok(Some(pending.into_permit(grant))),
+                        Some(grant) => return pending.into_permit(grant).map(Some),
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
@@ -201,11 +183,9 @@ impl Core {
             self.check(weight)?;
             if !self.channel.is_heard() {
                 let patience = self.context.settings.outage_tolerance;
-                self.unless_shut_down(Box::pin(self.listen_first(patience))).await?;
+                Box::pin(self.listen_first(patience)).await?;
             }
-            let result = self.wait_in_queue(&acquisition, ahead).await;
-            self.leave_nothing(&acquisition, &result, Instant::now).await;
-            result
+            self.wait_in_queue(&acquisition, ahead).await
         });
         // A timeout so long that it cannot be added to the clock is none.
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
@@ -274,7 +254,7 @@ impl Core {
         let patience = settings.outage_tolerance.saturating_add(settings.heartbeat_interval());
         let outcome = acquisition.await_outcome();
         let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
-        let mut outcome = pin!(self.unless_shut_down(outcome));
+        let mut outcome = pin!(outcome);
         loop {
             let asked = acquisition.asked();
             if let Some(outcome) = self.context.within(asked, patience, &mut outcome).await {
@@ -283,28 +263,6 @@ impl Core {
             if acquisition.asked() == asked {
                 return Err(self.home_rests("acquire", asked.elapsed()));
             }
-        }
-    }
-
-    /// After a shutdown nobody does in the background what a request that failed may need: it may
-    /// have arrived after the maintenance took the wait away.
-    async fn leave_nothing<T>(
-        self: &Arc<Self>,
-        acquisition: &Arc<Acquisition>,
-        result: &Result<T, Error>,
-        since: impl FnOnce() -> Instant,
-    ) {
-        if result.is_err() && self.is_shut_down() {
-            Box::pin(self.take_back(acquisition, since())).await;
-        }
-    }
-
-    /// With the patience of a call that was made then.
-    async fn take_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, since: Instant) {
-        let request = Release { acquisition: acquisition.clone(), mode: ReleaseMode::Return };
-        let patience = self.context.settings.patience();
-        if let Err(error) = self.ask(request, since, patience).await {
-            tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
         }
     }
 
@@ -321,7 +279,7 @@ impl Core {
         let duration = self.settings.first_lease();
         let confirmed = if let Some(wanted) = self.settings.acknowledgement {
             let acknowledged = self.acknowledge(wanted, acquisition, grant, operation, patience);
-            self.unless_shut_down(Box::pin(acknowledged)).await?
+            Box::pin(acknowledged).await?
         } else {
             let now = Instant::now();
             if (now - grant.since) * 2 < duration {
@@ -329,7 +287,7 @@ impl Core {
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };
             let asked = self.ask(request, now, patience);
-            let answer = Box::pin(self.unless_shut_down(asked)).await?;
+            let answer = Box::pin(asked).await?;
             answer.reply.then_some(Grant { since: answer.sent, ..grant })
         };
         // Last, in the poll that returns the permit.

@@ -1,4 +1,4 @@
-//! The end of acquiring by one semaphore of this process.
+//! The end of acquiring by one semaphore of this process: it was closed, or shut down.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,33 +11,43 @@ const LISTS: usize = 16;
 #[derive(Default)]
 pub(crate) struct Closing {
     is_closed: AtomicBool,
-    closed: [Notify; LISTS],
+    is_shut_down: AtomicBool,
+    ends: [Notify; LISTS],
 }
 
 impl Closing {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.closed.iter().for_each(Notify::notify_waiters);
+        self.ends.iter().for_each(Notify::notify_waiters);
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::SeqCst);
+        self.ends.iter().for_each(Notify::notify_waiters);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// The answer to `work`; `None` when it is closed before. Once it is closed no answer gets
-    /// through.
-    pub(crate) async fn unless_closed<T>(
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.is_shut_down.load(Ordering::SeqCst)
+    }
+
+    /// The answer to `work`; `None` when it is closed or shut down before. After that no answer
+    /// gets through.
+    pub(crate) async fn unless_ended<T>(
         &self,
         work: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
-        // From here on no close goes unnoticed.
-        let closed = self.closed[fastrand::usize(..LISTS)].notified();
-        if self.is_closed() {
+        // From here on no end goes unnoticed.
+        let ends = self.ends[fastrand::usize(..LISTS)].notified();
+        if self.is_closed() || self.is_shut_down() {
             return None;
         }
         tokio::select! {
             biased;
-            () = closed => None,
+            () = ends => None,
             answer = work => Some(answer),
         }
     }

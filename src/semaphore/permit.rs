@@ -331,8 +331,6 @@ impl Drop for Permit {
         };
         self.acquisition.end();
         self.lease().give_back(Instant::now());
-        if !self.core.give_back(&self.acquisition, mode) {
-            tracing::debug!(id = self.id(), "dropped after the end: its lease will end by itself");
-        }
+        self.core.give_back(&self.acquisition, mode);
     }
 }

@@ -22,6 +22,9 @@ pub(crate) trait Handler: Send + Sync {
     fn may_have_missed(self: Arc<Self>);
 }
 
+/// Semaphores that were built with the same name, by their addresses.
+type SameName = HashMap<usize, Weak<dyn Handler>>;
+
 pub(crate) struct Router {
     pub(super) wakeups: Wakeups,
     /// What all words of this process begin with: `HOW:CLIENT:`.
@@ -31,8 +34,8 @@ pub(crate) struct Router {
     pub(super) response_timeout: Duration,
     /// How often the map of a cluster is read.
     pub(super) map_interval: Duration,
-    /// All semaphores, by name: some may have been built with the same one.
-    handlers: Mutex<HashMap<String, Vec<Weak<dyn Handler>>>>,
+    /// All semaphores, by name.
+    handlers: Mutex<HashMap<String, SameName>>,
     /// How many messages came that no script has sent.
     foreign: AtomicU64,
 }
@@ -77,20 +80,21 @@ impl Router {
         }
     }
 
-    fn handlers(&self) -> MutexGuard<'_, HashMap<String, Vec<Weak<dyn Handler>>>> {
+    fn handlers(&self) -> MutexGuard<'_, HashMap<String, SameName>> {
         self.handlers.lock().expect("nothing panics while it is locked")
     }
 
     /// A semaphore is new.
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
-        self.handlers().entry(name.to_owned()).or_default().push(handler);
+        let address = handler.as_ptr().cast::<()>().addr();
+        self.handlers().entry(name.to_owned()).or_default().insert(address, handler);
     }
 
     /// A semaphore of that name is gone.
-    pub(crate) fn unregister(&self, name: &str) {
+    pub(crate) fn unregister<H: Handler>(&self, name: &str, handler: &H) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
-            same.retain(|handler| handler.strong_count() > 0);
+            same.remove(&std::ptr::from_ref(handler).addr());
             if same.is_empty() {
                 handlers.remove(name);
             }
@@ -115,8 +119,10 @@ impl Router {
                 return;
             }
         };
-        let same: Vec<_> =
-            self.handlers().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect();
+        let same: Vec<_> = self
+            .handlers()
+            .get(name)
+            .map_or(vec![], |same| same.values().filter_map(Weak::upgrade).collect());
         // Where there is none the server hears of us no more, and takes what is left for dead.
         let Some(first) = same.first() else {
             return;
@@ -135,7 +141,8 @@ impl Router {
 
     /// Messages may have been lost.
     pub(super) fn may_have_missed(&self) {
-        let all: Vec<_> = self.handlers().values().flatten().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> =
+            self.handlers().values().flat_map(HashMap::values).filter_map(Weak::upgrade).collect();
         for handler in all {
             handler.may_have_missed();
         }

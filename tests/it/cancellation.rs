@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 
@@ -217,25 +216,4 @@ async fn a_release_or_forget_that_is_dropped_still_happens() {
         eventually("consumed once", limit, |limit| *limit == LIMIT - 1).await;
         scene.observer.sees(0, 0).await;
     }
-}
-
-/// Nobody is left to give back in the background what the server may have granted.
-#[tokio::test]
-async fn dropped_after_a_shutdown() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port).await;
-    let name = unique_name();
-    let observer = Observer::new(&server.url(), &name, 1).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
-    let hour = Duration::from_secs(3600);
-    let semaphore = semaphores.semaphore(name).limit(1).lease(hour).build().unwrap();
-    semaphore.acquire().await.unwrap().release().await.unwrap();
-    proxy.replies(Flow::Hold);
-    let mut trying = Box::pin(semaphore.try_acquire());
-    assert!(trying.as_mut().now_or_never().is_none());
-    observer.sees(1, 0).await;
-    semaphores.shutdown().await;
-    drop(trying);
-    proxy.replies(Flow::Pass);
-    observer.sees(0, 0).await;
 }

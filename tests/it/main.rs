@@ -41,6 +41,7 @@ mod registry;
 mod runtimes;
 mod scripts;
 mod short_leases;
+mod shutdown;
 mod soak;
 mod support;
 #[cfg(feature = "tls")]

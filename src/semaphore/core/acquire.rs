@@ -67,7 +67,7 @@ impl Request for Acquire {
 
     fn is_over(&self, core: &Core) -> bool {
         let is_resolved = matches!(self.if_full, IfFull::Stay) && self.acquisition.is_resolved();
-        self.acquisition.is_over() || is_resolved || core.is_shut_down()
+        self.acquisition.is_over() || is_resolved || core.closing.is_shut_down()
     }
 
     /// Listen first, then queue: the message may overtake the reply.

@@ -135,16 +135,6 @@ impl Core {
         self.tasks.send((self.clone(), task)).is_ok()
     }
 
-    /// Whether its maintenance has ended.
-    pub(crate) fn is_shut_down(&self) -> bool {
-        self.tasks.is_closed()
-    }
-
-    /// Waits until its maintenance ends.
-    pub(crate) async fn ended(&self) {
-        self.tasks.closed().await;
-    }
-
     /// A new one, with a word that nobody has had.
     pub(crate) fn acquisition(&self, weight: u32) -> Arc<Acquisition> {
         let created = Instant::now();
@@ -215,18 +205,13 @@ impl Core {
         self.held().contains_key(&number)
     }
 
-    /// Has the maintenance give back whatever the server has for this. Answers whether there still
-    /// is one.
-    pub(crate) fn give_back(
-        self: &Arc<Self>,
-        acquisition: &Arc<Acquisition>,
-        mode: ReleaseMode,
-    ) -> bool {
-        let is_sent = self.enqueue(Task::Release(acquisition.clone(), mode));
-        if !is_sent {
-            self.hold_no_more(std::iter::once(&**acquisition));
+    /// Gives back in the background whatever the server has for this: by the maintenance, or by a
+    /// task of its own where that has ended.
+    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
+        if !self.enqueue(Task::Release(acquisition.clone(), mode)) {
+            let (core, acquisition) = (self.clone(), acquisition.clone());
+            self.context.spawn_tracked(async move { core.take_back(acquisition, mode).await });
         }
-        is_sent
     }
 
     /// What is to be renewed. `None`: nothing, until there is a [`Task::Renew`].
@@ -305,6 +290,6 @@ impl Handler for Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.context.router.unregister(&self.name);
+        self.context.router.unregister(&self.name, self);
     }
 }

@@ -82,3 +82,18 @@ impl Request for Release {
         released(core.statuses(reply), count)
     }
 }
+
+impl Core {
+    /// Where no maintenance is left that goes on for longer.
+    pub(super) async fn take_back(
+        self: &Arc<Self>,
+        acquisition: Arc<Acquisition>,
+        mode: ReleaseMode,
+    ) {
+        let request = Release { acquisition, mode };
+        let patience = self.context.settings.patience();
+        if let Err(error) = self.ask(request, Instant::now(), patience).await {
+            tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
+        }
+    }
+}

@@ -24,7 +24,6 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
-use crate::error::Error;
 use crate::runtime::clock;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
@@ -66,7 +65,7 @@ struct Heartbeat {
 pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
     let context = &core.context;
     if context.is_shut_down() {
-        // Without its tasks it is shut down as well.
+        core.closing.shut_down();
         return;
     }
     let (renewal, wake, heartbeat, again, unwanted) = Default::default();
@@ -89,7 +88,7 @@ impl Maintenance {
         if end.run_until_cancelled(self.serve()).await.is_some() {
             return;
         }
-        self.end();
+        self.end().await;
         let mut deadline = pin!(tokio::time::sleep(patience));
         while self.releasing > 0 {
             tokio::select! {
@@ -248,24 +247,37 @@ impl Maintenance {
     }
 
     /// Takes no more tasks, ends all waits and gives back what they have.
-    fn end(&mut self) {
+    async fn end(&mut self) {
+        let core = self.core.upgrade();
+        if let Some(core) = &core {
+            core.closing.shut_down();
+        }
         self.tasks.close();
         let mut last = Vec::new();
-        while let Ok(task) = self.tasks.try_recv() {
+        // Until there is none: a task that is just being sent comes after a moment.
+        while let Some(task) = self.tasks.recv().await {
             last.push(task);
         }
         self.take(last.into_iter());
-        let Some(core) = self.core.upgrade() else {
+        let Some(core) = core else {
             return;
         };
         let mut releases = Releases::default();
         let waits = std::mem::take(&mut *core.waits());
         for acquisition in waits.into_values() {
             acquisition.end();
-            acquisition.resolve(Err(Error::Shutdown));
             releases.add(&core, acquisition, ReleaseMode::Return);
         }
         self.release(releases);
+    }
+}
+
+impl Drop for Maintenance {
+    /// The runtime may end without a shutdown.
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.closing.shut_down();
+        }
     }
 }
 

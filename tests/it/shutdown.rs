@@ -1,0 +1,116 @@
+//! What a shutdown leaves: nothing, whatever was under way, and whatever is dropped after it.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::try_join_all;
+use redis_semaphore::{Error, Semaphore, Semaphores};
+
+use crate::support::observer::Observer;
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
+
+/// A server that takes commands through a proxy, with room for one, and a lease that ends after the
+/// test.
+struct Scene {
+    _server: Server,
+    proxy: Proxy,
+    observer: Observer,
+    semaphores: Semaphores,
+    semaphore: Semaphore,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let name = unique_name();
+        let observer = Observer::new(&server.url(), &name, 1).await;
+        let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+        let hour = Duration::from_secs(3600);
+        let semaphore = semaphores.semaphore(name).limit(1).lease(hour).build().unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        Self { _server: server, proxy, observer, semaphores, semaphore }
+    }
+}
+
+/// Nobody is left to give back in the background what the server may have granted.
+#[tokio::test]
+async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
+    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    proxy.replies(Flow::Hold);
+    let mut trying = Box::pin(semaphore.try_acquire());
+    assert!(trying.as_mut().now_or_never().is_none());
+    observer.sees(1, 0).await;
+    semaphores.shutdown().await;
+    drop(trying);
+    proxy.replies(Flow::Pass);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
+    let Scene { observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let permit = semaphore.acquire().await.unwrap();
+    semaphores.shutdown().await;
+    drop(permit);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn no_try_is_granted_after_a_shutdown() {
+    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    proxy.replies(Flow::Hold);
+    let mut trying = Box::pin(semaphore.try_acquire());
+    assert!(trying.as_mut().now_or_never().is_none());
+    observer.sees(1, 0).await;
+    semaphores.shutdown().await;
+    proxy.replies(Flow::Pass);
+    assert!(matches!(trying.await, Err(Error::Shutdown)));
+    observer.sees(0, 0).await;
+}
+
+/// The first call of one wait is out, and the other one is in the queue: both end before the
+/// shutdown, which waits for the server.
+#[tokio::test]
+async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
+    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let _holder = semaphore.acquire().await.unwrap();
+    let queued = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 1).await;
+    proxy.replies(Flow::Hold);
+    let asking = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 2).await;
+    let shutdown = tokio::spawn({
+        let semaphores = semaphores.clone();
+        async move { semaphores.shutdown().await }
+    });
+    for wait in [queued, asking] {
+        assert!(matches!(wait.await.unwrap(), Err(Error::Shutdown)));
+    }
+    assert!(!shutdown.is_finished());
+    proxy.replies(Flow::Pass);
+    shutdown.await.unwrap();
+    observer.sees(1, 0).await;
+}
+
+/// A drop may be under way when the maintenance takes its last tasks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_dropped_during_a_shutdown_are_given_back() {
+    let url = shared_url();
+    for _ in 0..100 {
+        let name = unique_name();
+        let observer = Observer::new(&url, &name, 60).await;
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let hour = Duration::from_secs(3600);
+        let semaphore = semaphores.semaphore(name).limit(60).lease(hour).build().unwrap();
+        let mut permits = try_join_all((0..60).map(|_| semaphore.acquire())).await.unwrap();
+        let threads: Vec<_> = (0..3)
+            .map(|_| permits.split_off(permits.len() - 20))
+            .map(|some| std::thread::spawn(move || some.into_iter().for_each(drop)))
+            .collect();
+        semaphores.shutdown().await;
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        observer.sees(0, 0).await;
+    }
+}
