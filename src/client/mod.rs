@@ -141,7 +141,7 @@ impl Semaphores {
     /// twice the response timeout without an answer.
     ///
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at
-    /// the end of their leases unless they are released before.
+    /// the end of their leases unless they are released or dropped before.
     ///
     /// After an outage an acquire that had no answer may still be on its way, and reach the server
     /// when all of this is over. What it is granted then is lost at the end of its lease.

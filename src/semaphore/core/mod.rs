@@ -86,7 +86,7 @@ pub(crate) enum Task {
     WakeAt(Instant),
 }
 
-/// The tasks of a semaphore, which keep it until they are done.
+/// What [`Core::enqueue`] sends.
 pub(crate) type Tasks = mpsc::UnboundedReceiver<(Arc<Core>, Task)>;
 
 impl Core {
@@ -129,8 +129,8 @@ impl Core {
         (core, receiver)
     }
 
-    /// Has the maintenance do this. Never blocks. Answers whether there still is one: it ends with
-    /// a shutdown, or with its runtime.
+    /// Has the maintenance do this, which keeps the semaphore until it is done. Never blocks.
+    /// Answers whether there still is one: it ends with a shutdown, or with its runtime.
     pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
         self.tasks.send((self.clone(), task)).is_ok()
     }

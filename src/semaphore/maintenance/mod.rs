@@ -246,7 +246,7 @@ impl Maintenance {
         }
     }
 
-    /// Takes no more tasks, ends all waits and gives back what they have.
+    /// A shutdown: takes no more tasks, ends all waits and gives back what they have.
     async fn end(&mut self) {
         let core = self.core.upgrade();
         if let Some(core) = &core {
