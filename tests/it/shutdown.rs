@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::try_join_all;
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use futures_util::future::{BoxFuture, try_join_all};
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
 use crate::support::observer::Observer;
 use crate::support::proxy::{Flow, Proxy};
@@ -32,16 +32,23 @@ impl Scene {
         semaphore.acquire().await.unwrap().release().await.unwrap();
         Self { _server: server, proxy, observer, semaphores, semaphore }
     }
+
+    /// A try that the server has granted, whose reply is held back.
+    async fn granted_try(&self) -> BoxFuture<'_, Result<Option<Permit>, Error>> {
+        self.proxy.replies(Flow::Hold);
+        let mut trying = self.semaphore.try_acquire().boxed();
+        assert!(trying.as_mut().now_or_never().is_none());
+        self.observer.sees(1, 0).await;
+        trying
+    }
 }
 
 /// Nobody is left to give back in the background what the server may have granted.
 #[tokio::test]
 async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
-    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
-    proxy.replies(Flow::Hold);
-    let mut trying = Box::pin(semaphore.try_acquire());
-    assert!(trying.as_mut().now_or_never().is_none());
-    observer.sees(1, 0).await;
+    let scene = Scene::set().await;
+    let Scene { proxy, observer, semaphores, .. } = &scene;
+    let trying = scene.granted_try().await;
     semaphores.shutdown().await;
     drop(trying);
     proxy.replies(Flow::Pass);
@@ -59,11 +66,9 @@ async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
 
 #[tokio::test]
 async fn no_try_is_granted_after_a_shutdown() {
-    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
-    proxy.replies(Flow::Hold);
-    let mut trying = Box::pin(semaphore.try_acquire());
-    assert!(trying.as_mut().now_or_never().is_none());
-    observer.sees(1, 0).await;
+    let scene = Scene::set().await;
+    let Scene { proxy, observer, semaphores, .. } = &scene;
+    let trying = scene.granted_try().await;
     semaphores.shutdown().await;
     proxy.replies(Flow::Pass);
     assert!(matches!(trying.await, Err(Error::Shutdown)));
