@@ -1,5 +1,5 @@
 //! What a process has once, whatever semaphores it uses: the servers, the router of messages, and
-//! the runtime in which it was connected, which is home to all background work.
+//! the runtime that connected, which is home to all background work.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -136,8 +136,7 @@ impl Context {
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
-    /// Spawns in the runtime in which it was connected, or in that of the caller once that has
-    /// ended, or after a shutdown. Where no runtime is left the future is dropped.
+    /// Spawns at home, or in the runtime of the caller once home has ended, or after a shutdown. Where no runtime is left the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_shut_down() => current.spawn(future),
@@ -208,11 +207,13 @@ impl Context {
         self.end.clone()
     }
 
-    /// Ends all background work, and waits for it.
+    /// Ends all background work, and waits for it. What takes longer than patience lasts goes on.
     pub(crate) async fn shut_down(&self) {
         self.tasks.close();
         self.end.cancel();
-        // Whoever goes on for longer says so in the log.
-        self.until(Instant::now() + self.settings.patience(), self.tasks.wait()).await;
+        let deadline = Instant::now() + self.settings.patience();
+        if self.until(deadline, self.tasks.wait()).await.is_none() {
+            tracing::warn!("shut down before Redis took all permits back; their leases will end");
+        }
     }
 }

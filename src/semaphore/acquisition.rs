@@ -141,7 +141,7 @@ impl Acquisition {
         self.wait().queued.map(|queued| queued.place)
     }
 
-    /// When the last request was sent that was answered.
+    /// When it was asked for that was answered "queued" last; when it was made, before that.
     pub(crate) fn asked(&self) -> Instant {
         self.wait().queued.map_or(self.created, |queued| queued.asked)
     }

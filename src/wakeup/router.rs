@@ -123,17 +123,19 @@ impl Router {
             .handlers()
             .get(name)
             .map_or(vec![], |same| same.values().filter_map(Weak::upgrade).collect());
-        // Where there is none the server hears of us no more, and takes what is left for dead.
+        // Where there is none what was granted is left to its lease.
         let Some(first) = same.first() else {
             return;
         };
-        let is_unwanted = |hand_off: &HandOff<'_>| {
-            !same.iter().any(|handler| handler.clone().handed_off(hand_off))
-                && hand_off.token > 0
-                && word::number_of_ours(hand_off.word, &self.ours).is_some()
-        };
-        let unwanted = hand_offs.into_iter().filter(is_unwanted);
-        let unwanted: Vec<_> = unwanted.map(|hand_off| hand_off.word.to_owned()).collect();
+        let mut unwanted = Vec::new();
+        for hand_off in hand_offs {
+            let is_known = same.iter().any(|handler| handler.clone().handed_off(&hand_off));
+            let is_granted = hand_off.token > 0;
+            if !is_known && is_granted && word::number_of_ours(hand_off.word, &self.ours).is_some()
+            {
+                unwanted.push(hand_off.word.to_owned());
+            }
+        }
         if !unwanted.is_empty() {
             first.clone().give_back(unwanted);
         }

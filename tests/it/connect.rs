@@ -146,6 +146,8 @@ async fn semaphores_that_can_never_work_are_refused() {
             other => panic!("{what}: {other:?}"),
         }
     }
+    let refused = ok().limit(0).build().unwrap_err().to_string();
+    assert!(refused.ends_with("must be at least 1; set_limit(0) pauses a semaphore"), "{refused}");
     assert!(named(&"x".repeat(512)).lease(week).max_hold(Duration::MAX).build().is_ok());
     let odd = named("näme with blanks: * [a] \\ \"q\"").build().unwrap();
     odd.acquire().await.unwrap().release().await.unwrap();

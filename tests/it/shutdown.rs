@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
-use crate::support::observer::Observer;
+use crate::support::observer::{Observer, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, shared_url, unique_name};
 
@@ -97,6 +97,19 @@ async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
     proxy.replies(Flow::Pass);
     shutdown.await.unwrap();
     observer.sees(1, 0).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_that_gets_no_answer_returns() {
+    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let permit = semaphore.acquire().await.unwrap();
+    proxy.commands(Flow::Hold);
+    drop(permit);
+    in_time("the shutdown", semaphores.shutdown()).await;
+    observer.sees(1, 0).await;
+    // What it left goes on, as long as the runtime does.
+    proxy.commands(Flow::Pass);
+    observer.sees(0, 0).await;
 }
 
 /// A drop may be under way when the maintenance takes its last tasks.

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 
-use super::{Core, Refresh};
+use super::{Core, Refresh, refresh};
 use crate::batching::{Batcher, InFlight, Kinds, Request};
 use crate::error::Error;
-use crate::protocol::millis;
 use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::settings::Acknowledgement;
@@ -90,7 +89,7 @@ impl Request for Acknowledge {
     fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
-        cmd.arg(&self.acquisition.word).arg(millis(self.duration));
+        refresh::write(cmd, &self.acquisition, self.duration);
     }
 
     /// The count of the replicas comes last.

@@ -34,7 +34,7 @@ pub(crate) struct Acquire {
 pub(crate) struct AcquireReply {
     /// The server's clock, in ms.
     pub(crate) server_time: i64,
-    /// The script stopped at its bound: there is more to purge.
+    /// The script stopped at its bound: another call goes on from there.
     pub(crate) has_more: bool,
     pub(crate) acquired: Acquired,
 }
@@ -160,9 +160,7 @@ fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply:
     match reply.acquired {
         Acquired::Refused => {}
         // It was lost while we asked: the server may have it anew.
-        _ if is_lost => {
-            core.give_back(acquisition, ReleaseMode::Return);
-        }
+        _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
         // The message of a hand-off that followed has overtaken this.
         Acquired::Queued(_) if acquisition.is_resolved() => {}
         Acquired::Granted { token } => acquisition.resolve(Ok(Grant { token, since: sent })),

@@ -44,10 +44,15 @@ impl Request for Refresh {
     fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
-        cmd.arg(&self.acquisition.word).arg(millis(self.duration));
+        write(cmd, &self.acquisition, self.duration);
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], _count: usize) -> Vec<bool> {
         core.statuses(reply).iter().map(|end| *end > 0).collect()
     }
+}
+
+/// The arguments that ask for another lease.
+pub(super) fn write(cmd: &mut Cmd, acquisition: &Acquisition, duration: Duration) {
+    cmd.arg(&acquisition.word).arg(millis(duration));
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, FromRedisValue};
 
-use super::{Core, Refresh, Release};
+use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};
 use crate::context::Undone;
 use crate::error::Error;
@@ -98,7 +98,7 @@ impl Core {
         let answer: Answer<Vec<i64>> = self
             .call(Refresh::SCRIPT, Refresh::SCRIPT, patience, |cmd| {
                 for (acquisition, duration) in requests {
-                    cmd.arg(&acquisition.word).arg(millis(*duration));
+                    refresh::write(cmd, acquisition, *duration);
                 }
             })
             .await?;

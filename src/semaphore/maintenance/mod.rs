@@ -15,7 +15,6 @@ mod reclaim;
 mod renewal;
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -80,28 +79,19 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         again,
         unwanted,
     };
-    context.spawn_tracked(maintenance.run(context.end(), context.settings.patience()));
+    context.spawn_tracked(maintenance.run(context.end()));
 }
 
 impl Maintenance {
-    async fn run(mut self, end: CancellationToken, patience: Duration) {
+    async fn run(mut self, end: CancellationToken) {
         if end.run_until_cancelled(self.serve()).await.is_some() {
             return;
         }
         self.end().await;
-        let mut deadline = pin!(tokio::time::sleep(patience));
-        while self.releasing > 0 {
-            tokio::select! {
-                Some(done) = self.jobs.join_next() => self.finished(done),
-                () = &mut deadline => {
-                    let core = self.core.upgrade();
-                    tracing::warn!(
-                        semaphore = core.as_ref().map(|core| core.name.as_str()),
-                        "shut down before Redis took all permits back; their leases will end"
-                    );
-                    return;
-                }
-            }
+        while self.releasing > 0
+            && let Some(done) = self.jobs.join_next().await
+        {
+            self.finished(done);
         }
     }
 
