@@ -1,0 +1,52 @@
+//! What ended a command: a line for standard error, and an exit status.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use redis_semaphore::Error;
+
+/// Wrong options, as clap has it.
+pub const USAGE: u8 = 2;
+/// Redis cannot be reached or used, or gave no answer.
+pub const UNAVAILABLE: u8 = 69;
+
+#[derive(Debug)]
+pub struct Failure {
+    pub status: u8,
+    pub reason: String,
+}
+
+impl Failure {
+    pub fn new(status: u8, reason: impl Display) -> Self {
+        Self { status, reason: reason.to_string() }
+    }
+
+    pub fn usage(reason: impl Display) -> Self {
+        Self::new(USAGE, reason)
+    }
+
+    pub fn tell(self) -> ExitCode {
+        eprintln!("redis-semaphore: {}", self.reason);
+        ExitCode::from(self.status)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::Invalid { .. } => USAGE,
+            _ => UNAVAILABLE,
+        };
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Self::new(status, format!("{error}{cause}"))
+    }
+}
+
+/// Of standard output: whoever reads it has gone.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(74, format!("writing the output failed: {error}"))
+    }
+}

@@ -1,0 +1,143 @@
+//! From the options to a connection.
+
+use std::path::Path;
+use std::{fs, io};
+
+use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
+use redis_semaphore::redis::{Client, ConnectionInfo};
+use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
+use tokio::runtime::{self, Runtime};
+
+use crate::failure::Failure;
+use crate::options::Server;
+
+/// Runs something with a connection of its own, which is shut down afterwards.
+pub fn with<T>(
+    server: &Server,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, Error>,
+) -> Result<T, Failure> {
+    runtime()?.block_on(async {
+        let semaphores = connect(server, Semaphores::builder()).await?;
+        let done = run(&semaphores).await;
+        semaphores.shutdown().await;
+        Ok(done?)
+    })
+}
+
+pub fn runtime() -> io::Result<Runtime> {
+    runtime::Builder::new_current_thread().enable_all().build()
+}
+
+pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
+    refuse_passwords_in(std::env::args())?;
+    let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
+    let builder = with_credentials(server, builder)?;
+    let mut servers = Vec::new();
+    for url in &server.url {
+        match open(server, url)? {
+            Ok(client) => servers.push(client.get_connection_info().clone()),
+            // The library knows best what is wrong with it.
+            Err(_) => return Ok(builder.connect(url).await?),
+        }
+    }
+    Ok(match &server.sentinel {
+        Some(service) => builder.connect_sentinel(sentinel(servers, service)?).await?,
+        None if server.cluster => builder.connect_cluster(servers).await?,
+        None => match <[ConnectionInfo; 1]>::try_from(servers) {
+            Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::Redis)?).await?,
+            Err(servers) => builder.connect_primary_of(servers).await?,
+        },
+    })
+}
+
+fn sentinel(sentinels: Vec<ConnectionInfo>, service: &str) -> Result<SentinelClient, Failure> {
+    let service = service.to_owned();
+    let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master);
+    client.map_err(|error| Failure::usage(format!("--sentinel: {error}")))
+}
+
+/// Everybody on the machine can read the arguments of a process.
+fn refuse_passwords_in(arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let is_secret = |url: &str| {
+        url.contains("://")
+            && Client::open(url).is_ok_and(|client| {
+                client.get_connection_info().redis_settings().password().is_some()
+            })
+    };
+    // What comes after that is the command that `run` runs.
+    let mut ours = arguments.take_while(|argument| argument != "--");
+    let has_one =
+        |argument: String| argument.trim_start_matches("--url=").split(',').any(is_secret);
+    match ours.any(has_one) {
+        false => Ok(()),
+        true => Err(Failure::usage(
+            "--url: it has a password in it, which everybody on this machine could read: put the \
+             URL into REDIS_URL in the environment, or the password into --password-file",
+        )),
+    }
+}
+
+fn with_credentials(
+    server: &Server,
+    builder: SemaphoresBuilder,
+) -> Result<SemaphoresBuilder, Failure> {
+    let user = server.user.clone();
+    let password = std::env::var("REDIS_PASSWORD").ok().filter(|password| !password.is_empty());
+    let made_of = |user: Option<String>, password: String| {
+        let credentials = Credentials::new(password);
+        match user {
+            Some(user) => credentials.username(user),
+            None => credentials,
+        }
+    };
+    match (&server.password_file, password) {
+        (Some(file), _) => {
+            read("--password-file", file)?;
+            let file = file.clone();
+            Ok(builder.credentials_provider(move || {
+                let (user, password) = (user.clone(), fs::read_to_string(&file));
+                async move {
+                    let password = password?.trim_end_matches(['\n', '\r']).to_owned();
+                    Ok::<_, io::Error>(made_of(user, password))
+                }
+            }))
+        }
+        (None, Some(password)) => Ok(builder.credentials_provider(move || {
+            let (user, password) = (user.clone(), password.clone());
+            async move { Ok::<_, io::Error>(made_of(user, password)) }
+        })),
+        (None, None) if user.is_some() => Err(Failure::usage(
+            "--user: it needs a password: --password-file, or REDIS_PASSWORD in the environment",
+        )),
+        (None, None) => Ok(builder),
+    }
+}
+
+fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure::usage(format!("{option}: {}: {error}", file.display())))
+}
+
+type Opened = Result<Client, redis_semaphore::redis::RedisError>;
+
+#[cfg(feature = "tls")]
+fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
+    use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
+
+    let read_if =
+        |option, file: &Option<_>| file.as_deref().map(|file| read(option, file)).transpose();
+    let root_cert = read_if("--tls-ca", &server.tls_ca)?;
+    let client_cert = read_if("--tls-cert", &server.tls_cert)?;
+    let client_key = read_if("--tls-key", &server.tls_key)?;
+    let client_tls = client_cert
+        .zip(client_key)
+        .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    Ok(match root_cert.is_some() || client_tls.is_some() {
+        true => Client::build_with_tls(url, TlsCertificates { client_tls, root_cert }),
+        false => Client::open(url),
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn open(_: &Server, url: &str) -> Result<Opened, Failure> {
+    Ok(Client::open(url))
+}
