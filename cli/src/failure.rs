@@ -1,7 +1,7 @@
 //! What ended a command: a line for standard error, and an exit status.
 
 use std::error::Error as StdError;
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::process::ExitCode;
 
@@ -32,6 +32,14 @@ impl Failure {
         ExitCode::from(self.status)
     }
 }
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl StdError for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

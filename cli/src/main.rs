@@ -5,22 +5,38 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod demo;
 mod failure;
+mod load;
 mod options;
 mod server;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let Options { server, command } = Options::parse();
+    start_log();
     let outcome = match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
+        Command::Demo(asked) => demo::run(&server, &asked),
+        Command::Load(asked) => load::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
     };
     outcome.unwrap_or_else(|failure| failure.tell())
+}
+
+/// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.
+fn start_log() {
+    let log = std::env::var("RUST_LOG").unwrap_or_default();
+    tracing_subscriber::registry()
+        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
+        .with(log.parse().unwrap_or(Targets::new()))
+        .init();
 }

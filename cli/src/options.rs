@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::load::options::Load;
+
 const STATUS: &str = "\
 Exit status (`run` has more of them, see there):
   0   done
@@ -27,6 +29,10 @@ pub struct Options {
 pub enum Command {
     /// Look at the server for what endangers semaphores: each check, and what mends it
     Doctor(Doctor),
+    /// See six processes share a semaphore, one of which is killed: it takes ten seconds
+    Demo(Demo),
+    /// Measure what a semaphore does under load
+    Load(Load),
     /// Print what makes a shell complete this tool's options
     Completions(Completions),
     /// Print the manual page, in roff
@@ -34,7 +40,7 @@ pub enum Command {
 }
 
 /// Where the server is, and how to get in. The same for all commands.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub struct Server {
     /// One server, several nodes of a cluster or several sentinels, separated by commas:
@@ -98,6 +104,16 @@ pub struct Doctor {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 all that was promised was seen, 1 it was not, others as for \
+                        all commands."
+)]
+pub struct Demo {
+    #[arg(long, num_args = 2, hide = true)]
+    pub worker: Vec<String>,
 }
 
 #[derive(Debug, Args)]

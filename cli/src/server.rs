@@ -29,7 +29,7 @@ pub fn runtime() -> io::Result<Runtime> {
 }
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
-    refuse_passwords_in(std::env::args())?;
+    refuse_passwords()?;
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
     let builder = with_credentials(server, builder)?;
     let mut servers = Vec::new();
@@ -50,6 +50,22 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
     })
 }
 
+/// For commands beside those of semaphores: where there is one server, and no more.
+pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
+    let [url] = &server.url[..] else { return Ok(None) };
+    if server.cluster || server.sentinel.is_some() {
+        return Ok(None);
+    }
+    let client = open(server, url)?.map_err(Error::Redis)?;
+    let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
+    let info = client.get_connection_info();
+    let mut settings = info.redis_settings().clone().set_password(password);
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::Redis)?))
+}
+
 fn sentinel(sentinels: Vec<ConnectionInfo>, service: &str) -> Result<SentinelClient, Failure> {
     let service = service.to_owned();
     let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master);
@@ -57,7 +73,7 @@ fn sentinel(sentinels: Vec<ConnectionInfo>, service: &str) -> Result<SentinelCli
 }
 
 /// Everybody on the machine can read the arguments of a process.
-fn refuse_passwords_in(arguments: impl Iterator<Item = String>) -> Result<(), Failure> {
+pub fn refuse_passwords() -> Result<(), Failure> {
     let is_secret = |url: &str| {
         url.contains("://")
             && Client::open(url).is_ok_and(|client| {
@@ -65,7 +81,7 @@ fn refuse_passwords_in(arguments: impl Iterator<Item = String>) -> Result<(), Fa
             })
     };
     // What comes after that is the command that `run` runs.
-    let mut ours = arguments.take_while(|argument| argument != "--");
+    let mut ours = std::env::args().take_while(|argument| argument != "--");
     let has_one =
         |argument: String| argument.trim_start_matches("--url=").split(',').any(is_secret);
     match ours.any(has_one) {
@@ -77,39 +93,42 @@ fn refuse_passwords_in(arguments: impl Iterator<Item = String>) -> Result<(), Fa
     }
 }
 
+/// Before each connection, since a password in a file may change.
 fn with_credentials(
     server: &Server,
     builder: SemaphoresBuilder,
 ) -> Result<SemaphoresBuilder, Failure> {
-    let user = server.user.clone();
-    let password = std::env::var("REDIS_PASSWORD").ok().filter(|password| !password.is_empty());
-    let made_of = |user: Option<String>, password: String| {
-        let credentials = Credentials::new(password);
-        match user {
-            Some(user) => credentials.username(user),
-            None => credentials,
+    if credentials(server)?.is_none() {
+        return Ok(builder);
+    }
+    let server = server.clone();
+    Ok(builder.credentials_provider(move || {
+        let found = credentials(&server);
+        async move {
+            match found {
+                Ok(Some((Some(user), password))) => Ok(Credentials::new(password).username(user)),
+                Ok(Some((None, password))) => Ok(Credentials::new(password)),
+                Ok(None) => Err("the password has gone".into()),
+                Err(failure) => Err(failure.reason),
+            }
         }
+    }))
+}
+
+/// User and password, where they are not in the URL.
+fn credentials(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
+    let password = match &server.password_file {
+        Some(file) => Some(String::from_utf8_lossy(&read("--password-file", file)?).into_owned()),
+        None => std::env::var("REDIS_PASSWORD").ok(),
     };
-    match (&server.password_file, password) {
-        (Some(file), _) => {
-            read("--password-file", file)?;
-            let file = file.clone();
-            Ok(builder.credentials_provider(move || {
-                let (user, password) = (user.clone(), fs::read_to_string(&file));
-                async move {
-                    let password = password?.trim_end_matches(['\n', '\r']).to_owned();
-                    Ok::<_, io::Error>(made_of(user, password))
-                }
-            }))
-        }
-        (None, Some(password)) => Ok(builder.credentials_provider(move || {
-            let (user, password) = (user.clone(), password.clone());
-            async move { Ok::<_, io::Error>(made_of(user, password)) }
-        })),
-        (None, None) if user.is_some() => Err(Failure::usage(
-            "--user: it needs a password: --password-file, or REDIS_PASSWORD in the environment",
+    let password = password.map(|password| password.trim_end_matches(['\n', '\r']).to_owned());
+    match password.filter(|password| !password.is_empty()) {
+        Some(password) => Ok(Some((server.user.clone(), password))),
+        None if server.user.is_some() || server.password_file.is_some() => Err(Failure::usage(
+            "no password: --password-file names a file that has one, or REDIS_PASSWORD in the \
+             environment is one",
         )),
-        (None, None) => Ok(builder),
+        None => Ok(None),
     }
 }
 

@@ -16,7 +16,7 @@
 mod crew;
 #[path = "../shared/start.rs"]
 mod start;
-#[path = "../load/sweep.rs"]
+#[path = "../../cli/src/load/sweep.rs"]
 mod sweep;
 
 use std::process::ExitCode;

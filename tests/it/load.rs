@@ -1,4 +1,4 @@
-//! The example `load`, as its users start it: arguments in, results and exit status out.
+//! `redis-semaphore load`, as its users start it: arguments in, results and exit status out.
 
 use std::process::{Output, Stdio};
 
@@ -13,11 +13,12 @@ use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::keys_of;
 use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
 
-#[path = "../../examples/load/sweep.rs"]
+#[path = "../../cli/src/load/sweep.rs"]
 mod sweep;
 
 fn start(url: &str, arguments: &str) -> Child {
-    Command::new(example::program("load"))
+    Command::new(example::tool())
+        .arg("load")
         .args(arguments.split_whitespace())
         .env("REDIS_URL", url)
         .stdout(Stdio::piped())
@@ -129,19 +130,19 @@ async fn wrong_arguments_are_exit_status_2() {
         ("--lease-ms 9", "9 is not in 10.."),
         ("--seconds 0", "0 is not in 1.."),
         ("--hold-us soon", "invalid value 'soon' for '--hold-us <HOLD_US>'"),
-        ("--url nowhere", "--url: "),
+        ("--url nowhere", "url: "),
         ("--name {braces}", "no braces"),
         ("--haste", "unexpected argument '--haste'"),
     ] {
         fails(&run(&url, arguments).await, 2, reason);
     }
-    fails(&run("", "").await, 2, "REDIS_URL says where it is");
+    fails(&run("", "").await, 2, "url: it is empty");
 }
 
 #[tokio::test]
-async fn an_unreachable_server_is_exit_status_3() {
+async fn an_unreachable_server_is_exit_status_69() {
     let output = run("redis://127.0.0.1:1/", "").await;
-    fails(&output, 3, "load: cannot connect to Redis at 127.0.0.1:1: ");
+    fails(&output, 69, "redis-semaphore: cannot connect to Redis at 127.0.0.1:1: ");
     assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{output:?}");
 }
 
@@ -194,7 +195,7 @@ async fn a_killed_load_leaves_nothing_behind() {
 async fn a_process_that_dies_fails_the_load() {
     let (load, observer) = endless_load().await;
     signal(a_holder(&observer.look().await), Signal::SIGKILL);
-    fails(&end_of(load).await, 3, "it died, signal: 9");
+    fails(&end_of(load).await, 69, "it died, signal: 9");
 }
 
 #[tokio::test]

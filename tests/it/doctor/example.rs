@@ -50,17 +50,9 @@ async fn the_exit_status_of_the_example_tells_whether_there_is_a_danger() {
 fn the_examples_only_help_when_asked_for_help() {
     let folder = std::env::temp_dir().join(unique_name());
     std::fs::create_dir(&folder).unwrap();
-    for name in [
-        "assemble",
-        "autocomplete",
-        "doctor",
-        "hold",
-        "load",
-        "market",
-        "pages",
-        "textbook",
-        "turns",
-    ] {
+    for name in
+        ["assemble", "autocomplete", "doctor", "hold", "market", "pages", "textbook", "turns"]
+    {
         let mut command = Command::new(example::program(name));
         let command = command.arg("--help").current_dir(&folder);
         let help = command.env("REDIS_URL", "redis://127.0.0.1:1/").output().unwrap();

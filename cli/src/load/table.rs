@@ -1,6 +1,6 @@
 //! The results for a person to read.
 
-use crate::summary::Summary;
+use crate::load::summary::Summary;
 
 pub fn draw(summary: &Summary<'_>) -> String {
     let options = summary.options;

@@ -10,25 +10,27 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::messages::{Log, Order, Report, Window};
-use crate::turns::Work;
-use crate::{Result, clock};
+use crate::load::messages::{Log, Order, Report, Window};
+use crate::load::turns::Work;
+use crate::load::{Result, clock};
+use crate::options::Server;
+use crate::server::connect;
 
 /// How often to report progress.
 const TICK: Duration = Duration::from_millis(50);
 
-pub async fn run() -> Result<()> {
-    match work(&mut Input::open()).await {
+pub async fn run(server: &Server) -> Result<()> {
+    match work(server, &mut Input::open()).await {
         Ok(logs) => logs.into_iter().try_for_each(|log| tell(&Report::Log(log))),
         Err(error) => tell(&Report::Failed(error.to_string())),
     }
 }
 
-async fn work(input: &mut Input) -> Result<Vec<Log>> {
+async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
     let Some(order) = input.next::<Order>().await? else {
         return Ok(Vec::new());
     };
-    let semaphores = Semaphores::connect(&order.url).await?;
+    let semaphores = connect(server, Semaphores::builder()).await?;
     let lease = Duration::from_millis(order.lease_ms.into());
     let semaphore = semaphores.semaphore(&order.name).limit(order.limit).lease(lease).build()?;
     tell(&Report::Ready)?;

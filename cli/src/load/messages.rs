@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{self, SECOND};
+use crate::load::clock::{self, SECOND};
 
-/// The first line to a worker. Not an argument: others could read the password there.
+/// The first line to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    pub url: String,
     pub name: String,
     pub limit: u32,
     pub lease_ms: u32,

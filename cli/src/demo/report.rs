@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::clock::Moment;
+use crate::demo::clock::Moment;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
@@ -48,9 +48,9 @@ impl fmt::Display for Report {
 }
 
 impl FromStr for Report {
-    type Err = crate::Error;
+    type Err = crate::demo::Error;
 
-    fn from_str(line: &str) -> crate::Result<Self> {
+    fn from_str(line: &str) -> crate::demo::Result<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let (at, what) = match words[..] {
             [at, "waits"] => (at, What::Waits),

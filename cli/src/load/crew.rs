@@ -8,9 +8,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-use crate::messages::{Order, Report, Window};
-use crate::options::Options;
-use crate::{Result, WORKER};
+use crate::load::Result;
+use crate::load::messages::{Order, Report, Window};
+use crate::load::options::Load;
 
 /// How long workers have to give back what they hold when they are told to end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(10);
@@ -22,14 +22,15 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts this program again as each of the workers.
-    pub async fn start(options: &Options) -> Result<Self> {
+    /// Starts this program again as each of the workers, which connect as it does itself.
+    pub async fn start(asked: &Load) -> Result<Self> {
         let program = std::env::current_exe()?;
         let (sender, reports) = mpsc::channel(100);
         let mut inputs = Vec::new();
-        for number in 0..options.processes {
+        for number in 0..asked.processes {
             let mut child = Command::new(&program)
-                .arg(WORKER)
+                .args(std::env::args_os().skip(1))
+                .arg("--worker")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 // Ctrl-C is for the parent alone, which then ends the workers in good order.
@@ -38,7 +39,7 @@ impl Crew {
                 .spawn()?;
             let mut input = child.stdin.take().expect("it was asked for");
             let output = child.stdout.take().expect("it was asked for");
-            say(&mut input, &order(options, number)).await?;
+            say(&mut input, &order(asked, number)).await?;
             inputs.push(input);
             tokio::spawn(pass_on_reports(number as usize, child, output, sender.clone()));
         }
@@ -81,12 +82,11 @@ impl Crew {
     }
 }
 
-fn order(options: &Options, number: u32) -> Order {
-    let Options { limit, tasks, processes, hold_us, lease_ms, weight, .. } = *options;
+fn order(asked: &Load, number: u32) -> Order {
+    let Load { limit, tasks, processes, hold_us, lease_ms, weight, .. } = *asked;
     // The first ones have one more each if it does not come out even.
     let tasks = tasks / processes + u32::from(number < tasks % processes);
-    let (url, name) = (options.url.clone(), options.name.clone());
-    Order { url, name, limit, lease_ms, tasks, weight, hold_us }
+    Order { name: asked.name.clone(), limit, lease_ms, tasks, weight, hold_us }
 }
 
 async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {

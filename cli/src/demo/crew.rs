@@ -7,10 +7,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::mpsc;
 
-use crate::Result;
-use crate::clock::Moment;
-use crate::plan::WORKERS;
-use crate::report::Report;
+use crate::demo::Result;
+use crate::demo::clock::Moment;
+use crate::demo::plan::WORKERS;
+use crate::demo::report::Report;
 
 /// How long workers have to give back what they hold when they are told to end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
@@ -32,13 +32,14 @@ pub fn worker_of(name: &str) -> Option<usize> {
 
 impl Crew {
     /// Starts this program again as each of the workers.
-    pub fn start(prefix: &str) -> Result<Self> {
+    pub fn start(url: &str, prefix: &str) -> Result<Self> {
         let program = std::env::current_exe()?;
         let (sender, reports) = mpsc::channel(100);
         let mut children = Vec::new();
         for worker in 0..WORKERS {
             let mut child = Command::new(&program)
-                .args(["worker", &name(worker), prefix])
+                .args(["demo", "--worker", &name(worker), prefix])
+                .env("REDIS_URL", url) // It may have a password, which arguments must not.
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 // Ctrl-C is for the supervisor alone, which then ends the workers in good order.

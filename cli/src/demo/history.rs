@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::plan::{LIMIT, WORKERS};
-use crate::report::{Report, What};
+use crate::demo::clock::Moment;
+use crate::demo::plan::{LIMIT, WORKERS};
+use crate::demo::report::{Report, What};
 
 pub struct History {
     pub began: Moment,

@@ -1,13 +1,9 @@
 //! The arguments, and what is wrong with them.
 
-use std::fmt::Display;
-
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, value_parser};
-use redis_semaphore::redis;
+use clap::{Args, value_parser};
 use serde::Serialize;
 
-const HOW_TO_RUN: &str = "scripts/with-redis cargo run --release --example load";
+use crate::failure::Failure;
 
 const ABOUT: &str = "\
 Measures what a semaphore does under load, on a real Redis server.
@@ -35,15 +31,12 @@ Results (names as with --json; the options are repeated there, too):
   max_held               the largest weight that was held at once, by the holders' own clocks
   lost                   permits that were lost before they were released
 
-Exit status:
-  0  measured
-  1  measured, and more than the limit was held at once
-  2  wrong arguments
-  3  the run failed: no server, a process that died";
+Exit status: 0 measured, 1 measured, and more than the limit was held at once, others as for all
+commands (69 also when a process died).";
 
-#[derive(Debug, Parser, Serialize)]
-#[command(name = "load", about = ABOUT, after_help = RESULTS)]
-pub struct Options {
+#[derive(Debug, Args, Serialize)]
+#[command(long_about = ABOUT, after_help = RESULTS)]
+pub struct Load {
     /// How much may be held at once
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
     pub limit: u32,
@@ -65,10 +58,6 @@ pub struct Options {
     /// How much of the limit a permit takes
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pub weight: u32,
-    /// The server [default: $REDIS_URL]
-    #[arg(long, default_value_t = url_of_environment(), hide_default_value = true)]
-    #[serde(skip)] // It may have a password in it.
-    pub url: String,
     /// The name of the semaphore [default: one that nothing else uses]
     #[arg(long, default_value_t = unique_name(), hide_default_value = true)]
     pub name: String,
@@ -76,41 +65,26 @@ pub struct Options {
     #[arg(long)]
     #[serde(skip)]
     pub json: bool,
+    /// How this program starts itself again, for each of the processes
+    #[arg(long, hide = true)]
+    #[serde(skip)]
+    pub worker: bool,
 }
 
-impl Options {
-    /// From the command line. Ends the program if something is wrong with them.
-    pub fn read() -> Self {
-        let options = Self::parse();
-        let Self { limit, tasks, processes, weight, url, .. } = &options;
+impl Load {
+    /// What clap cannot see.
+    pub fn check(&self) -> Result<(), Failure> {
+        let Self { limit, tasks, processes, weight, .. } = self;
         if weight > limit {
-            refuse(format!("--weight {weight} can never fit --limit {limit}"));
+            return Err(Failure::usage(format!("--weight {weight} can never fit --limit {limit}")));
         }
         if tasks < processes {
-            refuse(format!("--tasks {tasks} leaves some of --processes {processes} without any"));
+            return Err(Failure::usage(format!(
+                "--tasks {tasks} leaves some of --processes {processes} without any"
+            )));
         }
-        if url.is_empty() {
-            refuse(format!(
-                "no server: --url or REDIS_URL says where it is.\n\
-                 This starts one just for the run:\n\n    {HOW_TO_RUN}"
-            ));
-        }
-        if redis::Client::open(url.as_str()).is_err() {
-            refuse(
-                "--url: it cannot be read, as it does not look like redis://user:password@host:6379/0",
-            );
-        }
-        options
+        Ok(())
     }
-}
-
-/// Ends the program as clap does for what it notices itself.
-pub fn refuse(reason: impl Display) -> ! {
-    Options::command().error(ErrorKind::ValueValidation, reason).exit()
-}
-
-fn url_of_environment() -> String {
-    std::env::var("REDIS_URL").unwrap_or_default()
 }
 
 fn unique_name() -> String {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permit, Semaphore};
 use tokio::sync::oneshot;
 
-use crate::Result;
-use crate::clock::Moment;
-use crate::job::{Job, Progress};
-use crate::plan;
-use crate::report::{Report, What};
+use crate::demo::Result;
+use crate::demo::clock::Moment;
+use crate::demo::job::{Job, Progress};
+use crate::demo::plan;
+use crate::demo::report::{Report, What};
 
 pub async fn run(url: &str, name: &str, prefix: &str) -> Result<()> {
     let semaphores = plan::connect(url, prefix, name).await?;

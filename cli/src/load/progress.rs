@@ -2,8 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::clock::{self, SECOND};
-use crate::messages::Progress;
+use crate::load::clock::{self, SECOND};
+use crate::load::messages::Progress;
 
 const CLEAR: &str = "\r\x1b[2K";
 

@@ -24,16 +24,15 @@ impl Served {
 }
 
 /// A connection beside those that are measured.
-pub struct Server {
+pub struct Statistics {
     connection: MultiplexedConnection,
 }
 
-impl Server {
-    pub async fn connect(url: &str) -> RedisResult<Self> {
+impl Statistics {
+    pub async fn connect(client: Client) -> RedisResult<Self> {
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let client = Client::open(url)?;
         let connection = client.get_multiplexed_async_connection_with_config(&settings).await?;
         Ok(Self { connection })
     }

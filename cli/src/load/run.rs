@@ -7,74 +7,79 @@ use redis_semaphore::Semaphores;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::crew::Crew;
-use crate::messages::{Log, Progress, Report, Window};
-use crate::options::Options;
-use crate::progress::Display;
-use crate::server::{Served, Server};
-use crate::summary::Summary;
-use crate::{Result, clock};
+use crate::load::crew::Crew;
+use crate::load::messages::{Log, Progress, Report, Window};
+use crate::load::options::Load;
+use crate::load::progress::Display;
+use crate::load::statistics::{Served, Statistics};
+use crate::load::summary::Summary;
+use crate::load::{Result, clock};
+use crate::options::Server;
+use crate::server::{connect, single};
 
 /// How often to show how it goes.
 const TICK: Duration = Duration::from_secs(1);
 /// How long workers may take to give back what they hold, and to report, when time is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn run(options: &Options) -> Result<Summary<'_>> {
+pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     let interrupted = pin!(interruption()?);
-    check(options).await?;
-    let mut server = Server::connect(&options.url).await?;
+    check(server, asked).await?;
+    let mut statistics = match single(server)? {
+        Some(client) => Some(Statistics::connect(client).await?),
+        None => None,
+    };
 
-    let mut crew = Crew::start(options).await?;
-    let outcome = measure(options, &mut crew, &mut server, interrupted).await;
+    let mut crew = Crew::start(asked).await?;
+    let outcome = measure(asked, &mut crew, statistics.as_mut(), interrupted).await;
     crew.dismiss().await;
     outcome
 }
 
 /// What is wrong with server or arguments is told once, and not by every worker.
-async fn check(options: &Options) -> Result<()> {
-    let semaphores = Semaphores::connect(&options.url).await?;
-    let lease = Duration::from_millis(options.lease_ms.into());
-    semaphores.semaphore(&options.name).limit(options.limit).lease(lease).build()?;
+async fn check(server: &Server, asked: &Load) -> Result<()> {
+    let semaphores = connect(server, Semaphores::builder()).await?;
+    let lease = Duration::from_millis(asked.lease_ms.into());
+    semaphores.semaphore(&asked.name).limit(asked.limit).lease(lease).build()?;
     semaphores.shutdown().await;
     Ok(())
 }
 
 async fn measure<'a>(
-    options: &'a Options,
+    asked: &'a Load,
     crew: &mut Crew,
-    server: &mut Server,
+    mut statistics: Option<&mut Statistics>,
     mut interrupted: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Summary<'a>> {
     tokio::select! {
         ready = crew.ready() => ready?,
         () = &mut interrupted => return Err("interrupted before it began".into()),
     }
-    let before = served(server).await;
-    let window = Window::from_now(options.seconds);
+    let before = served(&mut statistics).await;
+    let window = Window::from_now(asked.seconds);
     crew.begin(window).await?;
-    let (window, logs) = gather(options, crew, window, interrupted).await?;
-    let after = if before.is_some() { served(server).await } else { None };
+    let (window, logs) = gather(asked, crew, window, interrupted).await?;
+    let after = if before.is_some() { served(&mut statistics).await } else { None };
     let served = before.zip(after).and_then(|(before, after)| after.since(before));
-    Ok(Summary::new(options, window, &logs, served))
+    Ok(Summary::new(asked, window, &logs, served))
 }
 
 /// Until all workers have ended. Answers with the time that was measured, which may be shorter than
 /// it was meant to be.
 async fn gather(
-    options: &Options,
+    asked: &Load,
     crew: &mut Crew,
     mut window: Window,
     mut interrupted: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<(Window, Vec<Log>)> {
     let mut display = Display::new(window.begin, window.end);
-    let mut progress = vec![Progress::default(); options.processes as usize];
+    let mut progress = vec![Progress::default(); asked.processes as usize];
     let mut logs = Vec::new();
     let mut is_interrupted = false;
     let mut ticks = tokio::time::interval_at(Instant::now() + TICK, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut too_long =
-        pin!(tokio::time::sleep(Duration::from_secs(options.seconds.into()) + PATIENCE));
+        pin!(tokio::time::sleep(Duration::from_secs(asked.seconds.into()) + PATIENCE));
     loop {
         tokio::select! {
             report = crew.next_report() => match report? {
@@ -107,8 +112,13 @@ fn sum(progress: &[Progress]) -> Progress {
 }
 
 /// What can be measured without that is worth a run all the same.
-async fn served(server: &mut Server) -> Option<Served> {
-    server.served().await.inspect_err(|error| eprintln!("no numbers from the server: {error}")).ok()
+async fn served(statistics: &mut Option<&mut Statistics>) -> Option<Served> {
+    let statistics = statistics.as_mut()?;
+    statistics
+        .served()
+        .await
+        .inspect_err(|error| eprintln!("no numbers from the server: {error}"))
+        .ok()
 }
 
 /// Ends with the first signal that asks this program to end.

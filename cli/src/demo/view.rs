@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use redis_semaphore::{Holder, Inspection, Waiter};
 
-use crate::clock::Moment;
-use crate::crew;
-use crate::history::History;
-use crate::job::Progress;
-use crate::plan::{self, LIMIT, PAGES, WORKERS};
-use crate::screen::Paint;
+use crate::demo::clock::Moment;
+use crate::demo::crew;
+use crate::demo::history::History;
+use crate::demo::job::Progress;
+use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
+use crate::demo::screen::Paint;
 
 pub struct View<'a> {
     pub time: Duration,

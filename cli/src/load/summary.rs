@@ -2,17 +2,17 @@
 
 use serde::Serialize;
 
-use crate::clock::SECOND;
-use crate::messages::{Log, Turn, Window};
-use crate::options::Options;
-use crate::server::Served;
-use crate::sweep::most_at_once;
+use crate::load::clock::SECOND;
+use crate::load::messages::{Log, Turn, Window};
+use crate::load::options::Load;
+use crate::load::statistics::Served;
+use crate::load::sweep::most_at_once;
 
 /// `--help` tells what is what.
 #[derive(Debug, Serialize)]
 pub struct Summary<'a> {
     #[serde(flatten)]
-    pub options: &'a Options,
+    pub options: &'a Load,
     pub elapsed_seconds: f64,
     pub acquires: usize,
     pub per_second: f64,
@@ -41,7 +41,7 @@ pub struct Turns {
 }
 
 impl<'a> Summary<'a> {
-    pub fn new(options: &'a Options, window: Window, logs: &[Log], served: Option<Served>) -> Self {
+    pub fn new(options: &'a Load, window: Window, logs: &[Log], served: Option<Served>) -> Self {
         // A wait may have ended just before its task heard that time is over.
         let in_time = |turn: &&Turn| turn.held < window.end;
         let turns_of = |log: &Log| log.turns.iter().filter(in_time).count();
@@ -75,7 +75,7 @@ impl<'a> Summary<'a> {
 }
 
 /// Without the holds that were cut short by the end.
-fn ideal_per_second(options: &Options, window: Window, turns: &[Turn]) -> Option<f64> {
+fn ideal_per_second(options: &Load, window: Window, turns: &[Turn]) -> Option<f64> {
     let whole = turns.iter().filter(|turn| turn.freed < window.end);
     let (count, held) =
         whole.fold((0, 0), |(count, held), turn| (count + 1, held + turn.freed - turn.held));

@@ -11,7 +11,7 @@ use redis_semaphore::redis::Direction::{Left, Right};
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{AsyncConnectionConfig, Client, FromRedisValue, Pipeline, cmd, pipe};
 
-use crate::{Result, plan};
+use crate::demo::{Result, plan};
 
 /// For how long Redis may be busy with others.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::crew;
-use crate::history::History;
-use crate::plan::{LEASE, LIMIT, PAGES, WORKERS};
+use crate::demo::crew;
+use crate::demo::history::History;
+use crate::demo::plan::{LEASE, LIMIT, PAGES, WORKERS};
 
 pub struct Proof {
     pub is_true: bool,

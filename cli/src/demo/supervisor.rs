@@ -8,14 +8,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-use crate::clock::Moment;
-use crate::crew::{self, Crew};
-use crate::history::{History, Kill, Page, Step};
-use crate::job::Job;
-use crate::plan::{self, LIMIT, PAGES, WORKERS};
-use crate::screen::Screen;
-use crate::view::View;
-use crate::{HOW_TO_RUN, Result, proof, timeline};
+use crate::demo::clock::Moment;
+use crate::demo::crew::{self, Crew};
+use crate::demo::history::{History, Kill, Page, Step};
+use crate::demo::job::Job;
+use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
+use crate::demo::screen::Screen;
+use crate::demo::view::View;
+use crate::demo::{Result, proof, timeline};
 
 /// How often to ask Redis who holds and who waits.
 const TICK: Duration = Duration::from_millis(50);
@@ -25,19 +25,14 @@ const TOO_LONG: Duration = Duration::from_secs(40);
 pub async fn run(url: &str) -> Result<ExitCode> {
     let interrupted = interruption()?;
     // Runs must not meet each other, nor what else is on the server.
-    let prefix = format!("quickstart:{}", Uuid::new_v4());
-    let semaphores = plan::connect(url, &prefix, "supervisor").await.map_err(|error| {
-        format!(
-            "{error}\nREDIS_URL says where the server is. \
-             Without it, this starts one just for the run:\n\n    {HOW_TO_RUN}\n"
-        )
-    })?;
+    let prefix = format!("demo:{}", Uuid::new_v4());
+    let semaphores = plan::connect(url, &prefix, "supervisor").await?;
     let semaphore = plan::database_connections(&semaphores)?;
     let job = Job::open(url, &prefix).await?;
 
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_told: false };
-    let outcome = run.start_and_watch(&prefix, interrupted).await;
+    let outcome = run.start_and_watch(url, &prefix, interrupted).await;
     // However it ended, no worker is there any more.
     semaphores.shutdown().await;
     let deleted = run.job.delete_all().await;
@@ -58,6 +53,7 @@ struct Run {
 impl Run {
     async fn start_and_watch(
         &mut self,
+        url: &str,
         prefix: &str,
         interrupted: impl Future<Output = u8>,
     ) -> Result<ExitCode> {
@@ -65,7 +61,7 @@ impl Run {
             "{WORKERS} processes work off {PAGES} pages, never more than {LIMIT} of them at once.\n"
         ))?;
         self.job.add_pages().await?;
-        let mut crew = Crew::start(prefix)?;
+        let mut crew = Crew::start(url, prefix)?;
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TOO_LONG, self.watch(&mut crew)) => {
                 outcome.unwrap_or_else(|_| Err(format!("not done within {TOO_LONG:?}").into()))

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::crew;
-use crate::history::{History, Span};
-use crate::plan::WORKERS;
-use crate::screen::Paint;
+use crate::demo::clock::Moment;
+use crate::demo::crew;
+use crate::demo::history::{History, Span};
+use crate::demo::plan::WORKERS;
+use crate::demo::screen::Paint;
 
 /// Characters in a row. Each tells of two moments, as there are half blocks.
 const CELLS: u32 = 60;
