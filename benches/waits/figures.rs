@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::rush::{Outcome, Rush};
+use crate::rush::{Course, Rush};
 use crate::support::Result;
 
 #[derive(Serialize)]
@@ -25,12 +25,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub fn new(
-        design: &'static str,
-        rush: &Rush,
-        outcomes: &[Outcome],
-        most_inside: usize,
-    ) -> Self {
+    pub fn new(rush: &Rush, course: &Course) -> Self {
+        let Course { design, ref outcomes, most_inside } = *course;
         let mut waits: Vec<Duration> =
             outcomes.iter().flat_map(|outcome| &outcome.waits).copied().collect();
         waits.sort_unstable();

@@ -12,6 +12,7 @@ mod rush;
 mod support;
 
 use clap::Parser;
+use figures::Figures;
 use rush::Rush;
 use support::Result;
 use support::arguments::Arguments;
@@ -31,12 +32,12 @@ async fn main() -> Result<()> {
     open_files::allow_as_many_as_possible()?;
     let mut all = Vec::new();
     for rush in Rush::all(arguments.only_tests()) {
-        all.push(rush.run::<Relay>().await?);
-        all.push(rush.run::<Ours>().await?);
-        all.push(rush.run::<BlockingList>().await?);
-        all.push(rush.run::<Fair>().await?);
-        all.push(rush.run::<PatientFair>().await?);
-        all.push(rush.run::<Locked>().await?);
+        all.push(Figures::new(&rush, &rush.run::<Relay>().await?));
+        all.push(Figures::new(&rush, &rush.run::<Ours>().await?));
+        all.push(Figures::new(&rush, &rush.run::<BlockingList>().await?));
+        all.push(Figures::new(&rush, &rush.run::<Fair>().await?));
+        all.push(Figures::new(&rush, &rush.run::<PatientFair>().await?));
+        all.push(Figures::new(&rush, &rush.run::<Locked>().await?));
     }
     figures::print(&all, arguments.json)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::figures::Figures;
 use crate::support::Result;
 use crate::support::design::Design;
 use crate::support::server::unique_name;
@@ -22,6 +21,14 @@ pub struct Rush {
     pub time: Duration,
 }
 
+/// What came of all tasks.
+pub struct Course {
+    pub design: &'static str,
+    pub outcomes: Vec<Outcome>,
+    /// The most that were inside at once.
+    pub most_inside: usize,
+}
+
 /// What came of one task.
 #[derive(Default)]
 pub struct Outcome {
@@ -34,7 +41,7 @@ pub struct Outcome {
 }
 
 #[derive(Clone)]
-struct Course {
+struct Task {
     work: Duration,
     start: Instant,
     end: Instant,
@@ -54,7 +61,7 @@ impl Rush {
         [100, 1000].map(|tasks| Self { limit: 10, tasks, work, time }).into()
     }
 
-    pub async fn run<D: Design>(&self) -> Result<Figures> {
+    pub async fn run<D: Design>(&self) -> Result<Course> {
         let design = D::open(&unique_name("waits"), self.limit).await?;
         let mut designs = Vec::with_capacity(self.tasks);
         for _ in 0..self.tasks {
@@ -62,16 +69,16 @@ impl Rush {
         }
         let start = Instant::now() + WARM_UP.min(self.time);
         let (inside, most_inside) = Default::default();
-        let course = Course { work: self.work, start, end: start + self.time, inside, most_inside };
+        let task = Task { work: self.work, start, end: start + self.time, inside, most_inside };
         let tasks: JoinSet<_> =
-            designs.into_iter().map(|design| course.clone().run(design)).collect();
+            designs.into_iter().map(|design| task.clone().run(design)).collect();
         let outcomes = tasks.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
-        let most_inside = course.most_inside.load(Ordering::Relaxed);
-        Ok(Figures::new(D::NAME, self, &outcomes, most_inside))
+        let most_inside = task.most_inside.load(Ordering::Relaxed);
+        Ok(Course { design: D::NAME, outcomes, most_inside })
     }
 }
 
-impl Course {
+impl Task {
     async fn run<D: Design>(self, mut design: D) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         loop {
