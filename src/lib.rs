@@ -37,13 +37,18 @@
 //! The feature `tls`, off unless asked for, is for [connections over
 //! TLS](SemaphoresBuilder::connect_client).
 //!
+//! The feature `blocking`, off unless asked for, has the same API for threads: the module
+//! `blocking`.
+//!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client
+// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking
 mod batching;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod context;
 mod diagnosis;

@@ -3,6 +3,8 @@
 mod acknowledge;
 mod acquire;
 mod batching;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod cancellation;
 mod close;
 mod cluster;

@@ -1,0 +1,89 @@
+//! Building a semaphore for threads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Semaphore;
+use super::home::Home;
+use crate::error::Error;
+
+/// As [`SemaphoreBuilder`](crate::SemaphoreBuilder), for threads.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::blocking::Semaphores;
+/// # fn main() -> Result<(), redis_semaphore::Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// let semaphore = semaphores
+///     .semaphore("exports")
+///     .limit(2)
+///     .lease(Duration::from_secs(60))
+///     .acquire_timeout(Duration::from_secs(10))
+///     .build()?;
+/// # semaphores.shutdown()
+/// # }
+/// ```
+#[must_use = "build() makes the semaphore"]
+pub struct SemaphoreBuilder {
+    inner: crate::SemaphoreBuilder,
+    home: Arc<Home>,
+}
+
+impl SemaphoreBuilder {
+    pub(super) fn new(inner: crate::SemaphoreBuilder, home: Arc<Home>) -> Self {
+        Self { inner, home }
+    }
+
+    /// As [`SemaphoreBuilder::limit`](crate::SemaphoreBuilder::limit).
+    pub fn limit(self, limit: u32) -> Self {
+        Self { inner: self.inner.limit(limit), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::initial_permits`](crate::SemaphoreBuilder::initial_permits).
+    pub fn initial_permits(self, permits: u32) -> Self {
+        Self { inner: self.inner.initial_permits(permits), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::lease`](crate::SemaphoreBuilder::lease).
+    pub fn lease(self, lease: Duration) -> Self {
+        Self { inner: self.inner.lease(lease), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::auto_renew`](crate::SemaphoreBuilder::auto_renew).
+    pub fn auto_renew(self, auto_renew: bool) -> Self {
+        Self { inner: self.inner.auto_renew(auto_renew), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::max_hold`](crate::SemaphoreBuilder::max_hold).
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        Self { inner: self.inner.max_hold(max_hold), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::acquire_timeout`](crate::SemaphoreBuilder::acquire_timeout).
+    pub fn acquire_timeout(self, timeout: Duration) -> Self {
+        Self { inner: self.inner.acquire_timeout(timeout), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by).
+    pub fn acknowledged_by(self, replicas: u32, within: Duration) -> Self {
+        Self { inner: self.inner.acknowledged_by(replicas, within), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::build`](crate::SemaphoreBuilder::build): nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn build(self) -> Result<Semaphore, Error> {
+        Ok(Semaphore::new(self.inner.build()?, self.home))
+    }
+}
+
+impl fmt::Debug for SemaphoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

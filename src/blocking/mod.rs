@@ -1,0 +1,38 @@
+//! Semaphores for threads, without a runtime of one's own. Feature `blocking`.
+//!
+//! The same as the rest of the crate, but that calls wait in place. A thread in the background does
+//! what a runtime would: it renews permits, and hears of wake-ups. [`Semaphores::connect`] starts
+//! it, and it ends when nothing is left that needs it.
+//!
+//! Whoever waits here waits with a thread, so a thread of an async runtime must not: what waits is
+//! an [`Error::Invalid`](crate::Error::Invalid) there. In `tokio::task::spawn_blocking` it works.
+//!
+//! # Examples
+//!
+//! ```
+//! use redis_semaphore::blocking::Semaphores;
+//!
+//! fn main() -> Result<(), redis_semaphore::Error> {
+//!     let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+//!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+//!
+//!     let permit = semaphore.acquire()?;
+//!     println!("one of three: {}", permit.id());
+//!     permit.release()?;
+//!
+//!     semaphores.shutdown()
+//! }
+//! ```
+
+mod builder;
+mod home;
+mod permit;
+mod request;
+mod semaphore;
+mod semaphores;
+
+pub use builder::SemaphoreBuilder;
+pub use permit::Permit;
+pub use request::AcquireRequest;
+pub use semaphore::Semaphore;
+pub use semaphores::Semaphores;

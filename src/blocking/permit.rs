@@ -1,0 +1,93 @@
+//! What a thread holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::home::Home;
+use crate::error::Error;
+use crate::semaphore::PermitWatch;
+
+/// As [`Permit`](crate::Permit), for threads. Dropped, on whatever thread, it is given back in the
+/// background.
+///
+/// # Examples
+///
+/// See [`Semaphore`](super::Semaphore).
+#[must_use = "a permit that is dropped at once is given back at once"]
+pub struct Permit {
+    inner: crate::Permit,
+    home: Arc<Home>,
+}
+
+impl Permit {
+    pub(super) fn new(inner: crate::Permit, home: Arc<Home>) -> Self {
+        Self { inner, home }
+    }
+
+    /// As [`Permit::release`](crate::Permit::release).
+    ///
+    /// # Errors
+    ///
+    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is given back as if it
+    /// had been dropped.
+    pub fn release(self) -> Result<(), Error> {
+        self.home.wait(self.inner.release())?
+    }
+
+    /// As [`Permit::forget`](crate::Permit::forget).
+    ///
+    /// # Errors
+    ///
+    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is done in the
+    /// background.
+    pub fn forget(self) -> Result<(), Error> {
+        self.home.wait(self.inner.forget())?
+    }
+
+    /// As [`Permit::refresh`](crate::Permit::refresh).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    pub fn refresh(&self) -> Result<(), Error> {
+        self.home.wait(self.inner.refresh())?
+    }
+
+    /// A signal of the loss, for whoever works under this permit: a loop of a thread looks at
+    /// [`is_held`](PermitWatch::is_held) now and then.
+    pub fn watch(&self) -> PermitWatch {
+        self.inner.watch()
+    }
+
+    /// As [`Permit::is_lost`](crate::Permit::is_lost).
+    pub fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    /// As [`Permit::expires_in`](crate::Permit::expires_in).
+    pub fn expires_in(&self) -> Duration {
+        self.inner.expires_in()
+    }
+
+    /// As [`Permit::fencing_token`](crate::Permit::fencing_token).
+    pub fn fencing_token(&self) -> u64 {
+        self.inner.fencing_token()
+    }
+
+    /// As [`Permit::num_permits`](crate::Permit::num_permits).
+    pub fn num_permits(&self) -> u32 {
+        self.inner.num_permits()
+    }
+
+    /// As [`Permit::id`](crate::Permit::id).
+    pub fn id(&self) -> &str {
+        self.inner.id()
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,85 @@
+//! A request of a thread's own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Permit;
+use super::home::Home;
+use crate::error::Error;
+
+/// As [`AcquireRequest`](crate::AcquireRequest), for threads.
+///
+/// # Examples
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redis_semaphore::blocking::Semaphores;
+/// # fn main() -> Result<(), redis_semaphore::Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// let permit = semaphore.request().weight(2).timeout(Duration::from_secs(5)).acquire()?;
+/// assert_eq!(permit.num_permits(), 2);
+/// # drop(permit);
+/// # semaphores.shutdown()
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "acquire() or try_acquire() sends it"]
+pub struct AcquireRequest {
+    inner: crate::AcquireRequest,
+    home: Arc<Home>,
+}
+
+impl AcquireRequest {
+    pub(super) fn new(inner: crate::AcquireRequest, home: Arc<Home>) -> Self {
+        Self { inner, home }
+    }
+
+    /// As [`AcquireRequest::weight`](crate::AcquireRequest::weight).
+    pub fn weight(self, weight: u32) -> Self {
+        Self { inner: self.inner.weight(weight), ..self }
+    }
+
+    /// As [`AcquireRequest::ahead`](crate::AcquireRequest::ahead).
+    pub fn ahead(self, head_start: Duration) -> Self {
+        Self { inner: self.inner.ahead(head_start), ..self }
+    }
+
+    /// As [`AcquireRequest::timeout`](crate::AcquireRequest::timeout).
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { inner: self.inner.timeout(timeout), ..self }
+    }
+
+    /// As [`AcquireRequest::without_timeout`](crate::AcquireRequest::without_timeout).
+    pub fn without_timeout(self) -> Self {
+        Self { inner: self.inner.without_timeout(), ..self }
+    }
+
+    /// As [`AcquireRequest::acquire`](crate::AcquireRequest::acquire).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    pub fn acquire(self) -> Result<Permit, Error> {
+        let permit = self.home.wait(self.inner.acquire())??;
+        Ok(Permit::new(permit, self.home))
+    }
+
+    /// As [`AcquireRequest::try_acquire`](crate::AcquireRequest::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::Invalid`] on a thread of an async runtime.
+    pub fn try_acquire(self) -> Result<Option<Permit>, Error> {
+        let permit = self.home.wait(self.inner.try_acquire())??;
+        Ok(permit.map(|permit| Permit::new(permit, self.home)))
+    }
+}
+
+impl fmt::Debug for AcquireRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,144 @@
+//! A semaphore for threads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::home::Home;
+use super::{AcquireRequest, Permit};
+use crate::error::Error;
+use crate::protocol::Inspection;
+
+/// As [`Semaphore`](crate::Semaphore), for threads: what is async there waits in place here. Its
+/// calls have the errors that they have there, and [`Error::Invalid`] on a thread of an async
+/// runtime. Cheap to clone.
+///
+/// # Examples
+///
+/// ```
+/// # use redis_semaphore::blocking::Semaphores;
+/// # fn main() -> Result<(), redis_semaphore::Error> {
+/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..10 {
+///         scope.spawn(|| {
+///             let permit = semaphore.acquire().expect("Redis is there");
+///             // At most three threads, in whatever processes, are here at the same time.
+///             permit.release().expect("it was held until now");
+///         });
+///     }
+/// });
+/// assert_eq!(semaphore.available_permits()?, 3);
+/// # semaphores.shutdown()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    inner: crate::Semaphore,
+    home: Arc<Home>,
+}
+
+impl Semaphore {
+    pub(super) fn new(inner: crate::Semaphore, home: Arc<Home>) -> Self {
+        Self { inner, home }
+    }
+
+    fn permit(&self, permit: crate::Permit) -> Permit {
+        Permit::new(permit, self.home.clone())
+    }
+
+    /// As [`Semaphore::name`](crate::Semaphore::name).
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// As [`Semaphore::request`](crate::Semaphore::request).
+    pub fn request(&self) -> AcquireRequest {
+        AcquireRequest::new(self.inner.request(), self.home.clone())
+    }
+
+    /// As [`Semaphore::acquire`](crate::Semaphore::acquire).
+    pub fn acquire(&self) -> Result<Permit, Error> {
+        Ok(self.permit(self.home.wait(self.inner.acquire())??))
+    }
+
+    /// As [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
+    pub fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
+        Ok(self.permit(self.home.wait(self.inner.acquire_many(n))??))
+    }
+
+    /// As [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit, Error> {
+        Ok(self.permit(self.home.wait(self.inner.acquire_timeout(timeout))??))
+    }
+
+    /// As [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
+    pub fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        let permit = self.home.wait(self.inner.try_acquire())??;
+        Ok(permit.map(|permit| self.permit(permit)))
+    }
+
+    /// As [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
+    pub fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
+        let permit = self.home.wait(self.inner.try_acquire_many(n))??;
+        Ok(permit.map(|permit| self.permit(permit)))
+    }
+
+    /// As [`Semaphore::close`](crate::Semaphore::close): threads that wait hear so.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+
+    /// As [`Semaphore::is_closed`](crate::Semaphore::is_closed).
+    pub fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    /// As [`Semaphore::available_permits`](crate::Semaphore::available_permits).
+    pub fn available_permits(&self) -> Result<u32, Error> {
+        self.home.wait(self.inner.available_permits())?
+    }
+
+    /// As [`Semaphore::inspect`](crate::Semaphore::inspect).
+    pub fn inspect(&self) -> Result<Inspection, Error> {
+        self.home.wait(self.inner.inspect())?
+    }
+
+    /// As [`Semaphore::inspect_from`](crate::Semaphore::inspect_from).
+    pub fn inspect_from(&self, holders: u64, waiters: u64) -> Result<Inspection, Error> {
+        self.home.wait(self.inner.inspect_from(holders, waiters))?
+    }
+
+    /// As [`Semaphore::wake`](crate::Semaphore::wake).
+    pub fn wake(&self) -> Result<u64, Error> {
+        self.home.wait(self.inner.wake())?
+    }
+
+    /// As [`Semaphore::limit`](crate::Semaphore::limit).
+    pub fn limit(&self) -> Result<u32, Error> {
+        self.home.wait(self.inner.limit())?
+    }
+
+    /// As [`Semaphore::set_limit`](crate::Semaphore::set_limit).
+    pub fn set_limit(&self, limit: u32) -> Result<u32, Error> {
+        self.home.wait(self.inner.set_limit(limit))?
+    }
+
+    /// As [`Semaphore::add_permits`](crate::Semaphore::add_permits).
+    pub fn add_permits(&self, n: u32) -> Result<u32, Error> {
+        self.home.wait(self.inner.add_permits(n))?
+    }
+
+    /// As [`Semaphore::clear_limit`](crate::Semaphore::clear_limit).
+    pub fn clear_limit(&self) -> Result<u32, Error> {
+        self.home.wait(self.inner.clear_limit())?
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a process has once, and the thread that works for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::SemaphoreBuilder;
+use super::home::Home;
+use crate::diagnosis::Diagnosis;
+use crate::error::Error;
+
+/// As [`Semaphores`](crate::Semaphores), for threads. Cheap to clone.
+///
+/// # Examples
+///
+/// See the [module](super).
+#[derive(Clone)]
+pub struct Semaphores {
+    home: Arc<Home>,
+}
+
+impl Semaphores {
+    /// As [`Semaphores::connect`](crate::Semaphores::connect).
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`Error::Invalid`] on a thread of an async runtime, or where no thread can be
+    /// started.
+    ///
+    /// # Examples
+    ///
+    /// See the [module](super).
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(crate::Semaphores::connect(url))
+    }
+
+    /// Connects in another way: with settings of your own, to a cluster, to what Sentinel names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis_semaphore::blocking::Semaphores;
+    ///
+    /// # fn main() -> Result<(), redis_semaphore::Error> {
+    /// let url = std::env::var("REDIS_URL").unwrap();
+    /// let settings = redis_semaphore::Semaphores::builder().prefix("shop:sem").owner("importer");
+    /// let semaphores = Semaphores::connect_with(settings.connect(&url))?;
+    /// # semaphores.shutdown()
+    /// # }
+    /// ```
+    pub fn connect_with(
+        connecting: impl Future<Output = Result<crate::Semaphores, Error>>,
+    ) -> Result<Self, Error> {
+        Ok(Self { home: Home::connect(connecting)? })
+    }
+
+    /// As [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
+        SemaphoreBuilder::new(self.home.semaphores().semaphore(name), self.home.clone())
+    }
+
+    /// As [`Semaphores::doctor`](crate::Semaphores::doctor).
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`Error::Invalid`] on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// See [`Diagnosis`].
+    pub fn doctor(&self) -> Result<Diagnosis, Error> {
+        self.home.wait(self.home.semaphores().doctor())?
+    }
+
+    /// As [`Semaphores::shutdown`](crate::Semaphores::shutdown). Call it at the end of `main`: the
+    /// end of a process ends the thread that would give back what was dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] on a thread of an async runtime; nothing was done.
+    ///
+    /// # Examples
+    ///
+    /// See the [module](super).
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.home.wait(self.home.semaphores().shutdown())
+    }
+}
+
+impl fmt::Debug for Semaphores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.home.semaphores().fmt(f)
+    }
+}

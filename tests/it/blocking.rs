@@ -1,0 +1,192 @@
+//! The API for threads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis_semaphore::Error;
+use redis_semaphore::blocking::{Permit, Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::scripts::keys_of;
+use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
+
+/// Runs on a thread that knows no runtime.
+async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    thread::spawn(move || done.send(run()).map_err(drop).expect("somebody waits for it"));
+    in_time("the thread", is_done).await.expect("it does not panic")
+}
+
+fn open(name: &str, limit: u32) -> (Semaphores, Semaphore) {
+    let semaphores = Semaphores::connect(&shared_url()).unwrap();
+    let lease = Duration::from_secs(600);
+    let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build().unwrap();
+    (semaphores, semaphore)
+}
+
+fn assert_refused<T: std::fmt::Debug>(refused: Result<T, Error>) {
+    assert!(matches!(refused, Err(Error::Invalid { what: "thread", .. })), "{refused:?}");
+}
+
+#[test]
+fn no_more_threads_than_the_limit_are_inside() {
+    let name = unique_name();
+    // Two connections, as two processes have them.
+    let (all, one) = (open(&name, 3), open(&name, 3));
+    let (inside, most, turns) = <(AtomicU32, AtomicU32, AtomicU32)>::default();
+    thread::scope(|scope| {
+        for semaphore in [&all.1, &one.1].into_iter().cycle().take(20) {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let permit = semaphore.acquire().unwrap();
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    permit.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(turns.into_inner(), 400);
+    assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+    assert_eq!(all.1.available_permits().unwrap(), 3);
+}
+
+#[test]
+fn each_call_does_what_the_async_one_does() {
+    let name = unique_name();
+    let (semaphores, semaphore) = open(&name, 4);
+    let three = semaphore.acquire_many(3).unwrap();
+    assert_eq!((three.num_permits(), three.is_lost()), (3, false));
+    assert!(three.expires_in() > Duration::from_secs(500) && three.watch().is_held());
+    three.refresh().unwrap();
+    assert!(semaphore.try_acquire_many(2).unwrap().is_none());
+    let refused = semaphore.acquire_timeout(Duration::from_millis(1));
+    assert!(matches!(refused, Err(Error::Timeout { .. })) || refused.is_ok());
+    drop(refused);
+    let heavy = semaphore.request().weight(4).timeout(Duration::ZERO).acquire();
+    assert!(matches!(heavy, Err(Error::Timeout { .. })), "{heavy:?}");
+    assert_eq!(semaphore.inspect().unwrap().holders[0].id, three.id());
+    assert_eq!(semaphore.set_limit(9).unwrap(), 4);
+    assert_eq!((semaphore.add_permits(1).unwrap(), semaphore.limit().unwrap()), (10, 10));
+    assert_eq!(semaphore.clear_limit().unwrap(), 4);
+    three.release().unwrap();
+    assert!(semaphores.doctor().unwrap().servers.len() == 1);
+    semaphores.shutdown().unwrap();
+    assert!(matches!(semaphore.acquire(), Err(Error::Shutdown)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_async_thread_gets_an_error_and_no_hang() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 2).await;
+    assert_refused(Semaphores::connect(&shared_url()));
+    let its = name.clone();
+    let (semaphores, semaphore, permit, other) = on_a_thread(move || {
+        let (semaphores, semaphore) = open(&its, 2);
+        let (permit, other) = (semaphore.acquire().unwrap(), semaphore.acquire().unwrap());
+        (semaphores, semaphore, permit, other)
+    })
+    .await;
+    observer.sees(2, 0).await;
+    // In a task, and in what block_on runs.
+    let its = semaphore.clone();
+    assert_refused(tokio::spawn(async move { its.acquire() }).await.unwrap());
+    assert_refused(semaphore.acquire());
+    assert_refused(semaphore.try_acquire());
+    assert_refused(semaphores.shutdown());
+    assert_refused(permit.refresh());
+    // It is given back all the same.
+    assert_refused(permit.release());
+    observer.sees(1, 0).await;
+
+    // Where tokio lets one block, it works.
+    tokio::task::block_in_place(|| other.release()).unwrap();
+    let taken = tokio::task::spawn_blocking(move || semaphore.acquire().and_then(Permit::release));
+    in_time("a thread for blocking", taken).await.unwrap().unwrap();
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_current_thread_runtime_gets_an_error_too() {
+    assert_refused(Semaphores::connect(&shared_url()));
+    let connected = tokio::task::spawn_blocking(|| Semaphores::connect(&shared_url()));
+    connected.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_given_back() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 1).await;
+    let its = name.clone();
+    let permit = on_a_thread(move || {
+        let (_, semaphore) = open(&its, 1);
+        semaphore.acquire().unwrap()
+    })
+    .await;
+    // The permit alone keeps the thread, which renews it.
+    observer.sees(1, 0).await;
+    drop(permit);
+    observer.sees(0, 0).await;
+}
+
+/// The threads in the background, of all tests of this process.
+fn threads() -> Vec<std::path::PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let name = |task: &std::path::Path| std::fs::read_to_string(task.join("comm"));
+    tasks.filter(|task| name(task).is_ok_and(|name| name == "redis-semaphore\n")).collect()
+}
+
+/// Tests beside this one have such threads, too: so it looks at those that it made.
+#[test]
+fn the_thread_ends_with_the_last_of_all() {
+    let made = |connect: fn() -> Option<Semaphores>| {
+        let before = threads();
+        let connected = connect();
+        (connected, threads().into_iter().filter(|it| !before.contains(it)).collect::<Vec<_>>())
+    };
+    let (connected, its) = made(|| Some(Semaphores::connect(&shared_url()).unwrap()));
+    assert!(!its.is_empty());
+    drop(connected);
+    let refused = made(|| Semaphores::connect("redis://127.0.0.1:1/").ok());
+    assert!(refused.0.is_none());
+    let all = [its, refused.1].concat();
+    let ended = async || all.iter().filter(|it| threads().contains(it)).count();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(eventually("their end", ended, |left| *left == 0));
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_semaphore_is_closed() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 1).await;
+    let its = name.clone();
+    let (semaphore, permit) = on_a_thread(move || {
+        let (_, semaphore) = open(&its, 1);
+        let permit = semaphore.acquire().unwrap();
+        (semaphore, permit)
+    })
+    .await;
+    let waiting = semaphore.clone();
+    let wait = tokio::spawn(on_a_thread(move || waiting.acquire().map(drop)));
+    observer.sees(1, 1).await;
+    semaphore.close();
+    let ended = wait.await.unwrap();
+    assert!(matches!(ended, Err(Error::Closed { .. })), "{ended:?}");
+    drop(permit);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_loss_is_told() {
+    let name = unique_name();
+    let its = name.clone();
+    let permit = on_a_thread(move || open(&its, 1).1.acquire().unwrap()).await;
+    let watch = permit.watch();
+    redis::cmd("DEL").arg(&keys_of(&name)[0]).exec(&mut connect(&shared_admin_url())).unwrap();
+    let refreshed = on_a_thread(move || (permit.refresh(), permit)).await;
+    assert!(matches!(refreshed.0, Err(Error::Lost { .. })), "{:?}", refreshed.0);
+    eventually("the loss", async || watch.is_lost(), |is_lost| *is_lost).await;
+}
