@@ -40,12 +40,14 @@
 //! The feature `blocking`, off unless asked for, has the same API for threads: the module
 //! `blocking`.
 //!
+//! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
+//!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking
+// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -58,6 +60,8 @@ mod runtime;
 mod scripts;
 mod semaphore;
 mod server;
+#[cfg(feature = "tower")]
+pub mod tower;
 mod wakeup;
 
 pub use client::{Semaphores, SemaphoresBuilder};

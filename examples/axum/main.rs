@@ -1,0 +1,43 @@
+//! Reports that take a while and a lot of memory: three at once, however many processes serve them.
+//!
+//! ```text
+//! scripts/with-redis cargo run --example axum
+//! ```
+//!
+//! A fourth request waits for up to five seconds, then it is answered with 503.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use redis_semaphore::Semaphores;
+use redis_semaphore::tower::SemaphoreLayer;
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
+    let semaphores = Semaphores::connect(&url).await?;
+    let patience = Duration::from_secs(5);
+    let reports = semaphores.semaphore("reports").limit(3).acquire_timeout(patience).build()?;
+
+    let layer = SemaphoreLayer::new(reports).max_waiting(100);
+    let app = Router::new().route("/report", get(report)).layer(layer);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("curl http://{}/report", listener.local_addr()?);
+    axum::serve(listener, app).with_graceful_shutdown(interrupted()).await?;
+    semaphores.shutdown().await;
+    Ok(())
+}
+
+async fn report() -> String {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    "a thousand pages\n".to_owned()
+}
+
+async fn interrupted() {
+    // Where there are no signals it runs on.
+    let _ = tokio::signal::ctrl_c().await;
+}

@@ -1,0 +1,87 @@
+//! The body of a response, which holds the permit of its request.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::error::Error;
+use crate::semaphore::Permit;
+
+/// A body that gives its permit back at its end, or when it is dropped. When the permit is lost it
+/// ends with [`Error::Lost`].
+///
+/// # Examples
+///
+/// See the [module](super).
+pub struct LimitedBody<B> {
+    /// None at the end, and for whoever was shed.
+    held: Option<Held<B>>,
+}
+
+struct Held<B> {
+    body: Pin<Box<B>>,
+    permit: Permit,
+    is_over: BoxFuture<'static, ()>,
+    semaphore: String,
+}
+
+impl<B> LimitedBody<B> {
+    pub(super) fn new(body: B, permit: Permit, semaphore: &str) -> Self {
+        let watch = permit.watch();
+        let is_over = Box::pin(async move { watch.ended().await });
+        let (body, semaphore) = (Box::pin(body), semaphore.to_owned());
+        Self { held: Some(Held { body, permit, is_over, semaphore }) }
+    }
+
+    pub(super) fn empty() -> Self {
+        Self { held: None }
+    }
+}
+
+impl<B> Body for LimitedBody<B>
+where
+    B: Body,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    type Data = B::Data;
+    type Error = Box<dyn StdError + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
+        let Some(held) = &mut self.held else {
+            return Poll::Ready(None);
+        };
+        if held.is_over.as_mut().poll(cx).is_ready() {
+            let (semaphore, id) = (held.semaphore.clone(), held.permit.id().to_owned());
+            self.held = None;
+            let lost = Error::Lost { semaphore, operation: "response", id };
+            return Poll::Ready(Some(Err(lost.into())));
+        }
+        let frame = ready!(held.body.as_mut().poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.held = None;
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.held.as_ref().map_or(SizeHint::with_exact(0), |held| held.body.size_hint())
+    }
+}
+
+impl<B> fmt::Debug for LimitedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let permit = self.held.as_ref().map(|held| &held.permit);
+        f.debug_struct("LimitedBody").field("permit", &permit).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! A service, of whose requests each needs a permit.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use tower_service::Service;
+
+use super::{LimitedBody, SemaphoreLayer};
+use crate::error::Error;
+use crate::semaphore::Permit;
+
+/// What a [`SemaphoreLayer`] makes of a service.
+///
+/// It is always ready: the permit is acquired by the future of a call. A service that acquired
+/// before that, when it is asked whether it is ready, would hold permits for requests that do not
+/// come.
+///
+/// # Examples
+///
+/// See the [module](super).
+#[derive(Debug, Clone)]
+pub struct Limited<S> {
+    inner: S,
+    layer: SemaphoreLayer,
+}
+
+impl<S> Limited<S> {
+    pub(super) fn new(inner: S, layer: SemaphoreLayer) -> Self {
+        Self { inner, layer }
+    }
+}
+
+impl<S, Req, Res> Service<Request<Req>> for Limited<S>
+where
+    S: Service<Request<Req>, Response = Response<Res>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    Req: Send + 'static,
+    Res: Send + 'static,
+{
+    type Response = Response<LimitedBody<Res>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Req>) -> Self::Future {
+        let (mut inner, layer) = (self.inner.clone(), self.layer.clone());
+        Box::pin(async move {
+            let Some(permit) = layer.enter().await else {
+                return Ok(layer.refusal());
+            };
+            let watch = permit.watch();
+            let respond = async {
+                poll_fn(|cx| inner.poll_ready(cx)).await?;
+                inner.call(request).await
+            };
+            tokio::select! {
+                biased;
+                // What goes on without a permit is dropped.
+                () = watch.ended() => Ok(layer.refusal()),
+                response = respond => {
+                    let name = layer.semaphore().name();
+                    Ok(response?.map(|body| LimitedBody::new(body, permit, name)))
+                }
+            }
+        })
+    }
+}
+
+impl SemaphoreLayer {
+    /// A permit, or none for whoever is to be shed.
+    async fn enter(&self) -> Option<Permit> {
+        let semaphore = self.semaphore();
+        let permit = match self.waiting() {
+            None => semaphore.try_acquire().await,
+            Some(waiting) => {
+                let Ok(_place) = waiting.try_acquire() else {
+                    tracing::debug!(
+                        semaphore = semaphore.name(),
+                        "too many wait: a request is shed"
+                    );
+                    return None;
+                };
+                semaphore.acquire().await.map(Some)
+            }
+        };
+        match permit {
+            Ok(permit) => permit,
+            Err(Error::Timeout { .. }) => None,
+            Err(error) => {
+                tracing::warn!(semaphore = semaphore.name(), %error, "a request is shed");
+                None
+            }
+        }
+    }
+
+    fn refusal<B>(&self) -> Response<LimitedBody<B>> {
+        let mut response = Response::new(LimitedBody::empty());
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        let pause = HeaderValue::from(self.retry_after_seconds());
+        response.headers_mut().insert(header::RETRY_AFTER, pause);
+        response
+    }
+}

@@ -1,0 +1,182 @@
+//! The layer for HTTP services, with real servers, real clients and several processes.
+
+mod support;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::{StreamExt, stream};
+use redis_semaphore::tower::SemaphoreLayer;
+use redis_semaphore::{Semaphore, Semaphores};
+use reqwest::StatusCode;
+use tokio::sync::mpsc;
+
+use crate::support::{Redis, Reports, eventually, shared_url, unique_name};
+
+/// A lease that no test outlasts.
+const LONG: Duration = Duration::from_secs(600);
+
+/// All requests of a load over two processes, and the most that were inside at once.
+async fn load(limit: &str) -> u32 {
+    const REQUESTS: usize = 200;
+    let name = unique_name();
+    let services = [Reports::start(&name, limit).await, Reports::start(&name, limit).await];
+    let client = reqwest::Client::new();
+    let get = |n: usize| {
+        let request = client.get(&services[n % 2].url);
+        async move {
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            assert_eq!(response.text().await.unwrap(), "a page\n".repeat(3));
+        }
+    };
+    stream::iter((0..REQUESTS).map(get)).buffer_unordered(40).collect::<()>().await;
+    support::most_inside(&name).await
+}
+
+#[tokio::test]
+async fn no_more_than_the_limit_are_inside_of_two_processes() {
+    assert_eq!(load("3").await, 3);
+}
+
+/// That the count can tell.
+#[tokio::test]
+async fn without_the_layer_there_are_more() {
+    assert!(load("without-a-layer").await > 3);
+}
+
+/// A service in this process, each of whose responses goes on until the test says so.
+struct Service {
+    url: String,
+    semaphore: Semaphore,
+    /// Sends a page to the oldest response that is open, `None` for its end.
+    pages: mpsc::Sender<Option<&'static str>>,
+    semaphores: Semaphores,
+}
+
+impl Service {
+    async fn start(redis: &str, lease: Duration, layer: fn(Semaphore) -> SemaphoreLayer) -> Self {
+        let semaphores = Semaphores::builder()
+            .response_timeout(Duration::from_millis(500))
+            .outage_tolerance(Duration::from_millis(500))
+            .connect(redis)
+            .await
+            .unwrap();
+        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+        let (pages, its) = mpsc::channel::<Option<&'static str>>(10);
+        let its = std::sync::Arc::new(tokio::sync::Mutex::new(its));
+        let respond = move || {
+            let pages = stream::unfold(its, |its| async {
+                let page = its.lock().await.recv().await.flatten()?;
+                Some((Ok::<_, std::io::Error>(page), its))
+            });
+            async { Body::from_stream(pages) }
+        };
+        let app = Router::new().route("/", get(respond)).layer(layer(semaphore.clone()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async { axum::serve(listener, app).await });
+        Self { url, semaphore, pages, semaphores }
+    }
+
+    async fn get(&self) -> reqwest::Response {
+        reqwest::get(&self.url).await.unwrap()
+    }
+
+    async fn sees(&self, held: u64, queued: u64) {
+        let look = async || {
+            let now = self.semaphore.inspect().await.unwrap();
+            (now.held, now.queued)
+        };
+        eventually("held and queued", look, |now| *now == (held, queued)).await;
+    }
+}
+
+fn is_shed(response: &reqwest::Response) -> bool {
+    let after = response.headers().get("retry-after").map(|after| after.to_str().unwrap());
+    response.status() == StatusCode::SERVICE_UNAVAILABLE && after == Some("7")
+}
+
+fn waits(semaphore: Semaphore) -> SemaphoreLayer {
+    SemaphoreLayer::new(semaphore).max_waiting(1).retry_after(Duration::from_millis(6001))
+}
+
+fn sheds(semaphore: Semaphore) -> SemaphoreLayer {
+    SemaphoreLayer::new(semaphore).shed().retry_after(Duration::from_secs(7))
+}
+
+#[tokio::test]
+async fn a_permit_is_held_until_the_body_has_ended() {
+    let service = Service::start(&shared_url(), LONG, waits).await;
+    let mut response = service.get().await;
+    service.sees(1, 0).await;
+    service.pages.send(Some("one")).await.unwrap();
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
+    service.sees(1, 0).await;
+    service.pages.send(None).await.unwrap();
+    assert_eq!(response.chunk().await.unwrap(), None);
+    service.sees(0, 0).await;
+    service.semaphores.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_gives_the_permit_back() {
+    let service = Service::start(&shared_url(), LONG, waits).await;
+    let response = service.get().await;
+    service.sees(1, 0).await;
+    let waiting = tokio::spawn(reqwest::get(service.url.clone()));
+    service.sees(1, 1).await;
+    // The one that waits goes first, and leaves the queue.
+    waiting.abort();
+    service.sees(1, 0).await;
+    drop(response);
+    service.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn who_may_not_wait_is_shed() {
+    let service = Service::start(&shared_url(), LONG, sheds).await;
+    let response = service.get().await;
+    assert!(is_shed(&service.get().await));
+    drop(response);
+    service.sees(0, 0).await;
+    assert_eq!(service.get().await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn no_more_wait_than_may() {
+    let service = Service::start(&shared_url(), LONG, waits).await;
+    let first = service.get().await;
+    let waiting = tokio::spawn(reqwest::get(service.url.clone()));
+    service.sees(1, 1).await;
+    assert!(is_shed(&service.get().await));
+    drop(first);
+    assert_eq!(waiting.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn without_redis_everybody_is_shed() {
+    for layer in [waits, sheds] {
+        let redis = Redis::start().await;
+        let service = Service::start(&redis.url, LONG, layer).await;
+        drop(service.get().await);
+        service.sees(0, 0).await;
+        drop(redis);
+        assert!(is_shed(&service.get().await));
+    }
+}
+
+#[tokio::test]
+async fn a_loss_ends_the_body_with_an_error() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url, Duration::from_secs(2), waits).await;
+    let mut response = service.get().await;
+    service.pages.send(Some("one")).await.unwrap();
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
+    redis.forget_all_permits().await;
+    // The next renewal finds nothing.
+    let ended = response.chunk().await;
+    assert!(ended.is_err(), "{ended:?}");
+}
