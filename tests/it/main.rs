@@ -2,6 +2,8 @@
 
 mod acknowledge;
 mod acquire;
+mod acquire_all;
+mod adopt;
 mod batching;
 mod cancellation;
 mod close;
@@ -22,6 +24,7 @@ mod head_start;
 mod inspection;
 mod kept;
 mod layers;
+mod leave;
 mod limits;
 mod load;
 mod lost_replies;
