@@ -74,7 +74,7 @@ pub fn acquire_all(
             permits.push(permit);
         }
         if let Some(lost) = permits.iter().find(|permit| permit.is_lost()) {
-            lost.lost_unless(false, "acquire_all")?;
+            return Err(lost.loss("acquire_all"));
         }
         Ok(Permits::new(as_given(permits, &order)))
     }
@@ -107,10 +107,7 @@ async fn next(
     request.timeout = left;
     tokio::select! {
         biased;
-        lost = first_lost(before) => match lost.lost_unless(false, "acquire_all") {
-            Err(error) => Err(error),
-            Ok(()) => unreachable!("it is lost"),
-        },
+        lost = first_lost(before) => Err(lost.loss("acquire_all")),
         permit = request.acquire() => permit,
     }
 }

@@ -63,9 +63,10 @@ use crate::semaphore::settings::Settings;
 /// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
 /// write that comes with a lower token than it has seen.
 ///
-/// Dropping a permit gives it back in the background (or [leaves](Self::leave) it, where the semaphore
-/// was [built](crate::SemaphoreBuilder::leave_on_drop) so). It never blocks and never panics, outside of
-/// a runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
+/// Dropping a permit gives it back in the background, or [leaves](Self::leave) it where the
+/// semaphore was [built](crate::SemaphoreBuilder::leave_on_drop) so. It never blocks and never
+/// panics, outside of a runtime too. After its runtime has ended nobody is there to give it back:
+/// its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
@@ -193,11 +194,12 @@ impl Permit {
     }
 
     pub(super) fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
-        if is_held {
-            return Ok(());
-        }
+        if is_held { Ok(()) } else { Err(self.loss(operation)) }
+    }
+
+    pub(super) fn loss(&self, operation: &'static str) -> Error {
         let (semaphore, id) = (self.core.name.clone(), self.acquisition.word.clone());
-        Err(Error::Lost { semaphore, operation, id })
+        Error::Lost { semaphore, operation, id }
     }
 
     /// Starts the lease anew now. Only needed where automatic renewal is off.

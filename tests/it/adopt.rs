@@ -81,7 +81,8 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
     for _ in 0..20 {
         let parts = here.acquire().await.unwrap().into_parts();
         let mut adopting = JoinSet::new();
-        for semaphore in [&here, &there, &here, &there] {
+        // Several of one process, which might go out in one call.
+        for semaphore in [&here, &there].repeat(4) {
             let (semaphore, parts) = (semaphore.clone(), parts.clone());
             adopting.spawn(async move { semaphore.adopt(parts).await });
         }
