@@ -27,6 +27,7 @@
 //! - [`Semaphore`] acquires, inspects, and changes the limit.
 //! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
 //!   [lost](Permit::lost): code that must not go on without it races with that.
+//! - [`acquire_all`] acquires of several semaphores at once.
 //! - [`Error`] says what went wrong, with which semaphore.
 //! - [`Semaphores::doctor`] says what endangers semaphores on the server.
 //! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
@@ -71,7 +72,10 @@ pub use include_dir;
 pub use protocol::{Holder, Inspection, Waiter};
 pub use redis;
 pub use scripts::{Script, ScriptRegistry};
-pub use semaphore::{AcquireRequest, Permit, PermitWatch, Semaphore, SemaphoreBuilder};
+pub use semaphore::{
+    AcquireRequest, Permit, PermitParts, PermitWatch, Permits, Semaphore, SemaphoreBuilder,
+    acquire_all,
+};
 pub use server::Credentials;
 
 /// The programs in the README are run as tests.

@@ -19,7 +19,8 @@ pub use builder::SemaphoresBuilder;
 /// It has two connections, however many semaphores and waits there are: one for commands and one
 /// for wake-ups (in a cluster: at each node that it uses). Background tasks in the runtime
 /// in which it was connected renew permits and give back what was dropped; they end when all
-/// semaphores and permits are gone, or with [`shutdown`](Self::shutdown).
+/// semaphores and permits are gone (a lease after the last that was left or passed on), or with
+/// [`shutdown`](Self::shutdown).
 ///
 /// # Runtimes
 ///
@@ -137,8 +138,8 @@ impl Semaphores {
     }
 
     /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
-    /// queues, dropped permits are given back. Returns when Redis has confirmed that, or after
-    /// twice the response timeout without an answer.
+    /// queues, dropped permits are given back or left. Returns when Redis has confirmed that, or
+    /// after twice the response timeout without an answer.
     ///
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at
     /// the end of their leases unless they are released or dropped before.

@@ -133,14 +133,14 @@ pub enum Error {
         /// How long they had.
         within: Duration,
     },
-    /// The permit was lost before it was released, consumed or refreshed: its lease had ended, or
-    /// the server had forgotten it. Somebody else may have been let in meanwhile, so what was done
+    /// The permit was lost before it was released, consumed, refreshed, left or adopted: its lease
+    /// had ended, the server had forgotten it, or another process has adopted it. Somebody else may have been let in meanwhile, so what was done
     /// under it may have to be looked at.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `release`, `forget`, `refresh`.
+        /// What was called: `release`, `forget`, `refresh`, `leave`, `adopt`, `acquire_all`.
         operation: &'static str,
         /// The permit's id.
         id: String,

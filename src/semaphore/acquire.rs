@@ -28,15 +28,15 @@ const MAX_TRIES: u32 = 1000;
 const MOST_LATE_GRANTS: u32 = 5;
 
 /// An acquisition that is not a permit yet.
-struct Pending<'a> {
+pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
     /// The server has nothing of it, or it has become a permit.
-    is_resolved: bool,
+    pub(super) is_resolved: bool,
 }
 
 impl<'a> Pending<'a> {
-    fn new(core: &'a Arc<Core>, acquisition: &'a Arc<Acquisition>) -> Self {
+    pub(super) fn new(core: &'a Arc<Core>, acquisition: &'a Arc<Acquisition>) -> Self {
         Self { core, acquisition, is_resolved: false }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Pending<'a> {
     }
 
     /// Fails after a shutdown, which may have taken the wait away.
-    fn into_permit(mut self, grant: Grant) -> Result<Permit, Error> {
+    pub(super) fn into_permit(mut self, grant: Grant) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_shut_down() {
             return Err(Error::Shutdown);
         }
@@ -72,7 +72,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Core {
-    fn check(&self, weight: u32) -> Result<(), Error> {
+    pub(super) fn check(&self, weight: u32) -> Result<(), Error> {
         if weight == 0 {
             return Err(Error::invalid("weight", "must be at least 1, not 0"));
         }
@@ -121,7 +121,7 @@ impl Core {
             .instrument(span)
     }
 
-    async fn unless_ended<T>(
+    pub(super) async fn unless_ended<T>(
         &self,
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
@@ -269,7 +269,7 @@ impl Core {
     /// A permit that came by message, or whose future was not polled for a while, may have used up
     /// much of its lease without our knowing. It is renewed before it is handed out; `None` when it
     /// was lost already.
-    async fn confirm(
+    pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
         grant: Grant,

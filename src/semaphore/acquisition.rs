@@ -23,6 +23,7 @@ pub(crate) const ACQUIRE: Kinds = 1;
 pub(crate) const RELEASE: Kinds = 2;
 pub(crate) const REFRESH: Kinds = 4;
 pub(crate) const ACKNOWLEDGE: Kinds = 8;
+pub(crate) const ADOPT: Kinds = 16;
 
 pub(crate) struct Acquisition {
     /// Its name inside this process.
@@ -35,7 +36,7 @@ pub(crate) struct Acquisition {
     pub(crate) created: Instant,
     over: AtomicBool,
     pub(crate) in_flight: InFlight,
-    /// An acquire of it may still reach the server.
+    /// An acquire of it, or an adoption, may still reach the server.
     in_doubt: AtomicBool,
     wait: Mutex<Wait>,
 }

@@ -44,6 +44,7 @@ pub struct SemaphoreBuilder {
     lease: Duration,
     auto_renew: bool,
     max_hold: Option<Duration>,
+    leave_on_drop: bool,
     acquire_timeout: Option<Duration>,
     acknowledgement: Option<Acknowledgement>,
 }
@@ -58,6 +59,7 @@ impl SemaphoreBuilder {
             lease: DEFAULT_LEASE,
             auto_renew: true,
             max_hold: None,
+            leave_on_drop: false,
             acquire_timeout: None,
             acknowledgement: None,
         }
@@ -117,6 +119,45 @@ impl SemaphoreBuilder {
     /// See [`SemaphoreBuilder`].
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Whether a permit that is dropped is [left](crate::Permit::leave) instead of given back: when
+    /// its work panics or is cancelled, too, and in a shutdown. Default: off. It makes the semaphore
+    /// count starts: at most [`limit`](Self::limit) of them in any window as long as
+    /// [`lease`](Self::lease).
+    ///
+    /// What was never handed out, such as the permit of a wait that was dropped, is given back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # async fn send_request() -> impl Future<Output = ()> {
+    /// #     std::future::ready(())
+    /// # }
+    /// // At most 100 calls start within any 60 s, over all processes.
+    /// let starts = semaphores
+    ///     .semaphore(name)
+    ///     .limit(100)
+    ///     .lease(Duration::from_secs(60))
+    ///     .leave_on_drop(true)
+    ///     .build()?;
+    /// let permit = starts.acquire().await?;
+    /// let answer = send_request().await; // It has started.
+    /// permit.leave().await?;
+    /// answer.await;
+    /// # assert_eq!(starts.inspect().await?.held, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leave_on_drop(mut self, leave_on_drop: bool) -> Self {
+        self.leave_on_drop = leave_on_drop;
         self
     }
 
@@ -208,6 +249,7 @@ impl SemaphoreBuilder {
             lease: self.lease,
             auto_renew: self.auto_renew,
             max_hold: self.max_hold,
+            leave_on_drop: self.leave_on_drop,
             acquire_timeout: self.acquire_timeout,
             acknowledgement: self.acknowledgement,
         };

@@ -1,16 +1,21 @@
 //! A semaphore, from its permits down to the calls that they take.
 
 mod acquire;
+mod acquire_all;
 mod acquisition;
+mod adopt;
 mod builder;
 mod closing;
 mod core;
 mod lease;
+mod leave;
 mod limit;
 mod maintenance;
 mod numbered;
 mod permit;
+mod permit_parts;
 mod permit_watch;
+mod permits;
 mod request;
 mod settings;
 mod term;
@@ -23,9 +28,12 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::protocol::Inspection;
 use crate::semaphore::core::Core;
+pub use acquire_all::acquire_all;
 pub use builder::SemaphoreBuilder;
 pub use permit::Permit;
+pub use permit_parts::PermitParts;
 pub use permit_watch::PermitWatch;
+pub use permits::Permits;
 pub use request::AcquireRequest;
 
 /// How many holders and waiters one inspection tells of.

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
+use crate::semaphore::settings::Settings;
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -62,14 +63,30 @@ use crate::semaphore::lease::{Grant, Lease};
 /// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
 /// write that comes with a lower token than it has seen.
 ///
-/// Dropping a permit gives it back in the background. It never blocks and never panics, outside of
-/// a runtime too. After its runtime has ended nobody is there to give it back: its lease ends.
+/// Dropping a permit gives it back in the background, or [leaves](Self::leave) it where the
+/// semaphore was [built](crate::SemaphoreBuilder::leave_on_drop) so. It never blocks and never
+/// panics, outside of a runtime too. After its runtime has ended nobody is there to give it back:
+/// its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
-    core: Arc<Core>,
-    acquisition: Arc<Acquisition>,
+    pub(super) core: Arc<Core>,
+    pub(super) acquisition: Arc<Acquisition>,
     /// What is left to do when it is dropped.
-    on_drop: Option<ReleaseMode>,
+    pub(super) on_drop: Option<OnDrop>,
+}
+
+pub(super) enum OnDrop {
+    Release(ReleaseMode),
+    Leave,
+}
+
+impl OnDrop {
+    pub(super) const RETURN: Self = Self::Release(ReleaseMode::Return);
+
+    /// Unless its holder says otherwise.
+    pub(super) fn of(settings: &Settings) -> Self {
+        if settings.leave_on_drop { Self::Leave } else { Self::RETURN }
+    }
 }
 
 impl Permit {
@@ -79,10 +96,11 @@ impl Permit {
         acquisition.begin_lease(lease);
         let (semaphore, id) = (&core.name, &acquisition.word);
         tracing::debug!(semaphore, id, token = grant.token, "granted");
-        Self { core, acquisition, on_drop: Some(ReleaseMode::Return) }
+        let on_drop = Some(OnDrop::of(settings));
+        Self { core, acquisition, on_drop }
     }
 
-    fn lease(&self) -> &Lease {
+    pub(super) fn lease(&self) -> &Lease {
         self.acquisition.lease().expect("it began with the permit")
     }
 
@@ -118,8 +136,10 @@ impl Permit {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn release(self) -> Result<(), Error> {
-        self.end(ReleaseMode::Return).await
+    pub fn release(mut self) -> impl Future<Output = Result<(), Error>> {
+        // Also where the future is never polled.
+        self.on_drop = Some(OnDrop::RETURN);
+        self.end(ReleaseMode::Return)
     }
 
     /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
@@ -149,13 +169,13 @@ impl Permit {
     /// ```
     pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> {
         // Also where the future is never polled.
-        self.on_drop = Some(ReleaseMode::Consume);
+        self.on_drop = Some(OnDrop::Release(ReleaseMode::Consume));
         self.end(ReleaseMode::Consume)
     }
 
     async fn end(mut self, mode: ReleaseMode) -> Result<(), Error> {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
-        self.on_drop = Some(mode);
+        self.on_drop = Some(OnDrop::Release(mode));
         self.acquisition.end();
         let now = Instant::now();
         let was_lost = self.lease().give_back(now);
@@ -173,12 +193,13 @@ impl Permit {
         self.lost_unless(was_held, operation)
     }
 
-    fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
-        if is_held {
-            return Ok(());
-        }
+    pub(super) fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
+        if is_held { Ok(()) } else { Err(self.loss(operation)) }
+    }
+
+    pub(super) fn loss(&self, operation: &'static str) -> Error {
         let (semaphore, id) = (self.core.name.clone(), self.acquisition.word.clone());
-        Err(Error::Lost { semaphore, operation, id })
+        Error::Lost { semaphore, operation, id }
     }
 
     /// Starts the lease anew now. Only needed where automatic renewal is off.
@@ -326,11 +347,14 @@ impl fmt::Debug for Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(mode) = self.on_drop else {
+        let Some(on_drop) = self.on_drop.take() else {
             return;
         };
         self.acquisition.end();
         self.lease().give_back(Instant::now());
-        self.core.give_back(&self.acquisition, mode);
+        match on_drop {
+            OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
+            OnDrop::Leave => self.core.leave(&self.acquisition),
+        }
     }
 }

@@ -38,10 +38,10 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone)]
 #[must_use = "acquire() or try_acquire() sends it"]
 pub struct AcquireRequest {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     weight: u32,
     ahead: Duration,
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 }
 
 impl AcquireRequest {
@@ -123,6 +123,15 @@ impl AcquireRequest {
         self
     }
 
+    /// What can be seen before anything is sent.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.ahead > LONGEST_HEAD_START {
+            let reason = format!("must be 0 to 1 hour, not {:?}", self.ahead);
+            return Err(Error::invalid("ahead", reason));
+        }
+        self.core.check(self.weight)
+    }
+
     /// Waits in the queue for the permit.
     ///
     /// # Errors
@@ -138,10 +147,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
-        if self.ahead > LONGEST_HEAD_START {
-            let reason = format!("must be 0 to 1 hour, not {:?}", self.ahead);
-            return Err(Error::invalid("ahead", reason));
-        }
+        self.check()?;
         let ahead = self.ahead.as_millis() as u32;
         pin!(self.core.acquire_within(self.weight, ahead, self.timeout)).await
     }

@@ -2,6 +2,8 @@
 
 mod acknowledge;
 mod acquire;
+mod acquire_all;
+mod adopt;
 mod batching;
 #[cfg(feature = "blocking")]
 mod blocking;
@@ -24,6 +26,7 @@ mod head_start;
 mod inspection;
 mod kept;
 mod layers;
+mod leave;
 mod limits;
 mod load;
 mod lost_replies;

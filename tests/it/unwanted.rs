@@ -119,3 +119,55 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
     give_back_a_stranger(&server, &client, &observer).await;
     assert_eq!(observer.look().await.holders[0].id, word);
 }
+
+/// Another process may use it by now: to give it back would let in one too many.
+#[tokio::test]
+async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("told").limit(4).lease(LONG).build().unwrap();
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let (passed_on, left, dropped) = (
+        semaphore.acquire().await.unwrap(),
+        semaphore.acquire().await.unwrap(),
+        semaphores.semaphore("told").limit(4).lease(LONG).leave_on_drop(true).build().unwrap(),
+    );
+    let dropped = dropped.acquire().await.unwrap();
+    let client = client_of(&left).to_owned();
+    let words = [&passed_on, &left, &dropped].map(|permit| permit.id().to_owned());
+    let parts = passed_on.into_parts();
+    left.leave().await.unwrap();
+    drop(dropped);
+    words.iter().for_each(|word| tell(&server, &client, word));
+    give_back_a_stranger(&server, &client, &observer).await;
+    observer.sees(3, 0).await;
+    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+}
+
+/// Its word is forgotten with its lease: what is granted to that later is given back.
+#[tokio::test]
+async fn what_was_left_is_known_for_its_lease_and_no_longer() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let lease = Duration::from_millis(500);
+    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+    let client = client_of(&permits[0]).to_owned();
+    let words = permits.each_ref().map(|permit| permit.id().to_owned());
+    let [left, passed_on] = permits;
+    left.leave().await.unwrap();
+    let _ = passed_on.into_parts();
+    let mut scripts = Scripts::new(server.connect(), "told");
+    for word in words {
+        // Anew each time, so that it does not go by itself.
+        let mut is_told = false;
+        let tell_again = async || {
+            let held = observer.look().await.holders.iter().any(|holder| holder.id == word);
+            scripts.ok("acquire", &format!("declared 4 1000 {word} try"));
+            tell(&server, &client, &word);
+            held || !std::mem::replace(&mut is_told, true)
+        };
+        eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
+    }
+}

@@ -3,11 +3,14 @@
 //!
 //! What may be queued is in the table of waits from before its request goes out, since the message of
 //! a hand-off may overtake the reply. It enters the table of what is held before it leaves that, and
-//! stays there until its release is confirmed, or it is lost: a message that comes late, or twice,
-//! always finds what is in use, and whatever it does not find is to be given back.
+//! stays there until its release is confirmed, or it is lost; where this process has parted with it, for
+//! another lease. So a message that comes late, or twice, always finds what is in use, and whatever it
+//! does not find is to be given back.
 
 mod acknowledge;
 mod acquire;
+mod adopt;
+mod leave;
 mod owner;
 mod refresh;
 mod release;
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 pub(crate) use acquire::{Acquire, IfFull};
+pub(crate) use adopt::Adopt;
 pub(crate) use refresh::Refresh;
 pub(crate) use release::{Release, ReleaseMode};
 pub(crate) use remote::{Change, Limits};
@@ -58,10 +62,11 @@ pub(crate) struct Core {
     releases: Batcher<Release>,
     refreshes: Batcher<Refresh>,
     acknowledges: Batcher<Acknowledge>,
+    adopts: Batcher<Adopt>,
     replication: Replication,
     /// What waits in the queue, by number.
     waits: Mutex<Numbered<Arc<Acquisition>>>,
-    /// What has a permit until its release is confirmed, by number.
+    /// What has a permit until its release is confirmed or its last lease has ended, by number.
     held: Mutex<Numbered<Weak<Acquisition>>>,
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
@@ -77,6 +82,10 @@ pub(crate) enum Task {
     Release(Arc<Acquisition>, ReleaseMode),
     /// One was released, but an acquire of it may reach the server later.
     ReleaseAgain(Arc<Acquisition>),
+    /// The lease of a permit begins anew, for the last time.
+    Leave(Arc<Acquisition>),
+    /// This process neither renews nor releases it any more.
+    Parted(Arc<Acquisition>),
     /// These words hold permits that nobody here wants.
     ReleaseUnwanted(Vec<String>),
     /// Something waits: the server must hear of it often enough to take us for alive.
@@ -101,7 +110,8 @@ impl Core {
         let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
         let (tasks, receiver) = mpsc::unbounded_channel();
         let (closing, declared, waits, held, renewing, rush, wake_at) = Default::default();
-        let (acquires, releases, refreshes, acknowledges, replication) = Default::default();
+        let (acquires, releases, refreshes, acknowledges, adopts) = Default::default();
+        let replication = Replication::default();
         let core = Arc::new(Self {
             name,
             keys,
@@ -117,6 +127,7 @@ impl Core {
             releases,
             refreshes,
             acknowledges,
+            adopts,
             replication,
             waits,
             held,
@@ -127,6 +138,11 @@ impl Core {
         let handler: Weak<Self> = Arc::downgrade(&core);
         core.context.router.register(&core.name, handler);
         (core, receiver)
+    }
+
+    /// The first of its keys. Whoever acquires of several semaphores does so in the order of these.
+    pub(crate) fn key(&self) -> &str {
+        &self.keys.0[0]
     }
 
     /// Has the maintenance do this, which keeps the semaphore until it is done. Never blocks.

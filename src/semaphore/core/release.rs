@@ -25,7 +25,7 @@ pub(crate) struct Release {
 impl Request for Release {
     const SCRIPT: &'static str = "release";
     const KIND: Kinds = acquisition::RELEASE;
-    const AFTER: Kinds = acquisition::ACQUIRE | acquisition::RELEASE;
+    const AFTER: Kinds = acquisition::ACQUIRE | acquisition::ADOPT | acquisition::RELEASE;
     type Owner = Core;
     /// Whether it held a permit.
     type Reply = bool;

@@ -6,11 +6,13 @@
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, for those near the head of the queue.
 //! - `reclaim`: releases what was dropped, until the server confirms that or the leases have ended.
+//! - `parted`: starts the last lease of what was left, and knows what is in use without us.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released keeps
-//! the semaphore; renewals, heartbeats and wakes do not.
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released, or was
+//! parted with, keeps the semaphore; renewals, heartbeats and wakes do not.
 
 mod heartbeat;
+mod parted;
 mod reclaim;
 mod renewal;
 
@@ -26,6 +28,7 @@ use crate::batching::MAX_BATCH;
 use crate::runtime::clock;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
+use parted::{Leaving, Parted};
 use reclaim::{Releases, Unwanted};
 
 /// What a job has done.
@@ -35,13 +38,14 @@ enum Done {
     Woke { core: Arc<Core>, next: Option<Duration> },
     Released,
     ReleasedUnwanted,
+    Left { core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>> },
 }
 
 struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// Calls of `release` under way: it does not end before them.
+    /// Jobs under way that give back or leave: it does not end before them.
     releasing: usize,
     renewal: Option<Instant>,
     wake: Option<Instant>,
@@ -49,6 +53,7 @@ struct Maintenance {
     /// What is to be released again, and when: in this order.
     again: VecDeque<(Instant, Arc<Core>, Arc<Acquisition>)>,
     unwanted: Unwanted,
+    parted: Parted,
 }
 
 /// One after the other.
@@ -67,7 +72,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         core.closing.shut_down();
         return;
     }
-    let (renewal, wake, heartbeat, again, unwanted) = Default::default();
+    let (renewal, wake, heartbeat, again, unwanted, parted) = Default::default();
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
         tasks,
@@ -78,6 +83,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         heartbeat,
         again,
         unwanted,
+        parted,
     };
     context.spawn_tracked(maintenance.run(context.end()));
 }
@@ -123,11 +129,12 @@ impl Maintenance {
     /// When there is something to do.
     fn next(&self) -> Option<Instant> {
         let again = self.again.front().map(|(at, ..)| *at);
-        [self.renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
+        let parted = self.parted.next();
+        [self.renewal, self.wake, self.heartbeat.next, again, parted].into_iter().flatten().min()
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
-        let mut releases = Releases::default();
+        let (mut releases, mut leaving) = (Releases::default(), Leaving::default());
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
@@ -139,6 +146,8 @@ impl Maintenance {
                     let at = Instant::now() + settings.longest_trip();
                     self.again.push_back((at, core, acquisition));
                 }
+                Task::Leave(acquisition) => leaving.add(&core, acquisition),
+                Task::Parted(acquisition) => self.parted.add(&core, acquisition),
                 Task::ReleaseUnwanted(words) => {
                     self.unwanted.add(words);
                     self.release_unwanted(&core);
@@ -149,6 +158,10 @@ impl Maintenance {
             }
         }
         self.release(releases);
+        if let Some(job) = leaving.into_job() {
+            self.releasing += 1;
+            self.jobs.spawn(job);
+        }
     }
 
     fn due(&mut self) {
@@ -156,6 +169,9 @@ impl Maintenance {
         let mut releases = Releases::default();
         let due = self.again.partition_point(|(at, ..)| *at <= now);
         for (_, core, acquisition) in self.again.drain(..due) {
+            releases.add(&core, acquisition, ReleaseMode::Return);
+        }
+        for (core, acquisition) in self.parted.end(now) {
             releases.add(&core, acquisition, ReleaseMode::Return);
         }
         self.release(releases);
@@ -192,6 +208,10 @@ impl Maintenance {
                 None => {}
             },
             Ok(Done::Released) => self.releasing -= 1,
+            Ok(Done::Left { core, acquisitions }) => {
+                self.releasing -= 1;
+                acquisitions.into_iter().for_each(|left| self.parted.add(&core, left));
+            }
             Ok(Done::ReleasedUnwanted) => {
                 self.releasing -= 1;
                 self.unwanted.is_released();

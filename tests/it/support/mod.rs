@@ -2,6 +2,7 @@
 //! call the scripts.
 
 pub mod acl;
+pub mod child;
 pub mod clock;
 pub mod cluster;
 pub mod contents;

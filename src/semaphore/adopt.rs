@@ -1,0 +1,77 @@
+//! Adopting a permit that another process has parted with.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tracing::Instrument;
+
+use super::Semaphore;
+use crate::error::Error;
+use crate::semaphore::acquire::Pending;
+use crate::semaphore::core::{Adopt, Core};
+use crate::semaphore::lease::Grant;
+use crate::semaphore::{Permit, PermitParts};
+
+impl Semaphore {
+    /// Makes a permit of the parts of one that another process had, or this one. It never leaves
+    /// the semaphore's count in between: nobody else gets it, and nobody is waited for.
+    ///
+    /// From now on it is this process that renews the permit and gives it back, under a new
+    /// [id](Permit::id), with the lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this
+    /// semaphore, counted anew. The weight stays, and so does the
+    /// [fencing token](PermitParts::fencing_token). The old id is worth nothing any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the lease has ended, the permit was given back, or somebody else has
+    /// adopted it: of two who adopt the same permit, the second gets this. [`Error::Invalid`] when
+    /// it is a permit of a semaphore with another name; nothing was sent then. Otherwise as for
+    /// [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer for longer than
+    /// the outage tolerance, [`Error::NotAcknowledged`], [`Error::Refused`], [`Error::Closed`],
+    /// [`Error::Shutdown`]. After these the permit may have been adopted: then it is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped has done nothing, or the permit that it adopted is given back in the
+    /// background. Where nothing was done, the permit can be adopted until its lease ends.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub async fn adopt(&self, parts: PermitParts) -> Result<Permit, Error> {
+        let core = &self.core;
+        let span = tracing::debug_span!("adopt", semaphore = core.name, id = parts.id());
+        core.unless_ended(pin!(core.adopt_parts(&parts))).instrument(span).await
+    }
+}
+
+impl Core {
+    async fn adopt_parts(self: &Arc<Self>, parts: &PermitParts) -> Result<Permit, Error> {
+        if parts.name() != self.name {
+            let reason = format!("is of semaphore {:?}, not of {:?}", parts.name(), self.name);
+            return Err(Error::invalid("permit", reason));
+        }
+        self.check(parts.num_permits())?;
+        let patience = self.context.settings.outage_tolerance;
+        let acquisition = self.acquisition(parts.num_permits());
+        let mut pending = Pending::new(self, &acquisition);
+        let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };
+        let answer = self.ask(request, acquisition.created, patience).await?;
+        if !answer.reply {
+            // What is lost stays so, whatever may still be on its way.
+            pending.is_resolved = true;
+            return Err(self.not_adopted(parts));
+        }
+        self.hold(std::iter::once(&acquisition));
+        let grant = Grant { token: parts.fencing_token(), since: answer.sent };
+        match self.confirm(&acquisition, grant, "adopt", patience).await? {
+            Some(grant) => pending.into_permit(grant),
+            None => Err(self.not_adopted(parts)),
+        }
+    }
+
+    fn not_adopted(&self, parts: &PermitParts) -> Error {
+        let (semaphore, id) = (self.name.clone(), parts.id().to_owned());
+        Error::Lost { semaphore, operation: "adopt", id }
+    }
+}

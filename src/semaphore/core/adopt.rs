@@ -1,0 +1,63 @@
+//! Adopting: a new word stands for a permit from now on.
+
+use std::sync::Arc;
+
+use redis::Cmd;
+
+use super::{Core, Refresh};
+use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::semaphore::acquisition::{self, Acquisition};
+
+pub(crate) struct Adopt {
+    pub(crate) acquisition: Arc<Acquisition>,
+    /// The word that stands for the permit until then.
+    pub(crate) from: String,
+}
+
+impl Request for Adopt {
+    const SCRIPT: &'static str = Refresh::SCRIPT;
+    const KIND: Kinds = acquisition::ADOPT;
+    const AFTER: Kinds = acquisition::ADOPT;
+    type Owner = Core;
+    /// Whether the permit was still held.
+    type Reply = bool;
+
+    fn batcher(core: &Core) -> &Batcher<Self> {
+        &core.adopts
+    }
+
+    fn operation(&self) -> &'static str {
+        "adopt"
+    }
+
+    fn in_flight(&self) -> &InFlight {
+        &self.acquisition.in_flight
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.acquisition.is_over()
+    }
+
+    /// Each goes by itself: several may want the same permit, and a call takes a word once.
+    fn joins(&self, _first: &Self) -> bool {
+        false
+    }
+
+    fn is_over(&self, core: &Core) -> bool {
+        self.acquisition.is_over() || core.closing.is_shut_down()
+    }
+
+    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
+
+    fn write(&self, _core: &Core, cmd: &mut Cmd) {
+        cmd.arg(&self.from).arg(&self.acquisition.word);
+    }
+
+    fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<bool> {
+        Refresh::read(core, reply, count)
+    }
+
+    fn in_doubt(&self) {
+        self.acquisition.set_in_doubt();
+    }
+}

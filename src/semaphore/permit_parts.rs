@@ -1,0 +1,168 @@
+//! A permit on its way to another process.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::protocol::{check_name, word};
+use crate::semaphore::Permit;
+
+/// What another process needs to go on with a permit: from [`Permit::into_parts`], and for
+/// [`Semaphore::adopt`](crate::Semaphore::adopt). It travels as text, or as whatever is made of its
+/// parts.
+///
+/// Nobody renews the permit meanwhile, and nobody gives it back: it is lost when its lease ends
+/// before somebody adopts it. Whoever has this can adopt the permit, so show it to nobody else.
+///
+/// As text it is one line: id, fencing token, [`expires_in`](Self::expires_in) in ms and the name of
+/// the semaphore, with a blank between them. The server and the prefix of the keys are not in it:
+/// both sides must use the same.
+///
+/// # Examples
+///
+/// ```
+/// # use redis_semaphore::{Error, PermitParts, Semaphores};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// # let url = std::env::var("REDIS_URL").unwrap();
+/// # let name = uuid::Uuid::new_v4().to_string();
+/// # let (here, there) = (Semaphores::connect(&url).await?, Semaphores::connect(&url).await?);
+/// # let semaphore = here.semaphore(&name).limit(1).build()?;
+/// let permit = semaphore.acquire().await?;
+/// let token = permit.fencing_token();
+/// let message = permit.into_parts().to_string();
+///
+/// // Another process, which got the message:
+/// # let semaphore = there.semaphore(&name).limit(1).build()?;
+/// let parts: PermitParts = message.parse()?;
+/// assert_eq!((parts.name(), parts.num_permits()), (semaphore.name(), 1));
+/// println!("{} can be adopted for {:?}", parts.id(), parts.expires_in());
+/// let permit = semaphore.adopt(parts).await?;
+/// assert_eq!(permit.fencing_token(), token);
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a permit that nobody adopts is lost when its lease ends"]
+pub struct PermitParts {
+    name: String,
+    id: String,
+    weight: u32,
+    token: u64,
+    expires_in: Duration,
+}
+
+impl PermitParts {
+    /// The name of the semaphore, without the prefix.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As [`Permit::id`]. The permit has another one when it is adopted.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// As [`Permit::num_permits`]: the weight.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn num_permits(&self) -> u32 {
+        self.weight
+    }
+
+    /// As [`Permit::fencing_token`]: the one of the acquire, which it keeps however often it moves.
+    /// So a store that is fenced tells each holder of the permit from those before and after, but
+    /// not the holders that it had from each other: whoever parts with a permit must have stopped.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn fencing_token(&self) -> u64 {
+        self.token
+    }
+
+    /// How much of the lease was surely left when the permit was taken apart: for so long it can be
+    /// adopted. The time on the way counts. Zero when it was lost already.
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn expires_in(&self) -> Duration {
+        self.expires_in
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        let id = parts.next()?;
+        let (_, weight) = word::client_and_weight(id).filter(|(_, weight)| *weight > 0)?;
+        let token = parts.next()?.parse().ok()?;
+        let expires_in = Duration::from_millis(parts.next()?.parse().ok()?);
+        let name = parts.next().filter(|name| check_name("name", name).is_ok())?;
+        Some(Self { name: name.to_owned(), id: id.to_owned(), weight, token, expires_in })
+    }
+}
+
+impl fmt::Display for PermitParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, id, token, expires_in, .. } = self;
+        write!(f, "{id} {token} {} {name}", expires_in.as_millis())
+    }
+}
+
+impl FromStr for PermitParts {
+    type Err = Error;
+
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for what is not the text of one.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wanted = "must be the text of PermitParts: id, fencing token, ms and name";
+        Self::read(text).ok_or_else(|| Error::invalid("permit", wanted))
+    }
+}
+
+impl Permit {
+    /// Parts with the permit, so that another process can
+    /// [adopt](crate::Semaphore::adopt) it: work moves on, and nobody gets in between.
+    ///
+    /// Nothing is sent. From now on nobody renews the permit, and nobody gives it back, until it is
+    /// adopted. Its lease counts from the last renewal: mostly at least two thirds of it are left,
+    /// and [`expires_in`](PermitParts::expires_in) says how much. Where that is little,
+    /// [`refresh`](Self::refresh) first. If nobody adopts it in time, it is free when its lease
+    /// ends.
+    ///
+    /// Who [watches](Self::watch) it is told that this process holds it no longer. Stop the work
+    /// before: the fencing token [stays the same](PermitParts::fencing_token).
+    ///
+    /// # Examples
+    ///
+    /// See [`PermitParts`].
+    pub fn into_parts(mut self) -> PermitParts {
+        self.on_drop = None;
+        self.acquisition.end();
+        let lease = self.lease();
+        let (token, expires_in) = (lease.token, lease.expires_in());
+        lease.give_back(Instant::now());
+        self.core.part_with(&self.acquisition);
+        PermitParts {
+            name: self.core.name.clone(),
+            id: self.acquisition.word.clone(),
+            weight: self.acquisition.weight,
+            token,
+            // As the text has it.
+            expires_in: Duration::from_millis(expires_in.as_millis() as u64),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Permits that move to another process.
+
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Error, Permit, PermitParts, Semaphore, Semaphores};
+use tokio::task::JoinSet;
+
+use crate::support::child::{self, Process};
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, shared_url, unique_name};
+
+/// Longer than any test may take.
+const LONG: Duration = Duration::from_secs(300);
+
+async fn client(url: &str, name: &str, lease: Duration) -> Semaphore {
+    let semaphores = Semaphores::connect(url).await.unwrap();
+    semaphores.semaphore(name).limit(3).lease(lease).build().unwrap()
+}
+
+fn assert_lost(result: Result<Permit, Error>, id: &str) {
+    match result {
+        Err(Error::Lost { operation: "adopt", id: lost, .. }) => assert_eq!(lost, id),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Not a test of its own: a process that acquires, and passes its permit on.
+#[tokio::test]
+async fn a_process_that_passes_its_permit_on() {
+    let Some(name) = child::role() else {
+        return;
+    };
+    let semaphore = client(&shared_url(), &name, Duration::from_secs(10)).await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    child::say(&permit.fencing_token().to_string());
+    child::say(&permit.into_parts().to_string());
+    std::future::pending::<()>().await;
+}
+
+/// It is killed when it has done so, and another one waits all the while.
+#[tokio::test]
+async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
+    let name = unique_name();
+    let lease = Duration::from_millis(900);
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let mut first = Process::start("adopt::a_process_that_passes_its_permit_on", &name);
+    let token: u64 = first.next().await.unwrap().parse().unwrap();
+    let parts: PermitParts = first.next().await.unwrap().parse().unwrap();
+    let elsewhere = client(&shared_url(), &name, LONG).await;
+    let waiting = tokio::spawn(elsewhere.request().weight(3).acquire());
+    observer.sees(2, 1).await;
+    first.kill();
+
+    let semaphore = client(&shared_url(), &name, lease).await;
+    let old = parts.id().to_owned();
+    let permit = semaphore.adopt(parts).await.unwrap();
+    assert_eq!((permit.num_permits(), permit.fencing_token()), (2, token));
+    let now = observer.sees(2, 1).await;
+    assert_eq!(now.holders[0].id, permit.id());
+    assert_ne!(permit.id(), old);
+    // It is renewed here.
+    let adopted = Instant::now();
+    let elapsed = async || adopted.elapsed();
+    eventually("some leases have passed", elapsed, |elapsed| *elapsed > lease * 3).await;
+    assert!(!permit.is_lost());
+    observer.sees(2, 1).await;
+    permit.release().await.unwrap();
+    let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();
+    assert!(next.fencing_token() > token);
+    next.release().await.unwrap();
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn of_many_who_adopt_one_permit_one_has_it() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let here = client(&shared_url(), &name, LONG).await;
+    let there = client(&shared_url(), &name, LONG).await;
+    for _ in 0..20 {
+        let parts = here.acquire().await.unwrap().into_parts();
+        let mut adopting = JoinSet::new();
+        // Several of one process, which might go out in one call.
+        for semaphore in [&here, &there].repeat(4) {
+            let (semaphore, parts) = (semaphore.clone(), parts.clone());
+            adopting.spawn(async move { semaphore.adopt(parts).await });
+        }
+        let mut adopted = Vec::new();
+        for result in in_time("all answers", adopting.join_all()).await {
+            match result {
+                Ok(permit) => adopted.push(permit),
+                refused => assert_lost(refused, parts.id()),
+            }
+        }
+        assert_eq!(adopted.len(), 1);
+        assert_eq!(observer.sees(1, 0).await.holders[0].id, adopted[0].id());
+        adopted.remove(0).release().await.unwrap();
+        // It was given back: nobody can have it any more.
+        assert_lost(there.adopt(parts.clone()).await, parts.id());
+        observer.sees(0, 0).await;
+    }
+}
+
+/// Whoever knows its word can take a permit from an owner that does not know.
+#[tokio::test]
+async fn an_owner_that_still_holds_is_told_of_the_loss() {
+    let name = unique_name();
+    let here = client(&shared_url(), &name, Duration::from_secs(3)).await;
+    let there = client(&shared_url(), &name, LONG).await;
+    let permit = here.acquire().await.unwrap();
+    let text = format!("{} {} 1000 {name}", permit.id(), permit.fencing_token());
+    let adopted = there.adopt(text.parse().unwrap()).await.unwrap();
+    in_time("the loss", permit.lost()).await;
+    assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
+    adopted.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_parts_with_a_permit_holds_it_no_longer_and_can_have_it_back() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let semaphore = client(&shared_url(), &name, LONG).await;
+    let permit = semaphore.acquire().await.unwrap();
+    let watch = permit.watch();
+    let parts = permit.into_parts();
+    assert!(!watch.is_held() && !watch.is_lost());
+    in_time("the end", watch.ended()).await;
+    assert!(parts.expires_in() > LONG / 2 && parts.expires_in() <= LONG);
+    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+    observer.sees(0, 0).await;
+}
+
+/// Nobody renews it meanwhile.
+#[tokio::test]
+async fn what_nobody_adopts_is_free_when_its_lease_ends() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let semaphore = client(&shared_url(), &name, Duration::from_millis(600)).await;
+    let parts = semaphore.acquire_many(3).await.unwrap().into_parts();
+    in_time("the next turn", semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+    let id = parts.id().to_owned();
+    assert_lost(semaphore.adopt(parts).await, &id);
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_lost_permit_moves_nowhere() {
+    let name = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let builder = semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(300));
+    let semaphore = builder.auto_renew(false).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    in_time("the loss", permit.lost()).await;
+    let watch = permit.watch();
+    let parts = permit.into_parts();
+    assert_eq!(parts.expires_in(), Duration::ZERO);
+    assert!(watch.is_lost());
+}
+
+#[tokio::test]
+async fn its_text_is_read_and_anything_else_is_not() {
+    let name = "a name: with \"blanks\" and ünïcode";
+    let semaphore = client(&shared_url(), name, LONG).await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    let (id, token) = (permit.id().to_owned(), permit.fencing_token());
+    let parts = permit.into_parts();
+    let read: PermitParts = parts.to_string().parse().unwrap();
+    assert_eq!(read, parts);
+    assert_eq!((read.id(), read.name()), (&*id, name));
+    assert_eq!((read.fencing_token(), read.num_permits()), (token, 2));
+    for strange in [
+        "",
+        "x",
+        &id,
+        &format!("{id} {token} 1000"),
+        &format!("{id} {token} 1000 "),
+        &format!("{id} {token} 1000 with{{brace"),
+        &format!("{id} {token} soon name"),
+        &format!("{id} token 1000 name"),
+        &format!("P:web:0:1000:{} {token} 1000 name", "0".repeat(22)),
+        &format!("word {token} 1000 name"),
+    ] {
+        let refused = strange.parse::<PermitParts>();
+        assert!(matches!(refused, Err(Error::Invalid { what: "permit", .. })), "{strange}");
+    }
+    semaphore.adopt(read).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_name_is_invalid_and_no_word_at_all_is_refused() {
+    let (one, other) = (unique_name(), unique_name());
+    let observer = Observer::new(&shared_url(), &one, 3).await;
+    let semaphore = client(&shared_url(), &one, LONG).await;
+    let stranger = client(&shared_url(), &other, LONG).await;
+    let parts = semaphore.acquire().await.unwrap().into_parts();
+    let refused = stranger.adopt(parts.clone()).await.unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Invalid { what: "permit", .. }), "{text}");
+    assert!(text.contains(&one) && text.contains(&other), "{text}");
+    let strange: PermitParts = format!("P:me:1:1000:short 1 1000 {one}").parse().unwrap();
+    let refused = semaphore.adopt(strange).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { operation: "adopt", .. }), "{refused}");
+    observer.sees(1, 0).await;
+    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_semaphore_adopts_nothing_and_takes_nothing_away() {
+    let name = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let build = || semaphores.semaphore(&name).limit(3).build().unwrap();
+    let (closed, open) = (build(), build());
+    let parts = open.acquire().await.unwrap().into_parts();
+    closed.close();
+    let refused = closed.adopt(parts.clone()).await;
+    assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
+    open.adopt(parts.clone()).await.unwrap().release().await.unwrap();
+    semaphores.shutdown().await;
+    let refused = open.adopt(parts).await;
+    assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
+}
+
+/// A permit on its way, and the process that is to adopt it behind a proxy.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    observer: Observer,
+    semaphore: Semaphore,
+    parts: PermitParts,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let observer = Observer::new(&server.url(), "moving", 3).await;
+        let elsewhere = client(&server.url(), "moving", LONG).await;
+        let parts = elsewhere.acquire_many(2).await.unwrap().into_parts();
+        let semaphores = Semaphores::builder().response_timeout(Duration::from_millis(500));
+        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+        let semaphore = semaphores.semaphore("moving").limit(3).lease(LONG).build().unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        Self { server, proxy, observer, semaphore, parts }
+    }
+
+    fn adopt(&self) -> tokio::task::JoinHandle<Result<Permit, Error>> {
+        let (semaphore, parts) = (self.semaphore.clone(), self.parts.clone());
+        tokio::spawn(async move { semaphore.adopt(parts).await })
+    }
+
+    async fn is_adopted(&self) {
+        let holder = async || self.observer.sees(2, 0).await.holders[0].id.clone();
+        eventually("it is adopted", holder, |holder| *holder != self.parts.id()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_adoption_whose_answer_is_lost_is_made_again() {
+    let scene = Scene::set().await;
+    scene.proxy.replies(Flow::Swallow);
+    let adopting = scene.adopt();
+    scene.is_adopted().await;
+    let word = scene.observer.look().await.holders[0].id.clone();
+    scene.proxy.replies(Flow::Pass);
+    scene.proxy.cut_commands();
+    let permit = in_time("its answer", adopting).await.unwrap().unwrap();
+    assert_eq!(permit.id(), word);
+    assert_eq!(scene.observer.sees(2, 0).await.holders[0].id, word);
+    permit.release().await.unwrap();
+    scene.observer.sees(0, 0).await;
+}
+
+/// How far an adoption has come when it is dropped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    /// The call is on its way, and arrives after the drop.
+    BeforeTheServer,
+    ReplySlow,
+    /// The connection is cut.
+    ReplyNever,
+    /// It stays on its way, past the release that another connection brings.
+    HungUp,
+}
+
+#[tokio::test]
+async fn an_adoption_that_is_dropped_is_given_back() {
+    for stage in [Stage::BeforeTheServer, Stage::ReplySlow, Stage::ReplyNever, Stage::HungUp] {
+        let scene = Scene::set().await;
+        match stage {
+            Stage::BeforeTheServer => scene.proxy.requests(Flow::Hold),
+            Stage::ReplySlow => scene.proxy.replies(Flow::Hold),
+            Stage::ReplyNever => scene.proxy.replies(Flow::Swallow),
+            Stage::HungUp => scene.proxy.stick(true),
+        }
+        let adopting = scene.adopt();
+        if matches!(stage, Stage::BeforeTheServer | Stage::HungUp) {
+            let held = async || scene.proxy.held_requests();
+            eventually("the call is under way", held, |held| *held > 0).await;
+        } else {
+            scene.is_adopted().await;
+        }
+        let removals = commands(&scene.server, "zrem");
+        adopting.abort();
+        let _ = adopting.await;
+        match stage {
+            Stage::ReplyNever => scene.proxy.cut_commands(),
+            Stage::HungUp => {
+                scene.proxy.hang_up();
+                // Its release comes first, and finds nothing: then the adoption arrives.
+                let now = async || commands(&scene.server, "zrem");
+                eventually("a release has come", now, |now| *now > removals).await;
+                scene.proxy.stick(false);
+            }
+            _ => {}
+        }
+        scene.proxy.requests(Flow::Pass);
+        scene.proxy.replies(Flow::Pass);
+        scene.observer.sees(0, 0).await;
+    }
+}
+
+fn commands(server: &Server, command: &str) -> u64 {
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
+    let start = format!("cmdstat_{command}:");
+    let line = stats.lines().find(|line| line.starts_with(&start));
+    line.map_or(0, |line| line.split(['=', ',']).nth(1).unwrap().parse().unwrap())
+}
+
+/// A process that adopts is killed at any moment: the permit is there for one lease at most.
+#[tokio::test]
+async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 3).await;
+    let here = client(&shared_url(), &name, LONG).await;
+    let parts = here.acquire_many(3).await.unwrap().into_parts();
+    let role = format!("{parts}");
+    let mut adopter = Process::start("adopt::a_process_that_adopts", &role);
+    assert_eq!(adopter.next().await.unwrap(), "adopted");
+    adopter.kill();
+    // The lease is that of the adopter's semaphore.
+    observer.sees(0, 0).await;
+    assert_lost(here.adopt(parts.clone()).await, parts.id());
+}
+
+/// Not a test of its own: a process that adopts what it is told, and holds it.
+#[tokio::test]
+async fn a_process_that_adopts() {
+    let Some(text) = child::role() else {
+        return;
+    };
+    let parts: PermitParts = text.parse().unwrap();
+    let semaphore = client(&shared_url(), parts.name(), Duration::from_secs(1)).await;
+    let _permit = semaphore.adopt(parts).await.unwrap();
+    child::say("adopted");
+    std::future::pending::<()>().await;
+}

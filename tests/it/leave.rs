@@ -1,0 +1,298 @@
+//! Permits that are left to their leases: they count starts.
+
+use std::time::Duration;
+
+use redis::Connection;
+use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
+use tokio::task::JoinSet;
+
+use crate::support::child::{self, Process};
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+
+/// Longer than any test may take.
+const LONG: Duration = Duration::from_secs(300);
+
+const LIMIT: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(2);
+const TASKS: u32 = 10;
+const STARTS: u32 = 3;
+
+fn starts(semaphores: &Semaphores, name: &str) -> SemaphoreBuilder {
+    semaphores.semaphore(name).limit(LIMIT).lease(WINDOW).leave_on_drop(true)
+}
+
+/// The server's clock, in ms.
+fn now(server: &mut Connection) -> u64 {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(server).unwrap();
+    seconds * 1000 + micros / 1000
+}
+
+/// Not a test of its own: a process that starts things, and says when.
+#[tokio::test]
+async fn a_process_that_starts() {
+    let Some(name) = child::role() else {
+        return;
+    };
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = starts(&semaphores, &name).build().unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move {
+            let mut server = connect(&shared_admin_url());
+            for turn in 0..STARTS {
+                let permit = semaphore.acquire().await.unwrap();
+                // It takes some time until the work starts.
+                for _ in 0..fastrand::u32(0..100) {
+                    now(&mut server);
+                }
+                child::say(&format!("started {}", now(&mut server)));
+                match (task + turn) % 3 {
+                    0 => drop(permit),
+                    _ => permit.leave().await.unwrap(),
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    semaphores.shutdown().await;
+}
+
+/// Told by the server's clock, over all processes.
+#[tokio::test]
+async fn no_window_holds_more_starts_than_the_limit() {
+    let name = unique_name();
+    let mut processes: Vec<_> =
+        (0..3).map(|_| Process::start("leave::a_process_that_starts", &name)).collect();
+    let mut started = Vec::new();
+    let read = |line: &str| line.strip_prefix("started ").unwrap().parse::<u64>().unwrap();
+    for process in &mut processes {
+        while let Some(line) = process.next().await {
+            started.push(read(&line));
+        }
+    }
+    assert_eq!(started.len() as u32, 3 * TASKS * STARTS);
+    started.sort_unstable();
+    let window = WINDOW.as_millis() as u64;
+    let spans = started.windows(LIMIT as usize + 1).map(|some| some[LIMIT as usize] - some[0]);
+    let shortest = spans.min().unwrap();
+    println!("{} starts, {} within {shortest} ms at least", started.len(), LIMIT + 1);
+    assert!(shortest >= window, "{} starts within {shortest} ms", LIMIT + 1);
+}
+
+/// A semaphore whose permits are not renewed, and one such permit of whose lease some is used up.
+struct Scene {
+    _server: Server,
+    proxy: Proxy,
+    observer: Observer,
+    semaphores: Semaphores,
+    semaphore: Semaphore,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port).await;
+        let observer = Observer::new(&server.url(), "left", 2).await;
+        let semaphores = Semaphores::builder().response_timeout(Duration::from_secs(5));
+        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+        let builder = semaphores.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
+        let semaphore = builder.auto_renew(false).build().unwrap();
+        Self { _server: server, proxy, observer, semaphores, semaphore }
+    }
+
+    async fn left(&self) -> Duration {
+        self.observer.sees(1, 0).await.holders[0].expires_in
+    }
+
+    /// How much is left when some is used up, so that a new lease can be seen.
+    async fn used(&self) -> Duration {
+        let before = self.left().await;
+        let used = |left: &Duration| *left + Duration::from_millis(50) < before;
+        eventually("some is used up", async || self.left().await, used).await
+    }
+
+    async fn begins_anew(&self, used: Duration) {
+        eventually("a new lease", async || self.left().await, |left| *left > used).await;
+    }
+}
+
+#[tokio::test]
+async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
+    let name = unique_name();
+    let observer = Observer::new(&shared_url(), &name, 1).await;
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_secs(1);
+    let semaphore = semaphores.semaphore(&name).limit(1).lease(lease).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let watch = permit.watch();
+    permit.leave().await.unwrap();
+    assert!(!watch.is_held() && !watch.is_lost());
+    in_time("the end", watch.ended()).await;
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    // Whoever waits gets it when the lease ends.
+    let next = in_time("the next turn", semaphore.acquire()).await.unwrap();
+    next.release().await.unwrap();
+    observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn the_lease_begins_with_the_leave() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    permit.leave().await.unwrap();
+    assert!(scene.left().await > used);
+}
+
+/// So it does where nobody waits for the answer, or somebody gives up.
+#[tokio::test]
+async fn a_leave_that_is_dropped_still_happens() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    drop(permit.leave());
+    scene.begins_anew(used).await;
+
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    scene.proxy.requests(Flow::Hold);
+    let leaving = tokio::spawn(permit.leave());
+    let held = async || scene.proxy.held_requests();
+    eventually("it is under way", held, |held| *held > 0).await;
+    leaving.abort();
+    let _ = leaving.await;
+    scene.proxy.requests(Flow::Swallow);
+    scene.proxy.cut_commands();
+    scene.proxy.requests(Flow::Pass);
+    scene.begins_anew(used).await;
+}
+
+#[tokio::test]
+async fn a_leave_whose_answer_is_lost_is_made_again() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    scene.proxy.replies(Flow::Swallow);
+    let leaving = tokio::spawn(permit.leave());
+    scene.begins_anew(used).await;
+    scene.proxy.replies(Flow::Pass);
+    scene.proxy.cut_commands();
+    in_time("its answer", leaving).await.unwrap().unwrap();
+    scene.observer.sees(1, 0).await;
+}
+
+/// While Redis is away it fails, and goes on in the background.
+#[tokio::test]
+async fn a_leave_in_an_outage_happens_after_it() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "left", 1).await;
+    let semaphores = Semaphores::builder().response_timeout(Duration::from_millis(100));
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("left").limit(1).lease(LONG).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    let left = async || observer.sees(1, 0).await.holders[0].expires_in;
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    let used = left().await;
+    let refused = permit.leave().await;
+    assert!(matches!(refused, Err(Error::Unavailable { operation: "leave", .. })), "{refused:?}");
+    let before = left().await;
+    assert!(before < used);
+    proxy.refuse_connections(false);
+    eventually("a new lease", left, |left| *left > before).await;
+}
+
+#[tokio::test]
+async fn what_panics_or_is_cancelled_is_left() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    let work = tokio::spawn(async move {
+        let _permit = permit;
+        panic!("the work panics, as this test wants it");
+    });
+    assert!(work.await.unwrap_err().is_panic());
+    scene.begins_anew(used).await;
+
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    let work = tokio::spawn(async move {
+        let _permit = permit;
+        std::future::pending::<()>().await;
+    });
+    work.abort();
+    assert!(work.await.unwrap_err().is_cancelled());
+    scene.begins_anew(used).await;
+}
+
+/// It returns when the server has it.
+#[tokio::test]
+async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    drop(permit);
+    scene.semaphores.shutdown().await;
+    assert!(scene.left().await > used);
+
+    let scene = Scene::set().await;
+    let permit = scene.semaphore.acquire().await.unwrap();
+    let used = scene.used().await;
+    scene.semaphores.shutdown().await;
+    drop(permit);
+    scene.begins_anew(used).await;
+}
+
+/// It was no start: a release, and a wait that is dropped when the permit was handed over.
+#[tokio::test]
+async fn what_was_not_started_is_given_back() {
+    let scene = Scene::set().await;
+    let both = scene.semaphore.acquire_many(2).await.unwrap();
+    let mut waiting = Box::pin(scene.semaphore.acquire());
+    // Polled until it waits, and then no more.
+    tokio::select! {
+        biased;
+        _ = &mut waiting => unreachable!("all is held"),
+        _ = scene.observer.sees(2, 1) => {}
+    }
+    both.release().await.unwrap();
+    scene.observer.sees(1, 0).await;
+    drop(waiting);
+    scene.observer.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn a_permit_that_was_lost_is_not_left() {
+    let name = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let builder = semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(300));
+    let semaphore = builder.auto_renew(false).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    in_time("the loss", permit.lost()).await;
+    let next = in_time("the next turn", semaphore.acquire()).await.unwrap();
+    let refused = permit.leave().await;
+    assert!(matches!(refused, Err(Error::Lost { operation: "leave", .. })), "{refused:?}");
+    next.leave().await.unwrap();
+}
+
+/// The whole lease counts, however long the permit may be held.
+#[tokio::test]
+async fn max_hold_does_not_shorten_the_last_lease() {
+    let server = Server::start();
+    let observer = Observer::new(&server.url(), "left", 1).await;
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let builder = semaphores.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
+    let permit = builder.build().unwrap().acquire().await.unwrap();
+    let left = async || observer.sees(1, 0).await.holders[0].expires_in;
+    let before = left().await;
+    let used = |left: &Duration| *left + Duration::from_millis(50) < before;
+    let used = eventually("some is used up", left, used).await;
+    permit.leave().await.unwrap();
+    assert!(left().await > used + Duration::from_millis(40));
+}
