@@ -120,7 +120,8 @@ fn end(command: &Running, kill_at: Instant) {
 fn words() -> Receiver<Word> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        for word in io::stdin().lock().lines().map_while(Result::ok).filter_map(|line| read(&line)) {
+        for word in io::stdin().lock().lines().map_while(Result::ok).filter_map(|line| read(&line))
+        {
             if sender.send(word).is_err() {
                 return;
             }

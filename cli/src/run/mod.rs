@@ -28,7 +28,7 @@ use crate::failure::{Failure, LOST};
 use crate::options::{self, Run, Server};
 use crate::server::{connect, runtime};
 use command::{Ended, Running};
-use guard::Guard;
+use guard::{Guard, Word};
 use hold::{Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
@@ -42,7 +42,7 @@ enum End {
     Of(Signal),
 }
 
-/// The process of the guard is started while others things take their time.
+/// The process of the guard is started while other things take their time.
 type Starting = JoinHandle<io::Result<Guard>>;
 
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
@@ -72,63 +72,69 @@ async fn connected(
     guard: Starting,
 ) -> Result<End, Failure> {
     let mut signals = Signals::listen()?;
-    let semaphores = tokio::select! {
-        connected = connect(server, Semaphores::builder()) => connected?,
-        signal = signals.next_fatal() => return Ok(End::Of(signal)),
+    let connected = tokio::select! {
+        connected = connect(server, Semaphores::builder()) => connected.map(Ok),
+        signal = signals.next_fatal() => Ok(Err(signal)),
     };
-    let ended = permitted(&semaphores, asked, times, guard, &mut signals).await;
-    // What waited leaves the queue.
-    semaphores.shutdown().await;
+    let mut guard = started(guard)?;
+    let ended = match connected {
+        Ok(Err(signal)) => Ok(End::Of(signal)),
+        Ok(Ok(semaphores)) => {
+            let ended = permitted(&semaphores, asked, times, &mut guard, &mut signals).await;
+            // What waited leaves the queue.
+            semaphores.shutdown().await;
+            ended
+        }
+        Err(failure) => Err(failure),
+    };
+    guard.end();
     ended
+}
+
+fn started(guard: Starting) -> Result<Guard, Failure> {
+    let guard = guard.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
+    guard.map_err(|error| {
+        Failure::new(command::NOT_EXECUTABLE, format!("the guard cannot be started: {error}"))
+    })
 }
 
 async fn permitted(
     semaphores: &Semaphores,
     asked: &Run,
     times: &Times,
-    guard: Starting,
+    guard: &mut Guard,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let permit = tokio::select! {
         permit = acquire::acquire(semaphores, asked, times) => permit?,
         signal = signals.next_fatal() => return Ok(End::Of(signal)),
     };
-    let mut guard = match guard.join() {
-        Ok(guard) => guard.map_err(|error| {
-            Failure::new(command::NOT_EXECUTABLE, format!("the guard cannot be started: {error}"))
-        })?,
-        Err(panicked) => panic::resume_unwind(panicked),
-    };
     let outcome = match Running::start(asked, &permit) {
-        Ok(command) => {
-            Ok(Hold::new(&permit, times, command, &mut guard).until_ended(signals).await)
-        }
+        Ok(command) => Ok(Hold::new(&permit, times, command, guard).until_ended(signals).await),
         Err(failure) => Err(failure),
     };
-    guard.tell(guard::Word::Done);
-    let ended = given_back(permit, outcome).await;
-    guard.end();
-    ended
+    guard.tell(Word::Done);
+    given_back(permit, outcome).await
 }
 
 async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result<End, Failure> {
-    let released = match permit.is_lost() {
-        // There is nothing to give back, and maybe no server.
-        true => Ok(drop(permit)),
-        false => permit.release().await,
-    };
-    let Outcome { ended, was_terminated } = outcome?;
+    if let Ok(Outcome { was_terminated: true, .. }) = outcome {
+        // In the background: there may be nothing to give back, and no server.
+        drop(permit);
+        return Ok(End::Lost);
+    }
+    let released = permit.release().await;
+    let ended = outcome?.ended;
     match released {
-        _ if was_terminated => Ok(End::Lost),
-        Err(error @ Error::Lost { .. }) => Err(error.into()),
+        Err(error @ Error::Lost { .. }) => return Err(error.into()),
         Err(error) => {
             eprintln!("redis-semaphore: {error}: the permit stays taken until its lease ends");
-            Ok(End::With(ended))
         }
-        Ok(()) => Ok(match ended {
-            // A shell's loop ends at ^C only if what it ran has died of that.
-            Ended::Killed(signal) if signal == Signal::SIGINT as i32 => End::Of(Signal::SIGINT),
-            ended => End::With(ended),
-        }),
+        Ok(()) => {}
     }
+    Ok(match ended {
+        // A shell's loop ends at ^C only if what it ran has died of that.
+        Ended::Killed(signal) if signal == Signal::SIGINT as i32 => End::Of(Signal::SIGINT),
+        ended => End::With(ended),
+    })
 }
