@@ -69,10 +69,7 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
 fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
-    let script = format!(
-        "trap \"echo cleaned; exit\" TERM; echo on; while :; do [ -e {} ] && echo went on; sleep 0.01; done",
-        file(&name).display()
-    );
+    let script = "trap \"echo cleaned; exit\" TERM; echo on; while :; do sleep 0.01; done";
     shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
     shell.sees("on");
     shell.press("\x1a");
@@ -86,6 +83,27 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.enter("fg; echo then $?");
     shell.sees("cleaned");
     shell.sees("then 70");
+}
+
+/// The server alone knows of it.
+#[test]
+fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let went_on = file(&name).display().to_string();
+    let script = format!("echo on; while :; do [ -e {went_on} ] && echo went on; sleep 0.01; done");
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'"));
+    shell.sees("on");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    fs::write(&went_on, "").unwrap();
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+    shell.enter("fg; echo then $?");
+    shell.sees("the permit was lost");
+    shell.sees("then 70");
+    assert!(!shell.has_shown("\nwent on"));
+    fs::remove_file(went_on).unwrap();
 }
 
 #[test]

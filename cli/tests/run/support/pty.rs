@@ -76,6 +76,10 @@ impl Shell {
             panic!("{text:?} was not shown:\n{}", &self.shown.lock().unwrap()[seen..])
         });
     }
+
+    pub fn has_shown(&self, text: &str) -> bool {
+        self.shown.lock().unwrap().contains(text)
+    }
 }
 
 impl Drop for Shell {
