@@ -20,10 +20,10 @@ const SHORT_PAUSE: Duration = Duration::from_millis(10);
 const UNTIL_STOPPED: Duration = Duration::from_millis(100);
 
 pub struct Hold<'a> {
-    pub permit: &'a Permit,
-    pub times: &'a Times,
-    pub command: Running,
-    pub guard: &'a mut Guard,
+    permit: &'a Permit,
+    times: &'a Times,
+    command: Running,
+    guard: &'a mut Guard,
     terminal: Option<Terminal>,
     is_stopped: bool,
     ended: Option<Ended>,

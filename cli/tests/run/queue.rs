@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::support::server::shared_url;
-use crate::support::tool::{Tool, run};
+use crate::support::tool::{Tool, outcome, run, script};
 use crate::support::unique_name;
 
 #[test]
@@ -11,16 +11,14 @@ fn with_a_limit_of_1_no_two_commands_run_at_once() {
     let (url, name) = (shared_url(), unique_name());
     let folder = std::env::temp_dir().join(&name);
     // Only one can make it. It ends without a word, and loudly where there was one.
-    let script = format!("mkdir {0} && sleep 0.01 && rmdir {0}", folder.display());
+    let once = format!("mkdir {0} && sleep 0.01 && rmdir {0}", folder.display());
     let mut tools: Vec<_> = (0..3)
         .map(|_| {
             let turns = format!(
-                "for turn in 1 2 3 4 5 6 7 8 9 10; do {} run {name} --limit 1 -- sh -c '{script}' || \
-                 exit; done",
-                crate::support::tool::TOOL
+                "for turn in 1 2 3 4 5 6 7 8 9 10; do $TOOL run {name} --limit 1 -- sh -c '{once}' || \
+                 exit; done"
             );
-            let mut shell = std::process::Command::new("sh");
-            Tool::start(shell.args(["-c", &turns]).env("REDIS_URL", &url))
+            Tool::start(&mut script(&url, &turns))
         })
         .collect();
     for tool in &mut tools {
@@ -36,8 +34,7 @@ fn a_command_takes_its_weight() {
     let heavy = ["--limit", "3", "--weight", "2", "--", "sh", "-c", "echo on; sleep 600"];
     let holder = Tool::start(&mut run(&url, &[&[&*name], &heavy[..]].concat()));
     assert_eq!(holder.line(), "on");
-    let attempt = |weight| {
-        run(&url, &[&name, "--weight", weight, "--no-wait", "--", "true"]).status().unwrap().code()
-    };
-    assert_eq!((attempt("1"), attempt("2")), (Some(0), Some(75)));
+    let attempt =
+        |weight| outcome(&mut run(&url, &[&name, "--weight", weight, "--no-wait", "--", "true"])).0;
+    assert_eq!((attempt("1"), attempt("2")), (0, 75));
 }

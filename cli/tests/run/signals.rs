@@ -1,12 +1,11 @@
 //! Signals to the tool.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 
 use nix::sys::signal::Signal;
 
 use crate::support::server::{await_held_and_queued, shared_url};
-use crate::support::tool::{TOOL, Tool, children, run, state};
+use crate::support::tool::{Tool, children, run, script, state};
 use crate::support::{eventually, unique_name};
 
 #[test]
@@ -63,11 +62,10 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
 #[test]
 fn what_the_tool_was_told_to_ignore_the_command_ignores() {
     let name = unique_name();
-    let script = format!(
-        "trap '' HUP; exec {TOOL} run {name} --limit 1 -- sh -c 'echo on; kill -HUP $$; echo still'"
+    let text = format!(
+        "trap '' HUP; exec $TOOL run {name} --limit 1 -- sh -c 'echo on; kill -HUP $$; echo still'"
     );
-    let mut shell = Command::new("sh");
-    let mut tool = Tool::start(shell.args(["-c", &script]).env("REDIS_URL", shared_url()));
+    let mut tool = Tool::start(&mut script(&shared_url(), &text));
     assert_eq!((tool.line(), tool.line()), ("on".to_owned(), "still".to_owned()));
     assert!(tool.ended().success());
 }
@@ -76,13 +74,12 @@ fn what_the_tool_was_told_to_ignore_the_command_ignores() {
 #[test]
 fn other_children_than_its_own_are_picked_up() {
     let name = unique_name();
-    let script = format!(
-        "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec {TOOL} run {name} --limit 1 -- sh -c \
+    let text = format!(
+        "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec $TOOL run {name} --limit 1 -- sh -c \
          'echo on; sleep 600'",
         std::env::temp_dir().join(&name).display()
     );
-    let mut shell = Command::new("sh");
-    let mut tool = Tool::start(shell.args(["-c", &script]).env("REDIS_URL", shared_url()));
+    let mut tool = Tool::start(&mut script(&shared_url(), &text));
     assert_eq!(tool.line(), "on");
     // The stranger, the guard, the command.
     let [stranger, ..] = *children(tool.id()) else { panic!("no children") };

@@ -1,9 +1,9 @@
 //! How the tool ends.
 
-use std::process::Command;
+use nix::sys::signal::Signal;
 
 use crate::support::server::{await_held_and_queued, shared_url};
-use crate::support::tool::{Tool, outcome, run};
+use crate::support::tool::{Tool, outcome, run, script};
 use crate::support::unique_name;
 
 fn status_of(script: &str) -> Option<i32> {
@@ -70,7 +70,7 @@ fn whoever_gets_no_permit_in_time_is_told() {
         assert!(told.contains(&name), "{told}");
     }
     await_held_and_queued(&url, &name, (1, 0));
-    holder.signal(nix::sys::signal::Signal::SIGTERM);
+    holder.signal(Signal::SIGTERM);
     assert_eq!(holder.ended().code(), Some(128 + 15));
 }
 
@@ -88,10 +88,9 @@ fn wrong_options_are_refused_before_anything_is_done() {
 #[test]
 fn the_command_knows_its_permit() {
     let (url, name) = (shared_url(), unique_name());
-    let script =
-        "echo $REDIS_SEMAPHORE_NAME; echo $REDIS_SEMAPHORE_ID; echo $REDIS_SEMAPHORE_TOKEN";
+    let shown = "echo $REDIS_SEMAPHORE_NAME; echo $REDIS_SEMAPHORE_ID; echo $REDIS_SEMAPHORE_TOKEN";
     let tokens = [(); 2].map(|()| {
-        let tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sh", "-c", script]));
+        let tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sh", "-c", shown]));
         assert_eq!(tool.line(), name);
         assert!(tool.line().starts_with("P:"));
         tool.line().parse::<u64>().unwrap()
@@ -102,9 +101,8 @@ fn the_command_knows_its_permit() {
 #[test]
 fn input_and_output_are_the_commands() {
     let (url, name) = (shared_url(), unique_name());
-    let script =
-        format!("echo hello | {} run {name} --limit 1 -- tr a-z A-Z", crate::support::tool::TOOL);
-    let output = Command::new("sh").args(["-c", &script]).env("REDIS_URL", url).output().unwrap();
+    let text = format!("echo hello | $TOOL run {name} --limit 1 -- tr a-z A-Z");
+    let output = script(&url, &text).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "HELLO\n");
     assert!(output.stderr.is_empty(), "{output:?}");
 }

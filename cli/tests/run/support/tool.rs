@@ -15,8 +15,22 @@ pub const TOOL: &str = env!("CARGO_BIN_EXE_redis-semaphore");
 
 /// `redis-semaphore run` with these arguments.
 pub fn run(url: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(TOOL);
-    command.env("REDIS_URL", url).arg("run").args(arguments).stdin(Stdio::null());
+    let mut command = without_terminal(url);
+    command.args([TOOL, "run"]).args(arguments);
+    command
+}
+
+/// A script for a shell, in which `$TOOL` is the tool.
+pub fn script(url: &str, text: &str) -> Command {
+    let mut command = without_terminal(url);
+    command.args(["sh", "-c", text]);
+    command
+}
+
+/// Runs what follows in the same process. The tool would take the terminal of whoever runs the tests.
+fn without_terminal(url: &str) -> Command {
+    let mut command = Command::new("setsid");
+    command.env("REDIS_URL", url).env("TOOL", TOOL).stdin(Stdio::null());
     command
 }
 
