@@ -11,6 +11,10 @@ use redis_semaphore::Error;
 pub const USAGE: u8 = 2;
 /// Redis cannot be reached or used, or gave no answer.
 pub const UNAVAILABLE: u8 = 69;
+/// The permit was lost.
+pub const LOST: u8 = 70;
+/// There was no permit in time.
+pub const NO_PERMIT: u8 = 75;
 
 #[derive(Debug)]
 pub struct Failure {
@@ -44,7 +48,9 @@ impl StdError for Failure {}
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match error {
-            Error::Invalid { .. } => USAGE,
+            Error::Invalid { .. } | Error::TooHeavy { .. } | Error::NoLimit { .. } => USAGE,
+            Error::Lost { .. } => LOST,
+            Error::Timeout { .. } => NO_PERMIT,
             _ => UNAVAILABLE,
         };
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();

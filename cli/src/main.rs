@@ -1,7 +1,7 @@
 //! `redis-semaphore`: limits how many commands run at once, on any number of machines.
 //!
 //! Read `options.rs` first: what may be asked for. `server.rs` connects; each command is a file of
-//! its own in `commands/`.
+//! its own in `commands/`, but for the largest, `run`, which is a folder.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -9,6 +9,7 @@ mod demo;
 mod failure;
 mod load;
 mod options;
+mod run;
 mod server;
 
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
         Command::Demo(asked) => demo::run(&server, &asked),
         Command::Load(asked) => load::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
+        Command::Run(asked) => run::run(&server, &asked),
+        Command::Guard(asked) => run::guard(&asked),
     };
     outcome.unwrap_or_else(|failure| failure.tell())
 }

@@ -1,5 +1,6 @@
 //! What may be asked for on the command line, and in the environment.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,8 +26,34 @@ pub struct Options {
     pub command: Command,
 }
 
+const RUN: &str = "\
+Exit status: that of the command; 128 and the number of the signal that killed it; or
+  2    an option is wrong, or no limit is in force and there is no --limit
+  69   Redis cannot be reached or used, or gave no answer; the command was not started
+  70   the permit was lost, and the command was ended, or had just ended by itself
+  75   no permit within --timeout, or none at once with --no-wait
+  126  the command cannot be started
+  127  the command was not found
+A signal that ends the wait ends this tool, too.
+
+The command has in its environment:
+  REDIS_SEMAPHORE_NAME   the name of the semaphore
+  REDIS_SEMAPHORE_ID     the permit, as Redis shows it
+  REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
+
+It runs in a process group of its own, in the foreground of the terminal where there is one. Signals
+that this tool gets are passed on to that group. When the permit is lost, the group gets SIGTERM, and
+SIGKILL after --grace; where renewals fail, early enough that both come before the lease ends. The
+same happens when this tool is killed. What the command leaves behind in the background goes on
+without a permit.";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a command while holding a permit: wait for one, renew it, give it back
+    Run(Run),
+    /// What ends the command when `run` cannot
+    #[command(hide = true)]
+    Guard(Guard),
     /// Look at the server for what endangers semaphores: each check, and what mends it
     Doctor(Doctor),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
@@ -94,6 +121,61 @@ pub struct Server {
         value_parser = humantime::parse_duration
     )]
     pub response_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = RUN)]
+pub struct Run {
+    /// The name of the semaphore
+    pub name: String,
+    /// How much may be held at once [default: the limit in force]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// How much of the limit the command takes
+    #[arg(
+        long,
+        value_name = "WEIGHT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub weight: u32,
+    /// How long to wait for a permit [default: without end]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Take a permit at once or not at all
+    #[arg(long, conflicts_with_all = ["timeout", "ahead"])]
+    pub no_wait: bool,
+    /// Wait ahead of those who came at most this much earlier: up to 1h
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "0s",
+        value_parser = humantime::parse_duration
+    )]
+    pub ahead: Duration,
+    /// For how long a permit is held without renewal: for so long it stays taken after a crash of
+    /// the machine
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = humantime::parse_duration
+    )]
+    pub lease: Duration,
+    /// What the command has between SIGTERM and SIGKILL when the permit is lost: at most a third of
+    /// --lease, since it comes off the time for which renewals may fail [default: 5s, or a third of
+    /// --lease where that is shorter]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub grace: Option<Duration>,
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct Guard {
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub grace: Duration,
 }
 
 #[derive(Debug, Args)]

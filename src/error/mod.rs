@@ -74,6 +74,14 @@ pub enum Error {
         /// The declared limit.
         limit: u32,
     },
+    /// The semaphore was built to take the limit in force, and there is none: nobody has used it
+    /// yet, or not for so long that the server has forgotten it. Have somebody declare one, or set
+    /// one at run time.
+    #[non_exhaustive]
+    NoLimit {
+        /// The name of the semaphore.
+        semaphore: String,
+    },
     /// The wait took longer than the acquire timeout. The request has left the queue.
     #[non_exhaustive]
     Timeout {
@@ -214,6 +222,7 @@ impl Error {
             Self::Redis(error) => is_transient(error),
             Self::Invalid { .. }
             | Self::TooHeavy { .. }
+            | Self::NoLimit { .. }
             | Self::LeaseTooShort { .. }
             | Self::Refused { .. }
             | Self::Lost { .. }
@@ -235,6 +244,11 @@ impl Display for Error {
                 f,
                 "semaphore {semaphore}: a weight of {weight} can never fit the limit of {limit}: ask \
                  for less, or raise the limit"
+            ),
+            Self::NoLimit { semaphore } => write!(
+                f,
+                "semaphore {semaphore}: no limit is in force, and none was brought: declare one, or \
+                 set one at run time"
             ),
             Self::LeaseTooShort { semaphore, lease } => write!(
                 f,

@@ -41,6 +41,7 @@ pub struct SemaphoreBuilder {
     name: String,
     limit: Option<u32>,
     initial_permits: Option<u32>,
+    limit_in_force: bool,
     lease: Duration,
     auto_renew: bool,
     max_hold: Option<Duration>,
@@ -56,6 +57,7 @@ impl SemaphoreBuilder {
             name,
             limit: None,
             initial_permits: None,
+            limit_in_force: false,
             lease: DEFAULT_LEASE,
             auto_renew: true,
             max_hold: None,
@@ -87,6 +89,36 @@ impl SemaphoreBuilder {
     /// See [`Semaphore::add_permits`].
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
+        self
+    }
+
+    /// Brings no limit: the one in force counts, as others declared it, or as it was set at run
+    /// time. For what does not know the limit and is not to change it: a tool for operators, or a
+    /// job beside the service whose limit it is.
+    ///
+    /// While there is none, acquiring fails with [`Error::NoLimit`]; so does a wait when the server
+    /// comes back empty and nobody else has declared one by then. [`limit`](Semaphore::limit) and
+    /// what [`set_limit`](Semaphore::set_limit) answers are 0 then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// let job = semaphores.semaphore(&name).limit_in_force().build()?;
+    /// assert!(matches!(job.acquire().await, Err(Error::NoLimit { .. })));
+    ///
+    /// let service = semaphores.semaphore(&name).limit(3).build()?;
+    /// service.acquire().await?.release().await?;
+    /// job.acquire_many(3).await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn limit_in_force(mut self) -> Self {
+        self.limit_in_force = true;
         self
     }
 
@@ -213,28 +245,15 @@ impl SemaphoreBuilder {
     /// # Errors
     ///
     /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one
-    /// of [`limit`](Self::limit) and [`initial_permits`](Self::initial_permits) is given.
+    /// of [`limit`](Self::limit), [`initial_permits`](Self::initial_permits) and
+    /// [`limit_in_force`](Self::limit_in_force) is given.
     ///
     /// # Examples
     ///
     /// See [`SemaphoreBuilder`].
     pub fn build(self) -> Result<Semaphore, Error> {
         check_name("name", &self.name)?;
-        let limit = match (self.limit, self.initial_permits) {
-            (Some(0), None) => {
-                return Err(Error::invalid(
-                    "limit",
-                    "must be at least 1; set_limit(0) pauses a semaphore",
-                ));
-            }
-            (Some(limit), None) => Limit::Declared(limit),
-            (None, Some(permits)) => Limit::Initial(permits),
-            _ => {
-                let found = if self.limit.is_some() { "both were" } else { "neither was" };
-                let reason = format!("must have limit() or initial_permits(), and {found} given");
-                return Err(Error::invalid("limit", reason));
-            }
-        };
+        let limit = self.checked_limit()?;
         if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
             let reason = format!("must be 10 ms to 7 days, not {:?}", self.lease);
             return Err(Error::invalid("lease", reason));
@@ -256,6 +275,28 @@ impl SemaphoreBuilder {
         let (core, tasks) = Core::new(self.name, settings, self.context);
         maintenance::start(&core, tasks);
         Ok(Semaphore::new(core))
+    }
+
+    fn checked_limit(&self) -> Result<Limit, Error> {
+        let given = [
+            self.limit.map(Limit::Declared),
+            self.initial_permits.map(Limit::Initial),
+            self.limit_in_force.then_some(Limit::Known),
+        ];
+        let mut given = given.into_iter().flatten();
+        let found = match (given.next(), given.next()) {
+            (Some(Limit::Declared(0)), None) => {
+                let reason = "must be at least 1; set_limit(0) pauses a semaphore";
+                return Err(Error::invalid("limit", reason));
+            }
+            (Some(limit), None) => return Ok(limit),
+            (Some(_), Some(_)) => "more than one was",
+            (None, _) => "none was",
+        };
+        let reason = format!(
+            "must have one of limit(), initial_permits() and limit_in_force(), and {found} given"
+        );
+        Err(Error::invalid("limit", reason))
     }
 
     fn check_acknowledgement(&self) -> Result<(), Error> {

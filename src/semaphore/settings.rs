@@ -29,12 +29,15 @@ impl Settings {
 pub(crate) enum Limit {
     Declared(u32),
     Initial(u32),
+    /// Nothing: others say it.
+    Known,
 }
 
 impl Limit {
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Declared(limit) | Self::Initial(limit) => limit,
+            Self::Known => 0,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Limits, as a process sees them that has used a semaphore for long.
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, Semaphores};
 
-use crate::support::server::{Server, shared_url, unique_name};
+use crate::support::observer::{Observer, in_time};
+use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 async fn use_once(semaphore: &Semaphore) {
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -46,4 +47,71 @@ async fn initial_permits_begin_anew_once_they_were_cleared() {
     assert_eq!(semaphore.clear_limit().await.unwrap(), 0);
     assert_eq!(semaphore.add_permits(1).await.unwrap(), 6);
     semaphore.clear_limit().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let name = unique_name();
+    let service = semaphores.semaphore(&name).limit(3).build().unwrap();
+    use_once(&service).await;
+    let job = semaphores.semaphore(&name).limit_in_force().build().unwrap();
+    let permit = job.acquire_many(2).await.unwrap();
+    assert!(job.request().weight(2).try_acquire().await.unwrap().is_none());
+    let too_heavy = job.acquire_many(4).await.unwrap_err();
+    assert!(matches!(too_heavy, Error::TooHeavy { weight: 4, limit: 3, .. }), "{too_heavy}");
+    let now = job.inspect().await.unwrap();
+    assert_eq!((now.limit, now.declared_limit, now.runtime_limit), (3, Some(3), None));
+    permit.release().await.unwrap();
+    // What it is told later counts at once.
+    assert_eq!(job.set_limit(5).await.unwrap(), 3);
+    job.acquire_many(5).await.unwrap().release().await.unwrap();
+    assert_eq!(job.clear_limit().await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothing() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let name = unique_name();
+    let job = semaphores.semaphore(&name).limit_in_force().build().unwrap();
+    let refused = [
+        in_time("the acquire", job.acquire()).await.map(drop).unwrap_err(),
+        in_time("the try", job.try_acquire()).await.map(drop).unwrap_err(),
+    ];
+    for error in refused {
+        assert!(matches!(error, Error::NoLimit { .. }), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "semaphore {name}: no limit is in force, and none was brought: declare one, or set \
+                 one at run time"
+            )
+        );
+    }
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg(format!("sem:{{{name}}}:*"))
+        .query(&mut connect(&shared_admin_url()))
+        .unwrap();
+    assert!(keys.is_empty(), "{keys:?}");
+    assert_eq!(job.limit().await.unwrap(), 0);
+    // A pause is a limit.
+    assert_eq!(job.set_limit(0).await.unwrap(), 0);
+    assert!(job.try_acquire().await.unwrap().is_none());
+    assert_eq!(job.clear_limit().await.unwrap(), 0);
+}
+
+/// Their turn comes when nobody knows a limit any more.
+#[tokio::test]
+async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
+    let mut server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let job = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
+    job.set_limit(1).await.unwrap();
+    let permit = job.acquire().await.unwrap();
+    let waiting = tokio::spawn(job.request().acquire());
+    Observer::of(job.clone()).sees(1, 1).await;
+    server.restart_empty();
+    let ended = in_time("the end of the wait", waiting).await.unwrap();
+    assert!(matches!(ended, Err(Error::NoLimit { .. })), "{ended:?}");
+    drop(permit);
 }

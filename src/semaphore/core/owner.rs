@@ -13,6 +13,7 @@ use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
 use crate::runtime::clock;
+use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
 
 impl Core {
@@ -89,6 +90,8 @@ impl Owner for Core {
                 Error::Unavailable { semaphore, operation, elapsed, source: last }
             }
             Failure::Refused(source) => match too_heavy(&source) {
+                // Nobody can declare that, so it means that there is none.
+                Some((_, 0)) if self.settings.limit == Limit::Known => Error::NoLimit { semaphore },
                 Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
                 None => Error::Refused { semaphore, operation, source },
             },

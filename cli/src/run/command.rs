@@ -1,0 +1,109 @@
+//! The command: a child of this process, with a process group of its own.
+
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use redis_semaphore::Permit;
+use rustix::process::{WaitOptions, WaitStatus, wait};
+
+use crate::failure::Failure;
+use crate::options::Run;
+
+pub const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The command since it was started.
+pub struct Running {
+    /// Its process, and so its group.
+    pub group: Pid,
+}
+
+pub enum Change {
+    Ended(Ended),
+    /// By this signal.
+    Stopped(i32),
+    Continued,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Ended {
+    Exited(u8),
+    Killed(i32),
+}
+
+impl Running {
+    pub fn start(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
+        let (program, arguments) = asked.command.split_first().expect("clap wants a command");
+        let spawned = Command::new(program)
+            .args(arguments)
+            .env("REDIS_SEMAPHORE_NAME", &asked.name)
+            .env("REDIS_SEMAPHORE_ID", permit.id())
+            .env("REDIS_SEMAPHORE_TOKEN", permit.fencing_token().to_string())
+            .process_group(0)
+            .spawn();
+        let child = spawned.map_err(|error| {
+            let status = match error.kind() {
+                ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            };
+            Failure::new(status, format!("{}: {error}", program.display()))
+        })?;
+        Ok(Self { group: Pid::from_raw(child.id() as i32) })
+    }
+
+    /// To all of its group.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = killpg(self.group, signal);
+    }
+
+    /// Has it end, be it stopped or not.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Whether anybody is left of its group.
+    pub fn has_group(&self) -> bool {
+        killpg(self.group, None).is_ok()
+    }
+
+    /// What became of the command since the last call. Other children are picked up, too: those that
+    /// a first process of a container inherits.
+    pub fn changes(&self) -> Vec<Change> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        let mut changes = Vec::new();
+        while let Ok(Some((child, status))) = wait(options) {
+            if child.as_raw_pid() == self.group.as_raw() {
+                changes.extend(read(status));
+            }
+        }
+        changes
+    }
+}
+
+fn read(status: WaitStatus) -> Option<Change> {
+    if status.continued() {
+        return Some(Change::Continued);
+    }
+    if let Some(signal) = status.stopping_signal() {
+        return Some(Change::Stopped(signal));
+    }
+    let killed = status.terminating_signal().map(Ended::Killed);
+    // A status has eight bits.
+    let ended = killed.or(status.exit_status().map(|status| Ended::Exited(status as u8)));
+    ended.map(Change::Ended)
+}
+
+impl Ended {
+    /// As shells have it.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Killed(signal) => 128 + signal as u8,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The time from the start of the command to its end: what is passed on to it, and what becomes of
+//! it when it is stopped, or the permit is lost.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redis_semaphore::{Error, Permit};
+use tokio::time::sleep_until;
+
+use super::command::{Change, Ended, Running};
+use super::guard::{Guard, Word};
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::times::Times;
+
+/// How often to look whether the group of a command that ends is gone.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+/// How long it takes at most until a process that stops itself is stopped.
+const UNTIL_STOPPED: Duration = Duration::from_millis(100);
+
+pub struct Hold<'a> {
+    permit: &'a Permit,
+    times: &'a Times,
+    command: Running,
+    guard: &'a mut Guard,
+    terminal: Option<Terminal>,
+    is_stopped: bool,
+    ended: Option<Ended>,
+    /// From when on the permit was lost, or about to be.
+    kill_at: Option<Instant>,
+}
+
+/// What became of the command.
+pub struct Outcome {
+    pub ended: Ended,
+    /// It was told to end, since the permit was lost, or about to be.
+    pub was_terminated: bool,
+}
+
+impl<'a> Hold<'a> {
+    pub fn new(
+        permit: &'a Permit,
+        times: &'a Times,
+        command: Running,
+        guard: &'a mut Guard,
+    ) -> Self {
+        let terminal = Terminal::open();
+        let (is_stopped, ended, kill_at) = (false, None, None);
+        Self { permit, times, command, guard, terminal, is_stopped, ended, kill_at }
+    }
+
+    pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
+        self.guard.tell(Word::Started(self.command.group));
+        self.to_foreground();
+        self.look();
+        let ended = loop {
+            if let Some(ended) = self.ended.filter(|_| self.is_over()) {
+                break ended;
+            }
+            tokio::select! {
+                signal = signals.next() => self.on(signal).await,
+                () = self.permit.lost(), if self.kill_at.is_none() => self.terminate(),
+                () = sleep_until(self.next_look().into()) => self.look(),
+            }
+        };
+        if let Some(terminal) = &self.terminal {
+            terminal.take_from(self.command.group);
+        }
+        Outcome { ended, was_terminated: self.kill_at.is_some() }
+    }
+
+    /// Once the command has ended. Without a permit nothing of it may go on.
+    fn is_over(&self) -> bool {
+        self.kill_at.is_none_or(|at| !self.command.has_group() || at <= Instant::now())
+    }
+
+    async fn on(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCHLD => {
+                for change in self.command.changes() {
+                    self.note(change).await;
+                }
+            }
+            Signal::SIGCONT => self.go_on().await,
+            signal => self.command.signal(signal),
+        }
+    }
+
+    async fn note(&mut self, change: Change) {
+        match change {
+            Change::Ended(ended) => self.ended = Some(ended),
+            Change::Stopped(signal) => self.stopped(signal).await,
+            Change::Continued => {
+                self.is_stopped = false;
+                self.look();
+            }
+        }
+    }
+
+    /// The tool stops, too, so that the shell of the terminal gets on. It goes on with `fg` or `bg`.
+    async fn stopped(&mut self, signal: i32) {
+        let wants_terminal = [Signal::SIGTTIN, Signal::SIGTTOU].map(|wants| wants as i32);
+        // It may have asked for the terminal just before it got it.
+        if self.kill_at.is_some() || wants_terminal.contains(&signal) && self.to_foreground() {
+            self.command.signal(Signal::SIGCONT);
+            return;
+        }
+        self.is_stopped = true;
+        self.guard.tell(Word::Stopped);
+        let Some(terminal) = &self.terminal else {
+            // Nobody has it go on at a terminal. The permit is kept.
+            return;
+        };
+        terminal.take_from(self.command.group);
+        let until = Instant::now() + UNTIL_STOPPED;
+        // To all of its group, as the terminal would do it.
+        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+        // Where no shell could have it go on, it is not stopped by that. Nor may the command be.
+        sleep_until(until.into()).await;
+        self.go_on().await;
+    }
+
+    /// The command goes on only if it still has the permit.
+    async fn go_on(&mut self) {
+        if self.is_stopped && self.kill_at.is_none() {
+            let lost = matches!(self.permit.refresh().await, Err(Error::Lost { .. }));
+            if lost || self.times.left(self.permit).is_zero() {
+                self.terminate();
+                return;
+            }
+            self.is_stopped = false;
+            self.look();
+        }
+        self.to_foreground();
+        self.command.signal(Signal::SIGCONT);
+    }
+
+    /// Answers whether it is for the command now.
+    fn to_foreground(&self) -> bool {
+        self.terminal.as_ref().is_some_and(|terminal| terminal.give_to(self.command.group))
+    }
+
+    fn next_look(&self) -> Instant {
+        let pause = match self.kill_at {
+            Some(_) => SHORT_PAUSE,
+            None => self.times.left(self.permit).min(self.times.pause()),
+        };
+        Instant::now() + pause
+    }
+
+    fn look(&mut self) {
+        match self.kill_at {
+            Some(at) if at <= Instant::now() => self.command.signal(Signal::SIGKILL),
+            Some(_) => {}
+            None if self.times.left(self.permit).is_zero() => self.terminate(),
+            None if !self.is_stopped => {
+                self.guard.tell(Word::Held(self.times.left_for_guard(self.permit)));
+            }
+            None => {}
+        }
+    }
+
+    fn terminate(&mut self) {
+        // It may have something to say.
+        self.to_foreground();
+        self.command.terminate();
+        self.guard.tell(Word::Ending);
+        self.kill_at = Some(Instant::now() + self.times.grace);
+        let reason = match self.permit.is_lost() {
+            true => "the permit was lost",
+            false => "the permit cannot be renewed, and its lease ends soon",
+        };
+        // After that: where the terminal stops who writes in the background, it stops us here.
+        eprintln!("redis-semaphore: {reason}: the command is ended");
+    }
+}

@@ -1,0 +1,88 @@
+//! The tool cannot end the command itself: it was killed, or is stopped.
+
+use nix::sys::signal::Signal;
+
+use crate::support::server::{await_held_and_queued, connect, lease_end, now, shared_url};
+use crate::support::tool::{Tool, children, is_alive, run, state};
+use crate::support::{eventually, unique_name};
+
+/// Tells its process, and that of a child.
+const FAMILY: &str = "echo $$; sleep 600 & echo $!; wait";
+const STUBBORN: &str = "trap '' TERM; echo $$; sleep 600 & echo $!; while :; do sleep 0.01; done";
+
+fn start(name: &str, lease: &str, script: &str) -> Tool {
+    let head = ["--limit", "1", "--lease", lease, "--grace", "500ms", "--", "sh", "-c", script];
+    Tool::start(&mut run(&shared_url(), &[&[name], &head[..]].concat()))
+}
+
+fn family(tool: &Tool) -> [i32; 2] {
+    [tool.line().parse().unwrap(), tool.line().parse().unwrap()]
+}
+
+fn guard_of(tool: &Tool, command: i32) -> i32 {
+    children(tool.id()).into_iter().find(|process| *process != command).unwrap()
+}
+
+#[test]
+fn the_tool_killed_takes_the_command_with_it() {
+    for script in [FAMILY, STUBBORN] {
+        let name = unique_name();
+        let mut tool = start(&name, "30s", script);
+        let family = family(&tool);
+        let guards = children(tool.id());
+        tool.signal(Signal::SIGKILL);
+        tool.silent();
+        for process in family.into_iter().chain(guards) {
+            eventually("the end of all", || (!is_alive(process)).then_some(()));
+        }
+        tool.ended();
+        // Nobody could give it back.
+        await_held_and_queued(&shared_url(), &name, (1, 0));
+    }
+}
+
+#[test]
+fn a_tool_that_is_stopped_past_its_lease_does_not_let_the_command_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut tool = start(&name, "2s", STUBBORN);
+    let family = family(&tool);
+    let end = lease_end(&mut connect(&url), &name);
+    tool.signal(Signal::SIGSTOP);
+    for process in family {
+        eventually("the end of the command", || (!is_alive(process)).then_some(()));
+    }
+    let ended = now();
+    assert!(ended < end, "it ended {} ms after its lease", ended - end);
+    tool.signal(Signal::SIGCONT);
+    assert_eq!(tool.ended().code(), Some(70));
+}
+
+#[test]
+fn the_tool_waits_for_its_guard() {
+    let name = unique_name();
+    let mut tool = start(&name, "30s", FAMILY);
+    let command = family(&tool)[0];
+    let guard = guard_of(&tool, command);
+    assert!(is_alive(guard));
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
+    // Not even an entry that somebody else has to pick up.
+    assert_eq!(state(guard), None);
+}
+
+/// Whoever ends all processes of this name means the tool.
+#[test]
+fn the_guard_outlasts_a_signal() {
+    let name = unique_name();
+    let mut tool = start(&name, "30s", FAMILY);
+    let [command, child] = family(&tool);
+    let guard = guard_of(&tool, command);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(guard), signal).unwrap();
+    }
+    tool.signal(Signal::SIGKILL);
+    for process in [command, child, guard] {
+        eventually("the end of all", || (!is_alive(process)).then_some(()));
+    }
+    tool.ended();
+}

@@ -1,0 +1,92 @@
+//! Servers, and what stands in them.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redis::{Client, Connection};
+
+use super::eventually;
+
+/// The one that `scripts/with-redis` started.
+pub fn shared_url() -> String {
+    std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
+}
+
+pub fn connect(url: &str) -> Connection {
+    Client::open(url).unwrap().get_connection().unwrap()
+}
+
+/// How many hold and how many wait.
+pub fn held_and_queued(connection: &mut Connection, name: &str) -> (u64, u64) {
+    let key = |key| format!("sem:{{{name}}}:{key}");
+    let mut both = redis::pipe();
+    // Of the member that counts the weights the score is below zero.
+    both.cmd("ZCOUNT").arg(key("permits")).arg(0).arg("+inf").cmd("ZCARD").arg(key("queue"));
+    both.query(connection).unwrap()
+}
+
+pub fn await_held_and_queued(url: &str, name: &str, wanted: (u64, u64)) {
+    let mut connection = connect(url);
+    eventually(&format!("{wanted:?} held and queued"), || {
+        (held_and_queued(&mut connection, name) == wanted).then_some(())
+    });
+}
+
+/// When the lease of the only permit ends, by the clock of this machine, in ms.
+pub fn lease_end(connection: &mut Connection, name: &str) -> u128 {
+    let key = format!("sem:{{{name}}}:permits");
+    let mut range = redis::cmd("ZRANGEBYSCORE");
+    range.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
+    let [(_, end)]: [(String, f64); 1] =
+        range.query::<Vec<_>>(connection).unwrap().try_into().expect("one permit");
+    end as u128
+}
+
+pub fn now() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+}
+
+/// A server of a test's own.
+pub struct Server {
+    child: Child,
+    folder: PathBuf,
+    pub url: String,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let folder = std::env::temp_dir().join(super::unique_name());
+        fs::create_dir(&folder).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        drop(listener);
+        let program = std::env::var("REDIS_SERVER_BIN").expect("scripts/with-redis sets it");
+        let child = Command::new(program)
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let url = format!("redis://127.0.0.1:{port}/");
+        let client = Client::open(&*url).unwrap();
+        eventually("the server", || client.get_connection().ok());
+        Self { child, folder, url }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,124 @@
+//! At a terminal, in a shell with job control.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::eventually;
+use crate::support::pty::Shell;
+use crate::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
+use crate::support::unique_name;
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(name)
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    // Of a job that is stopped the shell shows the text, which must not look like its output.
+    shell.enter(&format!(
+        "sh -c '$TOOL run {name} --limit 1 -- sh -c \"echo one; read x; echo re\\\"\\\"ad \\$x\"; \
+         echo two; read y; echo the\"\"n $y'"
+    ));
+    shell.sees("one");
+    shell.enter("1st");
+    shell.sees("read 1st");
+    shell.sees("two");
+    shell.enter("2nd");
+    shell.sees("then 2nd");
+    shell.enter("echo e''nd");
+    shell.sees("end");
+}
+
+#[test]
+fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!(
+        "for i in 1 2; do $TOOL run {name} --limit 1 -- sh -c 'echo on; sleep 600'; done"
+    ));
+    shell.sees("on");
+    shell.press("\x03");
+    shell.sees("$ ");
+    shell.enter("echo status $?");
+    shell.sees("status 130");
+    await_held_and_queued(&shared_url(), &name, (0, 0));
+}
+
+#[test]
+fn a_command_that_is_stopped_goes_on_with_its_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script =
+        format!("echo on; while [ ! -e {} ]; do sleep 0.01; done; exit 4", file(&name).display());
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'; echo status $?"));
+    shell.sees("on");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    fs::write(file(&name), "").unwrap();
+    // It does not go on by itself.
+    assert_eq!(held_and_queued(&mut connect(&url), &name), (1, 0));
+    shell.enter("fg; echo then $?");
+    shell.sees("then 4");
+    await_held_and_queued(&url, &name, (0, 0));
+    fs::remove_file(file(&name)).unwrap();
+}
+
+#[test]
+fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = "trap \"echo cleaned; exit\" TERM; echo on; while :; do sleep 0.01; done";
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
+    shell.sees("on");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    // Somebody else gets it.
+    let mut next = crate::support::tool::run(&url, &[&name, "--", "true"]);
+    assert!(next.status().unwrap().success());
+    eventually("the end of the lease", || {
+        (held_and_queued(&mut connect(&url), &name) == (0, 0)).then_some(())
+    });
+    shell.enter("fg; echo then $?");
+    shell.sees("cleaned");
+    shell.sees("then 70");
+}
+
+/// The server alone knows of it.
+#[test]
+fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let went_on = file(&name).display().to_string();
+    let script = format!("echo on; while :; do [ -e {went_on} ] && echo went on; sleep 0.01; done");
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'"));
+    shell.sees("on");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    fs::write(&went_on, "").unwrap();
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+    shell.enter("fg; echo then $?");
+    shell.sees("the permit was lost");
+    shell.sees("then 70");
+    assert!(!shell.has_shown("\nwent on"));
+    fs::remove_file(went_on).unwrap();
+}
+
+#[test]
+fn in_the_background_it_leaves_the_terminal_alone() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; echo read $x' &"));
+    shell.sees("on");
+    shell.enter("echo shell''s");
+    shell.sees("shells");
+    // It wants to read, and is stopped for that.
+    shell.enter("until jobs | grep Stopped; do sleep 0.01; done");
+    shell.sees("Stopped");
+    shell.enter("fg; echo then $?");
+    shell.enter("this");
+    shell.sees("read this");
+    shell.sees("then 0");
+}
