@@ -156,6 +156,7 @@ impl Core {
             Limit::Declared(_) if self.is_declared() => "declared",
             Limit::Declared(_) => "declare",
             Limit::Initial(_) => "initial",
+            Limit::Known => "known",
         };
         cmd.arg(kind).arg(self.settings.limit.number());
     }
