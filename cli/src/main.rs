@@ -8,6 +8,7 @@ mod commands;
 mod failure;
 mod options;
 mod server;
+mod table;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
+        Command::Ls(asked) => commands::ls::run(&server, &asked),
+        Command::Inspect(asked) => commands::inspect::run(&server, &asked),
+        Command::Limit(asked) => commands::limit::run(&server, &asked),
+        Command::Revoke(asked) => commands::revoke::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
     };
     outcome.unwrap_or_else(|failure| failure.tell())

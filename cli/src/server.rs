@@ -12,15 +12,31 @@ use crate::failure::Failure;
 use crate::options::Server;
 
 /// Runs something with a connection of its own, which is shut down afterwards.
-pub fn with<T>(
+pub fn with<T, E: Into<Failure>>(
     server: &Server,
-    run: impl AsyncFnOnce(&Semaphores) -> Result<T, Error>,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder(), run)
+}
+
+/// The same for what only looks: the user need not be allowed more.
+pub fn looking<T, E: Into<Failure>>(
+    server: &Server,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder().look_only(), run)
+}
+
+fn run_with<T, E: Into<Failure>>(
+    server: &Server,
+    builder: SemaphoresBuilder,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
 ) -> Result<T, Failure> {
     runtime()?.block_on(async {
-        let semaphores = connect(server, Semaphores::builder()).await?;
+        let semaphores = connect(server, builder).await?;
         let done = run(&semaphores).await;
         semaphores.shutdown().await;
-        Ok(done?)
+        done.map_err(Into::into)
     })
 }
 
