@@ -125,8 +125,7 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a
-    /// deployment.
+    /// See [`Diagnosis`](crate::Diagnosis).
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
         self.in_a_runtime(async move { examine(&context.servers, &context.prefix).await }).await

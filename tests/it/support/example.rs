@@ -1,5 +1,14 @@
 use std::path::PathBuf;
 
+/// The command-line tool, which `cargo test` of the whole workspace builds.
+#[cfg(feature = "tls")]
+pub fn tool() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().with_file_name("redis-semaphore");
+    assert!(program.exists(), "{} is missing: cargo build", program.display());
+    program
+}
+
 /// `cargo test` builds the examples, too, next to the tests.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
