@@ -65,7 +65,7 @@ mod server;
 pub mod tower;
 mod wakeup;
 
-pub use client::{Semaphores, SemaphoresBuilder};
+pub use client::{Names, Semaphores, SemaphoresBuilder};
 pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 pub use include_dir;
@@ -73,8 +73,8 @@ pub use protocol::{Holder, Inspection, Waiter};
 pub use redis;
 pub use scripts::{Script, ScriptRegistry};
 pub use semaphore::{
-    AcquireRequest, Permit, PermitParts, PermitWatch, Permits, Semaphore, SemaphoreBuilder,
-    acquire_all,
+    AcquireRequest, Permit, PermitParts, PermitWatch, Permits, Revoked, Semaphore,
+    SemaphoreBuilder, acquire_all,
 };
 pub use server::Credentials;
 

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use redis_semaphore::Error;
 
+/// The answer is no.
+pub const NO: u8 = 1;
 /// Wrong options, as clap has it.
 pub const USAGE: u8 = 2;
 /// Redis cannot be reached or used, or gave no answer.
@@ -29,6 +31,15 @@ impl Failure {
 
     pub fn usage(reason: impl Display) -> Self {
         Self::new(USAGE, reason)
+    }
+
+    /// One of several semaphores cannot be used.
+    pub fn from_error_about(name: &str, error: &Error) -> Self {
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        let text = error.to_string();
+        // The text may have the name already.
+        let about = if text.contains(name) { String::new() } else { format!("{name}: ") };
+        Self::new(NO, format!("{about}{text}{cause}"))
     }
 
     pub fn tell(self) -> ExitCode {

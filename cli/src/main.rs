@@ -11,6 +11,7 @@ mod load;
 mod options;
 mod run;
 mod server;
+mod table;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,10 @@ fn main() -> ExitCode {
         Command::Man => commands::man::print(),
         Command::Demo(asked) => demo::run(&server, &asked),
         Command::Load(asked) => load::run(&server, &asked),
+        Command::Ls(asked) => commands::ls::run(&server, &asked),
+        Command::Inspect(asked) => commands::inspect::run(&server, &asked),
+        Command::Limit(asked) => commands::limit::run(&server, &asked),
+        Command::Revoke(asked) => commands::revoke::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
         Command::Run(asked) => run::run(&server, &asked),
         Command::Guard(asked) => run::guard(&asked),

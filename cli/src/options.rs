@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::limit::Change;
 use crate::load::options::Load;
 
 const STATUS: &str = "\
@@ -54,6 +55,14 @@ pub enum Command {
     /// What ends the command when `run` cannot
     #[command(hide = true)]
     Guard(Guard),
+    /// List the semaphores: who holds how much, how many wait, and for how long
+    Ls(Ls),
+    /// Show one semaphore: its limits, who holds it, who waits
+    Inspect(Inspect),
+    /// Show a limit, or set another one for everybody until it is cleared
+    Limit(Limit),
+    /// Take a permit away from its holder, or a request out of the queue
+    Revoke(Revoke),
     /// Look at the server for what endangers semaphores: each check, and what mends it
     Doctor(Doctor),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
@@ -179,11 +188,72 @@ pub struct Guard {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right
++scan. What it took is told on standard error.
+
+Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all
+commands.")]
+pub struct Ls {
+    /// Only names like this: * stands for any characters, ? for one, \\ makes the next one plain
+    pub pattern: Option<String>,
+    /// One JSON object instead of text: see docs/cli.md
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
+)]
+pub struct Inspect {
+    /// The name of the semaphore
+    pub name: String,
+    /// One JSON object instead of text: see docs/cli.md
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A limit that is set holds for all processes, goes before what they declare, and stays until `clear`.
+0 lets nobody in; who holds goes on. A lower limit takes no permit away.
+
+Exit status: 0 shown or changed, 1 there is no such semaphore (only without a change), others as for
+all commands.")]
+pub struct Limit {
+    /// The name of the semaphore
+    pub name: String,
+    /// The new limit; +N to add to the one in force; clear to have the declared one again
+    #[arg(value_name = "N|+N|clear")]
+    pub change: Option<Change>,
+    /// One JSON object instead of text: see docs/cli.md
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was
+let in work at the same time. End its process first where that must not be.
+
+Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
+pub struct Revoke {
+    /// The name of the semaphore
+    pub name: String,
+    /// The id, as `inspect` shows it
+    pub id: String,
+    /// One JSON object instead of text: see docs/cli.md
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 no danger, 1 there is a danger, others as for all commands."
 )]
 pub struct Doctor {
-    /// One JSON object instead of text
+    /// One JSON object instead of text: see docs/cli.md
     #[arg(long)]
     pub json: bool,
 }

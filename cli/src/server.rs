@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
-use redis_semaphore::redis::{Client, ConnectionInfo};
+use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis_semaphore::redis::{Client, ConnectionAddr, ConnectionInfo, TlsMode};
 use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
 use tokio::runtime::{self, Runtime};
 
@@ -12,15 +12,31 @@ use crate::failure::Failure;
 use crate::options::Server;
 
 /// Runs something with a connection of its own, which is shut down afterwards.
-pub fn with<T>(
+pub fn with<T, E: Into<Failure>>(
     server: &Server,
-    run: impl AsyncFnOnce(&Semaphores) -> Result<T, Error>,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder(), run)
+}
+
+/// The same for what only looks: the user need not be allowed more.
+pub fn looking<T, E: Into<Failure>>(
+    server: &Server,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder().look_only(), run)
+}
+
+fn run_with<T, E: Into<Failure>>(
+    server: &Server,
+    builder: SemaphoresBuilder,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
 ) -> Result<T, Failure> {
     runtime()?.block_on(async {
-        let semaphores = connect(server, Semaphores::builder()).await?;
+        let semaphores = connect(server, builder).await?;
         let done = run(&semaphores).await;
         semaphores.shutdown().await;
-        Ok(done?)
+        done.map_err(Into::into)
     })
 }
 
@@ -41,7 +57,7 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
         }
     }
     Ok(match &server.sentinel {
-        Some(service) => builder.connect_sentinel(sentinel(servers, service)?).await?,
+        Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
         None if server.cluster => builder.connect_cluster(servers).await?,
         None => match <[ConnectionInfo; 1]>::try_from(servers) {
             Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::Redis)?).await?,
@@ -66,10 +82,59 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::Redis)?))
 }
 
-fn sentinel(sentinels: Vec<ConnectionInfo>, service: &str) -> Result<SentinelClient, Failure> {
-    let service = service.to_owned();
-    let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master);
-    client.map_err(|error| Failure::usage(format!("--sentinel: {error}")))
+/// User and password of the URLs are for the sentinels, the other ones for the primary, which
+/// speaks TLS where they do.
+fn sentinel(
+    server: &Server,
+    sentinels: Vec<ConnectionInfo>,
+    service: &str,
+) -> Result<SentinelClient, Failure> {
+    let unusable = |error| Failure::usage(format!("--sentinel: {error}"));
+    let first = sentinels.first().cloned();
+    let addresses = sentinels.into_iter().map(|info| info.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)
+        .map_err(unusable)?;
+    if let Some(settings) = first.as_ref().map(ConnectionInfo::redis_settings) {
+        builder = builder.set_client_to_redis_db(settings.db());
+        if let Some(user) = settings.username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = settings.password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+    }
+    // Whoever asks the primary for its role does so without a provider.
+    if let Some((user, password)) = credentials(server)? {
+        builder = builder.set_client_to_redis_password(password);
+        if let Some(user) = user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+    }
+    if let Some(ConnectionAddr::TcpTls { insecure, .. }) = first.as_ref().map(ConnectionInfo::addr)
+    {
+        let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
+        builder = with_certificates(server, builder.set_client_to_redis_tls_mode(mode))?;
+    }
+    builder.build().map_err(unusable)
+}
+
+#[cfg(feature = "tls")]
+fn with_certificates(
+    server: &Server,
+    builder: SentinelClientBuilder,
+) -> Result<SentinelClientBuilder, Failure> {
+    Ok(match certificates(server)? {
+        Some(certificates) => builder.set_client_to_redis_certificates(certificates),
+        None => builder,
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_certificates(
+    _: &Server,
+    builder: SentinelClientBuilder,
+) -> Result<SentinelClientBuilder, Failure> {
+    Ok(builder)
 }
 
 /// Everybody on the machine can read the arguments of a process.
@@ -140,6 +205,16 @@ type Opened = Result<Client, redis_semaphore::redis::RedisError>;
 
 #[cfg(feature = "tls")]
 fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
+    Ok(match certificates(server)? {
+        Some(certificates) => Client::build_with_tls(url, certificates),
+        None => Client::open(url),
+    })
+}
+
+#[cfg(feature = "tls")]
+fn certificates(
+    server: &Server,
+) -> Result<Option<redis_semaphore::redis::TlsCertificates>, Failure> {
     use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
 
     let read_if =
@@ -150,10 +225,8 @@ fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
     let client_tls = client_cert
         .zip(client_key)
         .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    Ok(match root_cert.is_some() || client_tls.is_some() {
-        true => Client::build_with_tls(url, TlsCertificates { client_tls, root_cert }),
-        false => Client::open(url),
-    })
+    let is_any = root_cert.is_some() || client_tls.is_some();
+    Ok(is_any.then_some(TlsCertificates { client_tls, root_cert }))
 }
 
 #[cfg(not(feature = "tls"))]

@@ -38,6 +38,7 @@ pub struct SemaphoresBuilder {
     pub(crate) call_by: CallBy,
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<dyn Provider>>,
+    pub(crate) looks_only: bool,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -57,8 +58,8 @@ impl SemaphoresBuilder {
             liveness: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
         };
-        let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
-        Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials }
+        let (owner, call_by, credentials, looks_only) = (None, CallBy::Sha1, None, false);
+        Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials, looks_only }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -145,6 +146,30 @@ impl SemaphoresBuilder {
     /// ```
     pub fn use_functions(mut self) -> Self {
         self.call_by = CallBy::Function(FUNCTIONS);
+        self
+    }
+
+    /// For a user who may only look, with the fewer rights that `docs/protocol.md` has for that:
+    /// connecting tries nothing that writes, and may end at a replica. What looks works then:
+    /// [`names`](crate::Semaphores::names), [`inspect`](crate::Semaphore::inspect),
+    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::Semaphores::doctor) (which says what
+    /// the user lacks to do more). What writes fails, where the user may not, with
+    /// [`Error::Refused`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// let semaphores = Semaphores::builder().look_only().connect(&url).await?;
+    /// println!("{}", semaphores.doctor().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn look_only(mut self) -> Self {
+        self.looks_only = true;
         self
     }
 

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::client::builder::default_owner;
 use crate::client::{Semaphores, SemaphoresBuilder};
 use crate::context::{ClientSettings, Context};
-use crate::diagnosis::connect;
+use crate::diagnosis::connect::{self, Tried};
 use crate::error::Error;
 use crate::protocol::word;
 use crate::runtime::clock;
@@ -202,7 +202,7 @@ impl SemaphoresBuilder {
         let nodes = infos("nodes", nodes)?;
         let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
         let cluster = Arc::new(cluster);
-        connect::check_cluster(&cluster, &self.prefix).await?;
+        connect::check_cluster(&cluster, &self.prefix, self.tried()).await?;
         let listener = Listener::Sharded(cluster.clone());
         let wakeups = Wakeups::Sharded(Channels::default());
         let name = self.new_client();
@@ -215,9 +215,17 @@ impl SemaphoresBuilder {
         let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
         let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
-        let subscription = connect::check_one(&link, &self.prefix, &channel).await?;
+        let subscription = connect::check_one(&link, &self.prefix, &channel, self.tried()).await?;
         let listener = Listener::Single(link.clone(), subscription);
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
+    }
+
+    /// What connecting tries out.
+    fn tried(&self) -> Tried {
+        match self.looks_only {
+            true => Tried::Looks,
+            false => Tried::All,
+        }
     }
 
     fn dialer(&self) -> Dialer {

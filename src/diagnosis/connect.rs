@@ -8,21 +8,30 @@ use redis::RedisError;
 use tokio::join;
 
 use crate::diagnosis::{Probe, inquire, permission};
-use crate::error::{ConnectErrorKind, Error, cause_of};
+use crate::error::{ConnectErrorKind, Error};
 use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
+
+/// What a user must be able to do.
+#[derive(Clone, Copy)]
+pub(crate) enum Tried {
+    All,
+    /// All that writes nothing.
+    Looks,
+}
 
 /// Checks a server that is no part of a cluster, and listens there.
 pub(crate) async fn check_one(
     link: &Arc<Link>,
     prefix: &str,
     channel: &Channel,
+    tried: Tried,
 ) -> Result<Subscription, Error> {
     let probe = Probe::single(link, prefix);
     let subscribe = wakeup::subscribe_first(link, channel);
-    let (refused, subscribed) = join!(probe.refused_commands(), subscribe);
+    let (allowed, subscribed) = join!(try_out(&probe, tried), subscribe);
     let subscribed = subscribed.map_err(|error| probe.explain(error));
-    match refused.and_then(first_of).and(subscribed) {
+    match allowed.and(subscribed) {
         Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
         done => done,
     }
@@ -30,13 +39,18 @@ pub(crate) async fn check_one(
 
 /// Finds the nodes, and checks all primaries that can be reached: they need not have the same
 /// users.
-pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Result<(), Error> {
+pub(crate) async fn check_cluster(
+    cluster: &Arc<Cluster>,
+    prefix: &str,
+    tried: Tried,
+) -> Result<(), Error> {
     if let Err(error) = cluster.refresh().await {
         let error = explain_map(cluster, prefix, error);
         return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
     }
     let nodes = cluster.nodes();
-    let checked = join_all(nodes.iter().map(|node| check_node(cluster, node, prefix))).await;
+    let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, tried));
+    let checked = join_all(checked).await;
     let mut last = None;
     let mut is_reached = false;
     for checked in checked {
@@ -53,12 +67,24 @@ pub(crate) async fn check_cluster(cluster: &Arc<Cluster>, prefix: &str) -> Resul
     last.filter(|_| !is_reached).map_or(Ok(()), Err)
 }
 
-async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Result<(), Error> {
+async fn check_node(
+    cluster: &Arc<Cluster>,
+    node: &Address,
+    prefix: &str,
+    tried: Tried,
+) -> Result<(), Error> {
     let Some(probe) = Probe::at_node(cluster, node, prefix) else {
         return Ok(());
     };
-    let (refused, heard) = join!(probe.refused_commands(), probe.listen());
-    match refused.and_then(first_of).and(heard) {
+    let listen = async {
+        match tried {
+            Tried::All => probe.listen().await,
+            // Nobody listens there before something waits.
+            Tried::Looks => Ok(()),
+        }
+    };
+    let (allowed, heard) = join!(try_out(&probe, tried), listen);
+    match allowed.and(heard) {
         Err(error) => {
             let link = &probe.link;
             Err(inquire(link.dialer(), link.source().client(), error).await)
@@ -67,8 +93,14 @@ async fn check_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Res
     }
 }
 
-fn first_of(errors: Vec<Error>) -> Result<(), Error> {
-    errors.into_iter().next().map_or(Ok(()), Err)
+async fn try_out(probe: &Probe, tried: Tried) -> Result<(), Error> {
+    match tried {
+        Tried::All => {
+            let refused = probe.refused_commands().await?;
+            refused.into_iter().next().map_or(Ok(()), Err)
+        }
+        Tried::Looks => probe.try_looks().await,
+    }
 }
 
 /// Says why no node tells the slots.
@@ -79,10 +111,5 @@ fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };
     }
-    if permission::is_refusal(&error.to_string()) {
-        return permission::lacking(address, prefix, true, "cluster|slots", error);
-    }
-    let cause = cause_of(&error);
-    let reason = format!("{}: {}", cause.found, cause.advice);
-    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
+    permission::explain(address, prefix, true, "cluster|slots", error)
 }

@@ -69,6 +69,48 @@ impl Probe {
         Ok(refused.iter().map(explain).collect())
     }
 
+    /// Tries all that looking takes, and nothing that writes.
+    pub(crate) async fn try_looks(&self) -> Result<(), Error> {
+        let connected = self.link.connection().await.map_err(|error| self.explain(error))?;
+        let connection = &connected.connection;
+        self.greet(connection).await?;
+        let keys = Keys::new(&self.prefix, &self.name);
+        self.try_reads(connection, &keys).await?;
+        let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
+        if matches!(self.link.call_by(), CallBy::Sha1) {
+            // For when the server has forgotten them.
+            let loaded = registry.load(&mut connection).await;
+            loaded.map_err(|error| self.explain_script(error))?;
+        }
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(keys.0.len()).arg(&keys.0).arg(&["0", "1", "0", "1"]);
+        };
+        let inspect = registry.run_with(&mut connection, self.link.call_by(), "inspect", write);
+        inspect.await.map(|_: Value| ()).map_err(|error| self.explain_script(error))
+    }
+
+    /// The commands of `inspect`, called without a script: then the server names what it refuses.
+    async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
+        let [permits, queue, _, state] = &keys.0;
+        let mut commands = vec![
+            vec!["TIME"],
+            vec!["HMGET", state, "version"],
+            vec!["ZCARD", permits],
+            vec!["ZMSCORE", permits, "*"],
+            vec!["ZCOUNT", permits, "0", "0"],
+            vec!["ZRANGE", queue, "0", "0"],
+        ];
+        if matches!(self.link.call_by(), CallBy::Sha1) {
+            commands.push(vec!["EVAL", "return 1", "1", state]);
+        }
+        for words in commands {
+            let mut command = redis::cmd(words[0]);
+            command.arg(&words[1..]);
+            ask::<Value>(connection, command).await.map_err(|error| self.explain(error))?;
+        }
+        Ok(())
+    }
+
     /// Answers what the server says of itself, if it is one of the kind that was asked for.
     async fn greet(&self, connection: &Connection) -> Result<Told, Error> {
         let ping = ask::<Value>(connection, redis::cmd("PING"));

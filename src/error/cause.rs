@@ -176,6 +176,13 @@ fn of_server(error: &RedisError) -> Option<Cause> {
                 advice: "raise maxclients, or have others connect less",
             });
         }
+        (_, Some(detail)) if detail.contains("user executing the script can't") => {
+            return Some(Cause {
+                kind: Kind::Permission,
+                found: "the user lacks a right that a script needs".into(),
+                advice: "grant what docs/protocol.md lists under \"Permissions\"",
+            });
+        }
         (code, _) => (format!("the server answered with the error {code}"), SEE_SOURCE),
     };
     Some(Cause { kind: Kind::Unusable, found: found.into(), advice })

@@ -17,6 +17,7 @@ mod permit_parts;
 mod permit_watch;
 mod permits;
 mod request;
+mod revoke;
 mod settings;
 mod term;
 
@@ -35,6 +36,7 @@ pub use permit_parts::PermitParts;
 pub use permit_watch::PermitWatch;
 pub use permits::Permits;
 pub use request::AcquireRequest;
+pub use revoke::Revoked;
 
 /// How many holders and waiters one inspection tells of.
 const PAGE: u64 = 1000;

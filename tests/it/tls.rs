@@ -74,7 +74,8 @@ async fn a_url_is_enough_where_the_system_trusts_the_authority() {
     let root = server.server.folder().join("trusted.pem");
     std::fs::write(&root, server.authority.root_cert()).unwrap();
     let url = format!("rediss://127.0.0.1:{}/", server.port);
-    let doctor = Command::new(example::program("doctor"))
+    let doctor = Command::new(example::tool())
+        .arg("doctor")
         .env("REDIS_URL", url)
         .env("SSL_CERT_FILE", root)
         .output()

@@ -1,19 +1,22 @@
 //! `doctor`: what endangers the semaphores on a server.
 
+use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 
-use redis_semaphore::{Diagnosis, Semaphores, Verdict};
-use serde_json::json;
+use anstyle::{AnsiColor, Style};
+use redis_semaphore::{Check, Diagnosis, Examination, Semaphores, Verdict};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::options::{Doctor, Server};
-use crate::server::with;
+use crate::server::looking;
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
-    let diagnosis = with(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
+    // A right that is lacking is a finding like others, and no reason not to look.
+    let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
     match asked.json {
         true => println!("{}", as_json(&diagnosis)),
-        false => println!("{diagnosis}"),
+        false => println!("{}", as_text(&diagnosis, has_colours())),
     }
     Ok(match diagnosis.worst() {
         Verdict::Danger => ExitCode::FAILURE,
@@ -21,6 +24,50 @@ pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     })
 }
 
-fn as_json(diagnosis: &Diagnosis) -> serde_json::Value {
-    json!({ "worst": format!("{:?}", diagnosis.worst()).to_lowercase() })
+fn as_json(diagnosis: &Diagnosis) -> Value {
+    let check = |check: &Check| {
+        json!({
+            "name": check.name,
+            "verdict": check.verdict.to_string(),
+            "found": check.found,
+            "remedy": check.remedy,
+        })
+    };
+    let server = |server: &Examination| {
+        json!({
+            "address": server.address,
+            "version": server.version,
+            "checks": server.checks.iter().map(check).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "worst": diagnosis.worst().to_string(),
+        "servers": diagnosis.servers.iter().map(server).collect::<Vec<_>>(),
+    })
+}
+
+/// As the library displays it, with the verdicts in colours where there are some.
+fn as_text(diagnosis: &Diagnosis, has_colours: bool) -> String {
+    let mut text = diagnosis.to_string();
+    if !has_colours {
+        return text;
+    }
+    for (verdict, colour) in [
+        (Verdict::Danger, AnsiColor::Red),
+        (Verdict::Hint, AnsiColor::Yellow),
+        (Verdict::Unchecked, AnsiColor::Magenta),
+        (Verdict::Fine, AnsiColor::Green),
+    ] {
+        let style = Style::new().fg_color(Some(colour.into()));
+        let coloured = format!("\n{style}{verdict}{style:#} ");
+        text = text.replace(&format!("\n{verdict} "), &coloured);
+    }
+    text
+}
+
+/// See no-color.org.
+fn has_colours() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }

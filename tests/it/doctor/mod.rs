@@ -1,6 +1,5 @@
 //! Each finding of `doctor`, from a real server that is as it says; and none from a healthy one.
 
-mod example;
 mod rights;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

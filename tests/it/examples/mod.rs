@@ -1,6 +1,7 @@
 //! The smaller examples, as their users start them. What must hold is looked at from outside.
 
 mod autocomplete;
+mod help;
 mod hold;
 mod market;
 mod pages;

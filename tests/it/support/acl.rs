@@ -7,11 +7,20 @@ use std::sync::LazyLock;
 pub const USER: &str = "jobs";
 pub const PASSWORD: &str = "secret";
 
-static DOCUMENTED: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| {
+/// Who may only look.
+pub const LOOKER: &str = "looker";
+
+type Rules = [Vec<String>; 2];
+
+static DOCUMENTED: LazyLock<Rules> = LazyLock::new(|| lines_for(USER));
+static OF_LOOKERS: LazyLock<Rules> = LazyLock::new(|| lines_for(LOOKER));
+
+fn lines_for(user: &str) -> Rules {
     let page = include_str!("../../../docs/protocol.md");
-    let lines: Vec<_> = page.split("ACL SETUSER jobs ").skip(1).map(rules_of).collect();
-    lines.try_into().expect("the page has two such lines")
-});
+    let beginning = format!("ACL SETUSER {user} ");
+    let lines = page.split(&beginning).skip(1).map(rules_of);
+    lines.collect::<Vec<_>>().try_into().expect("the page has two such lines")
+}
 
 fn rules_of(line: &str) -> Vec<String> {
     let (line, _) = line.split_once("```").expect("the line is in a block");
@@ -28,6 +37,11 @@ pub fn documented_rules() -> &'static [String] {
 /// The same for a cluster.
 pub fn cluster_rules() -> &'static [String] {
     &DOCUMENTED[1]
+}
+
+/// What follows `ACL SETUSER looker`, for a server and for a node of a cluster.
+pub fn looker_rules() -> &'static Rules {
+    &OF_LOOKERS
 }
 
 /// The same URL for that user.

@@ -1,0 +1,121 @@
+//! `inspect`: one semaphore, with all who hold it and all who wait.
+
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
+use serde_json::{Value, json};
+
+use super::{limit_of, must_exist};
+use crate::failure::Failure;
+use crate::options::{Inspect, Server};
+use crate::server::looking;
+use crate::table::{millis, or_none, plain, rounded, table};
+
+/// How many holders and waiters the library tells at once.
+const PAGE: usize = 1000;
+
+pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
+    let name = &asked.name;
+    let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
+    must_exist(name, &now)?;
+    match asked.json {
+        true => println!("{}", as_json(name, &now)),
+        false => println!("{}", as_text(name, &now)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
+async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
+    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let mut all = semaphore.inspect().await?;
+    let (mut holders, mut waiters) = (all.holders.len(), all.waiters.len());
+    let is_full = |page: &Inspection| page.holders.len() == PAGE || page.waiters.len() == PAGE;
+    let mut goes_on = is_full(&all);
+    while goes_on {
+        let page = semaphore.inspect_from(holders as u64, waiters as u64).await?;
+        goes_on = is_full(&page);
+        (holders, waiters) = (holders + page.holders.len(), waiters + page.waiters.len());
+        all.holders.extend(page.holders);
+        all.waiters.extend(page.waiters);
+    }
+    let mut told = HashSet::new();
+    all.holders.retain(|holder| told.insert(holder.id.clone()));
+    all.waiters.retain(|waiter| told.insert(waiter.id.clone()));
+    Ok(all)
+}
+
+fn as_json(name: &str, now: &Inspection) -> Value {
+    json!({
+        "name": name,
+        "limit": limit_of(now),
+        "declared_limit": now.declared_limit,
+        "runtime_limit": now.runtime_limit,
+        "held": now.held,
+        "queued": now.queued,
+        "last_token": now.last_token,
+        "holders": now.holders.iter().map(holder_as_json).collect::<Vec<_>>(),
+        "waiters": now.waiters.iter().map(waiter_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn holder_as_json(holder: &Holder) -> Value {
+    json!({
+        "id": holder.id,
+        "owner": holder.owner(),
+        "weight": holder.num_permits,
+        "expires_in_ms": millis(holder.expires_in),
+    })
+}
+
+fn waiter_as_json(waiter: &Waiter) -> Value {
+    json!({
+        "id": waiter.id,
+        "owner": waiter.owner(),
+        "weight": waiter.num_permits,
+        "position": waiter.position,
+        "waited_ms": millis(waiter.waited),
+        "present_for_ms": waiter.present_for.map(millis),
+    })
+}
+
+fn as_text(name: &str, now: &Inspection) -> String {
+    let mut text = format!(
+        "{name}: limit {} (declared: {}, set at run time: {}), held {}, queued {}",
+        or_none(limit_of(now)),
+        or_none(now.declared_limit),
+        or_none(now.runtime_limit),
+        now.held,
+        now.queued,
+    );
+    if !now.holders.is_empty() {
+        let row = |holder: &Holder| {
+            vec![
+                plain(holder.owner()),
+                holder.num_permits.to_string(),
+                rounded(holder.expires_in),
+                plain(&holder.id),
+            ]
+        };
+        let rows: Vec<_> = now.holders.iter().map(row).collect();
+        let head = ["HOLDER", "WEIGHT", "EXPIRES IN", "ID"];
+        text = format!("{text}\n\n{}", table(&head, &rows));
+    }
+    if !now.waiters.is_empty() {
+        let row = |waiter: &Waiter| {
+            vec![
+                waiter.position.to_string(),
+                plain(waiter.owner()),
+                waiter.num_permits.to_string(),
+                rounded(waiter.waited),
+                waiter.present_for.map_or("gone", |_| "there").to_owned(),
+                plain(&waiter.id),
+            ]
+        };
+        let rows: Vec<_> = now.waiters.iter().map(row).collect();
+        let head = ["POSITION", "WAITER", "WEIGHT", "WAITED", "PROCESS", "ID"];
+        text = format!("{text}\n\n{}", table(&head, &rows));
+    }
+    text
+}

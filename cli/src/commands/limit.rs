@@ -1,0 +1,152 @@
+//! `limit`: shows the limit in force, or has another one.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use redis_semaphore::{Error, Inspection, Semaphores};
+use serde::Serialize;
+
+use super::{limit_of, must_exist};
+use crate::failure::Failure;
+use crate::options::{Limit, Server};
+use crate::server::{looking, with};
+use crate::table::or_none;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    Set(u32),
+    Add(u32),
+    Clear,
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let is_number = text.chars().all(|c| c.is_ascii_digit());
+            text.parse().ok().filter(|_| is_number).ok_or_else(|| {
+                format!("must be a number from 0 to {}, +NUMBER, or clear", u32::MAX)
+            })
+        };
+        match (text, text.strip_prefix('+')) {
+            ("clear", _) => Ok(Self::Clear),
+            (_, Some(more)) => Ok(Self::Add(number(more)?)),
+            _ => Ok(Self::Set(number(text)?)),
+        }
+    }
+}
+
+/// What is in force now; and before, where it was changed.
+#[derive(Serialize)]
+struct Limits<'a> {
+    name: &'a str,
+    limit: Option<u32>,
+    declared_limit: Option<u32>,
+    runtime_limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Before>,
+}
+
+#[derive(Serialize)]
+struct Before {
+    limit: Option<u32>,
+    runtime_limit: Option<u32>,
+}
+
+pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
+    let name = &*asked.name;
+    let limits = match asked.change {
+        None => {
+            let now =
+                looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
+            must_exist(name, &now)?;
+            Limits::of(name, &now)
+        }
+        Some(change) => with(server, async |semaphores: &Semaphores| {
+            let before = look_at(semaphores, name).await?;
+            change_limit(semaphores, name, change, &before).await
+        })?,
+    };
+    match asked.json {
+        true => println!("{}", serde_json::to_string(&limits).map_err(std::io::Error::from)?),
+        false => println!("{}", limits.as_text()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
+    // Nobody in particular: the limits are told with each page.
+    let nobody = u64::from(u32::MAX);
+    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    semaphore.inspect_from(nobody, nobody).await
+}
+
+/// What was before is what the change itself answers, where it does: others may change it, too.
+async fn change_limit<'a>(
+    semaphores: &Semaphores,
+    name: &'a str,
+    change: Change,
+    before: &Inspection,
+) -> Result<Limits<'a>, Error> {
+    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let mut limits = Limits::of(name, before);
+    let known = limit_of(before);
+    let limit_before = match change {
+        Change::Set(limit) => {
+            let before = semaphore.set_limit(limit).await?;
+            limits.runtime_limit = Some(limit);
+            known.map(|_| before)
+        }
+        Change::Add(more) => {
+            let now = semaphore.add_permits(more).await?;
+            limits.runtime_limit = Some(now);
+            known.map(|_| now.saturating_sub(more))
+        }
+        Change::Clear => {
+            let now = semaphore.clear_limit().await?;
+            limits.declared_limit = before.declared_limit.map(|_| now);
+            limits.runtime_limit = None;
+            known
+        }
+    };
+    limits.limit = limits.runtime_limit.or(limits.declared_limit);
+    limits.before = Some(Before { limit: limit_before, runtime_limit: before.runtime_limit });
+    Ok(limits)
+}
+
+impl<'a> Limits<'a> {
+    fn of(name: &'a str, now: &Inspection) -> Self {
+        let Inspection { declared_limit, runtime_limit, .. } = *now;
+        Self { name, limit: limit_of(now), declared_limit, runtime_limit, before: None }
+    }
+
+    fn as_text(&self) -> String {
+        let source = match self.runtime_limit {
+            Some(_) => format!("set at run time; declared: {}", or_none(self.declared_limit)),
+            None => "declared".to_owned(),
+        };
+        let limit = or_none(self.limit);
+        match &self.before {
+            None => format!("{}: limit {limit} ({source})", self.name),
+            Some(Before { limit: before, .. }) => {
+                format!("{}: limit {} before, {limit} now ({source})", self.name, or_none(*before))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_number_or_more_or_clear() {
+        assert_eq!("7".parse(), Ok(Change::Set(7)));
+        assert_eq!("+7".parse(), Ok(Change::Add(7)));
+        assert_eq!("clear".parse(), Ok(Change::Clear));
+        for wrong in ["", "+", "++1", "-1", "7x", "4294967296", "CLEAR"] {
+            assert!(wrong.parse::<Change>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Text for people: tables, and times.
+
+use std::time::Duration;
+
+/// Columns that begin below each other, with two spaces between them.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = head.iter().map(|title| title.to_string()).collect();
+    let lines = || std::iter::once(&head).chain(rows);
+    let width = |column: usize| {
+        lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let shown = lines().map(|line| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// In whole seconds, or ms below one.
+pub fn rounded(time: Duration) -> String {
+    let time = match time.as_secs() {
+        0 => Duration::from_millis(time.as_millis() as u64),
+        seconds => Duration::from_secs(seconds),
+    };
+    humantime::format_duration(time).to_string()
+}
+
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What other programs have written into Redis must not steer a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+pub fn or_none(number: Option<u32>) -> String {
+    number.map_or("none".to_owned(), |number| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_begin_below_each_other() {
+        let rows = [["ä", "1", "x"], ["longer", "22", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let shown = table(&["NAME", "N", "LAST"], &rows);
+        assert_eq!(shown, "NAME    N   LAST\nä       1   x\nlonger  22");
+    }
+
+    #[test]
+    fn times_are_rounded_down() {
+        assert_eq!(rounded(Duration::from_micros(999_900)), "999ms");
+        assert_eq!(rounded(Duration::from_millis(61_900)), "1m 1s");
+    }
+}

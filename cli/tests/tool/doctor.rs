@@ -1,0 +1,59 @@
+//! `doctor`: what it prints, for people and for programs, and its exit status.
+
+use serde_json::json;
+
+use crate::support::{Outcome, Server, tool};
+
+/// On the server of `scripts/with-redis`, as the guide tells.
+#[test]
+fn it_prints_what_the_guide_shows() {
+    let mut command = tool(&["doctor"]);
+    command.env("REDIS_URL", std::env::var("REDIS_URL").expect("scripts/with-redis"));
+    let Outcome { status, stdout, stderr } = Outcome::of(command);
+    assert_eq!((status, stderr.as_str()), (Some(1), ""), "{stdout}");
+    let (server, checks) = stdout.split_once('\n').unwrap();
+    assert!(server.starts_with("127.0.0.1:"), "{server}");
+    let block = format!(
+        "$ scripts/with-redis cargo run --quiet -p redis-semaphore-cli -- doctor\n\
+         127.0.0.1:6379, redis 8.0.6\n{checks}```"
+    );
+    let guide = include_str!("../../../docs/guide.md");
+    assert!(guide.contains(&block), "docs/guide.md has no such block:\n{block}");
+}
+
+#[test]
+fn the_exit_status_tells_whether_there_is_a_danger() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let Outcome { status, stdout, stderr } = server.tool(&["doctor"]);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    // No colours where there is no terminal.
+    assert!(stdout.lines().skip(1).all(|line| line.starts_with("fine ")), "{stdout}");
+    server.run("CONFIG SET appendfsync no");
+    let Outcome { status, stdout, .. } = server.tool(&["doctor"]);
+    assert!(status == Some(0) && stdout.contains("\nhint "), "{stdout}");
+    let url = server.url();
+    drop(server);
+    let gone = Outcome::of(tool(&["--url", &url, "doctor"]));
+    gone.fails(69, "redis-semaphore: cannot connect to Redis at 127.0.0.1:");
+    assert!(gone.stderr.contains("nothing listens there: start the server"), "{gone:?}");
+}
+
+#[test]
+fn programs_get_each_check_with_what_mends_it() {
+    let server = Server::start(&[]);
+    let outcome = server.tool(&["doctor", "--json"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    let diagnosis = outcome.json();
+    assert_eq!(diagnosis["worst"], "danger");
+    let [examined] = &diagnosis["servers"].as_array().unwrap()[..] else { panic!("{diagnosis}") };
+    assert_eq!(examined["address"], format!("127.0.0.1:{}", server.port));
+    let checks = examined["checks"].as_array().unwrap();
+    assert_eq!(checks.len(), 10, "{diagnosis}");
+    assert_eq!(checks[0]["name"], "persistence");
+    assert_eq!(checks[0]["verdict"], "danger");
+    assert_eq!(checks[0]["remedy"], "CONFIG SET appendonly yes");
+    let fine = checks.iter().find(|check| check["name"] == "role").unwrap();
+    let role =
+        json!({ "name": "role", "verdict": "fine", "found": "it is a primary", "remedy": null });
+    assert_eq!(*fine, role);
+}

@@ -1,0 +1,72 @@
+//! `ls`: all semaphores, and only those that are wanted.
+
+use serde_json::json;
+
+use crate::support::{Server, documented_rules};
+
+#[tokio::test]
+async fn each_has_a_line_with_who_holds_and_who_waits() {
+    let server = Server::start(&[]);
+    let semaphores = server.semaphores().await;
+    let held = semaphores.semaphore("a*b").limit(3).build().unwrap();
+    let _two = held.acquire_many(2).await.unwrap();
+    let full = semaphores.semaphore("full").limit(1).build().unwrap();
+    let _one = full.acquire().await.unwrap();
+    let _waits = tokio::spawn(full.request().acquire());
+    while full.inspect().await.unwrap().queued == 0 {}
+
+    let outcome = server.tool(&["ls"]);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    let lines: Vec<_> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    assert_eq!(lines[0], "NAME  HELD/LIMIT  QUEUED  LONGEST WAIT");
+    assert_eq!(lines[1], "a*b   2/3         0");
+    assert!(lines[2].starts_with("full  1/1         1       "), "{outcome:?}");
+    assert!(outcome.stderr.starts_with("2 of 2 semaphores; "), "{outcome:?}");
+    assert!(outcome.stderr.contains(" keys looked at in 0."), "{outcome:?}");
+
+    let outcome = server.tool(&["ls", "--json", "a\\**"]);
+    let list = outcome.json();
+    let row = json!({ "name": "a*b", "limit": 3, "held": 2, "queued": 0, "longest_wait_ms": null });
+    assert_eq!(list["semaphores"], json!([row]));
+    assert!(list["keys"].as_u64() > Some(2) && list["took_ms"].is_u64(), "{list}");
+    let list = server.tool(&["ls", "--json", "f*"]).json();
+    assert!(list["semaphores"][0]["longest_wait_ms"].is_u64(), "{list}");
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_read_does_not_hide_the_others() {
+    let server = Server::start(&[]);
+    let semaphores = server.semaphores().await;
+    let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let _held = jobs.acquire().await.unwrap();
+    server.run("HSET sem:{odd}:state version 1");
+    let outcome = server.tool(&["ls"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("\njobs  1/1") && !outcome.stdout.contains("odd"),
+        "{outcome:?}"
+    );
+    assert!(outcome.stderr.contains("semaphore odd: ") && outcome.stderr.contains("SEM_VERSION"));
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_all_and_is_told_what_it_lacks_for_more() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    server.run(&format!("ACL SETUSER looker {}", documented_rules("looker")));
+    let semaphores = server.semaphores().await;
+    let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let held = jobs.acquire().await.unwrap();
+    let looker = |arguments: &[&str]| server.tool_as("looker", "secret", arguments);
+    assert!(looker(&["ls"]).stdout.contains("jobs  1/1"));
+    assert!(looker(&["inspect", "jobs"]).stdout.contains(held.id()));
+    assert_eq!(looker(&["limit", "jobs"]).stdout, "jobs: limit 1 (declared)\n");
+    let doctor = looker(&["doctor"]);
+    assert!(doctor.status == Some(1) && doctor.stdout.contains("+zrem"), "{doctor:?}");
+    for changes in [&["limit", "jobs", "2"][..], &["revoke", "jobs", held.id()]] {
+        looker(changes).fails(69, "the user lacks the right +");
+    }
+    server.run("ACL SETUSER looker -scan");
+    looker(&["ls"]).fails(69, "the user lacks the right +scan");
+    assert_eq!(jobs.inspect().await.unwrap().limit, 1);
+}

@@ -1,0 +1,127 @@
+//! `inspect`, `limit` and `revoke`: what is done with one semaphore.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::support::Server;
+
+fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
+    list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn inspect_shows_holders_and_waiters_in_their_order() {
+    let server = Server::start(&[]);
+    let semaphores = server.semaphores().await;
+    let jobs = semaphores.semaphore("jobs").limit(2).build().unwrap();
+    let held = jobs.acquire_many(2).await.unwrap();
+    let later = tokio::spawn(jobs.request().acquire());
+    while jobs.inspect().await.unwrap().queued != 1 {}
+    let ahead = jobs.request().ahead(Duration::from_secs(600)).acquire();
+    let ahead = tokio::spawn(ahead);
+    while jobs.inspect().await.unwrap().queued != 2 {}
+
+    let outcome = server.tool(&["inspect", "jobs", "--json"]);
+    assert_eq!((outcome.status, &*outcome.stderr), (Some(0), ""), "{outcome:?}");
+    let now = outcome.json();
+    for (field, value) in [
+        ("name", json!("jobs")),
+        ("limit", json!(2)),
+        ("declared_limit", json!(2)),
+        ("runtime_limit", json!(null)),
+        ("held", json!(2)),
+        ("queued", json!(2)),
+    ] {
+        assert_eq!(now[field], value, "{field}: {now}");
+    }
+    let holder = &now["holders"][0];
+    assert_eq!((&holder["id"], &holder["weight"]), (&json!(held.id()), &json!(2)));
+    assert_eq!(holder["owner"], "web-7");
+    assert!((1..=30_000).contains(&holder["expires_in_ms"].as_u64().unwrap()), "{now}");
+    let [first, second] = &now["waiters"].as_array().unwrap()[..] else { panic!("{now}") };
+    assert_eq!((&first["position"], &second["position"]), (&json!(1), &json!(2)));
+    // A head start counts as if it had been waited.
+    let waited = |waiter: &Value| waiter["waited_ms"].as_u64().unwrap();
+    assert!(waited(first) >= 600_000 && waited(second) < 600_000, "{now}");
+    let text = server.tool(&["inspect", "jobs"]).stdout;
+    assert!(
+        text.starts_with("jobs: limit 2 (declared: 2, set at run time: none), held 2, queued 2\n")
+    );
+    let place = |id: &Value| text.find(id.as_str().unwrap()).unwrap();
+    assert!(
+        place(&holder["id"]) < place(&first["id"]) && place(&first["id"]) < place(&second["id"])
+    );
+    ahead.abort();
+    later.abort();
+}
+
+#[tokio::test]
+async fn inspect_shows_all_pages() {
+    const HOLDERS: usize = 2_300;
+    let server = Server::start(&[]);
+    let semaphores = server.semaphores().await;
+    let jobs = semaphores.semaphore("jobs").limit(HOLDERS as u32).build().unwrap();
+    let mut acquires: JoinSet<_> = (0..HOLDERS).map(|_| jobs.request().acquire()).collect();
+    let mut held = Vec::new();
+    while let Some(permit) = acquires.join_next().await {
+        held.push(permit.unwrap().unwrap());
+    }
+    let now = server.tool(&["inspect", "jobs", "--json"]).json();
+    let shown: BTreeSet<&str> = texts(&now["holders"], "id").into_iter().collect();
+    assert_eq!(shown, held.iter().map(|permit| permit.id()).collect());
+    assert_eq!(now["holders"].as_array().unwrap().len(), HOLDERS);
+}
+
+#[tokio::test]
+async fn a_limit_is_shown_changed_and_cleared() {
+    let server = Server::start(&[]);
+    server.tool(&["inspect", "jobs"]).fails(1, "jobs: there is no such semaphore");
+    server.tool(&["limit", "jobs"]).fails(1, "jobs: there is no such semaphore");
+    let jobs = server.semaphores().await.semaphore("jobs").limit(3).build().unwrap();
+    let _held = jobs.acquire().await.unwrap();
+    let limit = |arguments: &[&str]| {
+        let outcome = server.tool(&[&["limit", "jobs"], arguments].concat());
+        assert_eq!((outcome.status, &*outcome.stderr), (Some(0), ""), "{outcome:?}");
+        outcome.stdout
+    };
+    assert_eq!(limit(&[]), "jobs: limit 3 (declared)\n");
+    assert_eq!(limit(&["5"]), "jobs: limit 3 before, 5 now (set at run time; declared: 3)\n");
+    assert_eq!(limit(&["+2"]), "jobs: limit 5 before, 7 now (set at run time; declared: 3)\n");
+    assert_eq!(limit(&[]), "jobs: limit 7 (set at run time; declared: 3)\n");
+    assert_eq!(limit(&["clear"]), "jobs: limit 7 before, 3 now (declared)\n");
+    assert_eq!(limit(&["0"]), "jobs: limit 3 before, 0 now (set at run time; declared: 3)\n");
+    let changed: Value = serde_json::from_str(&limit(&["--json", "9"])).unwrap();
+    let expected = json!({
+        "name": "jobs", "limit": 9, "declared_limit": 3, "runtime_limit": 9,
+        "before": { "limit": 0, "runtime_limit": 0 },
+    });
+    assert_eq!(changed, expected);
+    // It declares nothing.
+    assert_eq!(jobs.inspect().await.unwrap().declared_limit, Some(3));
+    server.tool(&["limit", "jobs", "many"]).fails(2, "+NUMBER, or clear");
+}
+
+#[tokio::test]
+async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
+    let server = Server::start(&[]);
+    let jobs = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let held = jobs.acquire().await.unwrap();
+    let outcome = server.tool(&["revoke", "jobs", held.id()]);
+    assert_eq!((outcome.status, &*outcome.stderr), (Some(0), ""), "{outcome:?}");
+    assert!(outcome.stdout.contains("it was a permit"), "{outcome:?}");
+    assert!(outcome.stdout.contains("for up to 10s"), "{outcome:?}");
+    assert_eq!(jobs.inspect().await.unwrap().held, 0);
+    server.tool(&["revoke", "jobs", held.id()]).fails(1, "nobody holds or waits by that id");
+    server.tool(&["revoke", "jobs", "web-7"]).fails(2, "id: \"web-7\" is none");
+
+    let again = jobs.acquire().await.unwrap();
+    let revoked = server.tool(&["revoke", "--json", "jobs", again.id()]).json();
+    let expected = json!({
+        "name": "jobs", "id": again.id(), "was": "permit",
+        "overlap_ms": 10_000, "longest_overlap_ms": 30_000,
+    });
+    assert_eq!(revoked, expected);
+}

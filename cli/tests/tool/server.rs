@@ -1,0 +1,96 @@
+//! Where the server is, and passwords, which are never shown.
+
+use std::process::Command;
+
+use crate::support::{Outcome, Server, tool};
+
+const PASSWORD: &str = "geheim-4711";
+
+fn server() -> Server {
+    let server = Server::start(&["--appendonly", "yes"]);
+    server.run(&format!("ACL SETUSER importer on >{PASSWORD} ~* &* +@all"));
+    server.run("ACL SETUSER default resetpass >another-one");
+    server
+}
+
+/// The tool with a user, and no password yet.
+fn doctor(server: &Server) -> Command {
+    let mut command = tool(&["doctor", "--user", "importer"]);
+    command.env("REDIS_URL", server.url());
+    command
+}
+
+#[track_caller]
+fn is_silent(outcome: &Outcome, secret: &str) {
+    assert!(!outcome.stdout.contains(secret) && !outcome.stderr.contains(secret), "{outcome:?}");
+}
+
+#[test]
+fn a_password_among_the_arguments_is_refused_and_not_repeated() {
+    for url in [
+        format!("redis://importer:{PASSWORD}@127.0.0.1:1/"),
+        format!("redis://127.0.0.1:1/,redis://:{PASSWORD}@127.0.0.1:2/"),
+        format!("redis+unix:///socket?pass={PASSWORD}"),
+    ] {
+        for arguments in [vec!["--url", &*url], vec![&*format!("--url={url}")]] {
+            let outcome = Outcome::of(tool(&[&arguments[..], &["ls"]].concat()));
+            outcome.fails(2, "--url: it has a password in it");
+            is_silent(&outcome, PASSWORD);
+        }
+    }
+}
+
+#[test]
+fn a_password_comes_from_a_file_or_the_environment() {
+    let server = server();
+    let file = std::env::temp_dir().join(format!("password-{}", uuid::Uuid::new_v4()));
+    std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    let mut by_file = doctor(&server);
+    by_file.arg("--password-file").arg(&file);
+    let mut by_environment = doctor(&server);
+    by_environment.env("REDIS_PASSWORD", PASSWORD);
+    let mut by_url = tool(&["doctor"]);
+    by_url.env("REDIS_URL", server.url_of("importer", PASSWORD));
+    for command in [by_file, by_environment, by_url] {
+        let outcome = Outcome::of(command);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        is_silent(&outcome, PASSWORD);
+    }
+    std::fs::remove_file(&file).unwrap();
+    let mut lacking = doctor(&server);
+    lacking.arg("--password-file").arg(&file);
+    Outcome::of(lacking).fails(2, "--password-file: ");
+}
+
+#[test]
+fn a_wrong_password_is_not_shown() {
+    let server = server();
+    let mut command = doctor(&server);
+    command.env("REDIS_PASSWORD", "wrong-0815");
+    let outcome = Outcome::of(command);
+    outcome.fails(69, "WRONGPASS");
+    is_silent(&outcome, "wrong-0815");
+    let outcome = server.tool_as("importer", "wrong-0815", &["ls"]);
+    outcome.fails(69, "WRONGPASS");
+    is_silent(&outcome, "wrong-0815");
+    server.tool(&["ls"]).fails(69, "NOAUTH");
+    Outcome::of(doctor(&server)).fails(2, "--user: it needs a password");
+}
+
+#[tokio::test]
+async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
+    let server = Server::start_cluster();
+    let version: String = redis::cmd("INFO").arg("server").query(&mut server.admin()).unwrap();
+    if version.contains("redis_version:6.") {
+        return;
+    }
+    server.tool(&["ls"]).fails(69, "it is a node of a cluster");
+    let change = server.tool(&["--cluster", "limit", "jobs", "3"]);
+    assert_eq!(
+        &*change.stdout,
+        "jobs: limit none before, 3 now (set at run time; declared: none)\n"
+    );
+    let list = server.tool(&["ls", "--cluster"]);
+    assert_eq!(list.status, Some(0), "{list:?}");
+    assert!(list.stdout.contains("\njobs  0/3"), "{list:?}");
+}

@@ -1,0 +1,130 @@
+//! The user of `docs/protocol.md` who may only look: may do that, and nothing else.
+
+use redis_semaphore::{ConnectErrorKind, Error, Semaphores, SemaphoresBuilder, Verdict};
+
+use crate::support::acl;
+use crate::support::cluster::Cluster;
+use crate::support::errors::whole;
+use crate::support::server::{Server, unique_name};
+
+const ONLY_FOR_LISTS: [&str; 4] = ["+scan", "+dbsize", "+info", "+config|get"];
+
+fn make_looker(server: &Server, rules: &[String]) {
+    let mut set = redis::cmd("ACL");
+    set.arg("SETUSER").arg(acl::LOOKER).arg("reset").arg(rules);
+    set.exec(&mut server.connect()).unwrap();
+}
+
+fn url_of_looker(server: &Server) -> String {
+    format!("redis://{}:{}@127.0.0.1:{}/", acl::LOOKER, acl::PASSWORD, server.port)
+}
+
+fn builder() -> SemaphoresBuilder {
+    Semaphores::builder().look_only()
+}
+
+/// All that looks, with one semaphore there that has a holder.
+async fn looks(semaphores: &Semaphores, name: &str) {
+    let found = semaphores.names().await.unwrap();
+    assert_eq!(found.names, [name]);
+    assert!(found.keys.is_some());
+    let semaphore = semaphores.semaphore(name).limit_in_force().build().unwrap();
+    let now = semaphore.inspect().await.unwrap();
+    assert_eq!((now.limit, now.held, semaphore.limit().await.unwrap()), (2, 1, 2));
+    let diagnosis = semaphores.doctor().await.unwrap();
+    let lacks = |right: &str| {
+        let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
+        checks.any(|check| check.remedy.as_ref().is_some_and(|remedy| remedy.ends_with(right)))
+    };
+    assert!(lacks(" +zrem") && lacks(" +persist") && !lacks(" +zcard"), "{diagnosis}");
+    let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
+    assert!(checks.all(|check| check.verdict != Verdict::Unchecked), "{diagnosis}");
+}
+
+/// Nothing that writes, whoever asks.
+async fn changes_nothing(semaphores: &Semaphores, name: &str, id: &str) {
+    let semaphore = semaphores.semaphore(name).limit(7).build().unwrap();
+    for refused in [
+        semaphore.try_acquire().await.map(drop),
+        semaphore.acquire().await.map(drop),
+        semaphore.set_limit(9).await.map(drop),
+        semaphore.clear_limit().await.map(drop),
+        semaphore.revoke(id).await.map(drop),
+    ] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains("the user lacks a right"), "{}", whole(&refused));
+    }
+    let now = semaphore.inspect().await.unwrap();
+    assert_eq!((now.limit, now.held, now.queued, now.runtime_limit), (2, 1, 0, None));
+    assert_eq!(now.holders[0].id, id);
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_all_and_changes_nothing() {
+    let (server, name) = (Server::start(), unique_name());
+    make_looker(&server, &acl::looker_rules()[0]);
+    let theirs = Semaphores::connect(&server.url()).await.unwrap();
+    let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
+    let permit = theirs.acquire().await.unwrap();
+    let url = url_of_looker(&server);
+    let refused = Semaphores::connect(&url).await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { right: Some(_), .. }), "{refused}");
+    let semaphores = builder().connect(&url).await.unwrap();
+    looks(&semaphores, &name).await;
+    changes_nothing(&semaphores, &name, permit.id()).await;
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_only_look_sees_all_of_a_cluster() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
+    let name = cluster.name_at(1);
+    let theirs = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
+    let permit = theirs.acquire().await.unwrap();
+    let urls = cluster.nodes.iter().map(url_of_looker);
+    let semaphores = builder().connect_cluster(urls).await.unwrap();
+    looks(&semaphores, &name).await;
+    changes_nothing(&semaphores, &name, permit.id()).await;
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_any_one_of_the_rights_it_is_named() {
+    let server = Server::start();
+    let rules = &acl::looker_rules()[0];
+    let is_right = |rule: &&String| rule.starts_with(['+', '~', '&']);
+    let needed = rules.iter().filter(is_right);
+    for lacking in needed.filter(|right| !ONLY_FOR_LISTS.contains(&right.as_str())) {
+        let others: Vec<_> = rules.iter().filter(|rule| *rule != lacking).cloned().collect();
+        make_looker(&server, &others);
+        match builder().connect(&url_of_looker(&server)).await {
+            Err(Error::Connect { right: Some(right), kind, .. }) => {
+                assert_eq!((&right, kind), (lacking, ConnectErrorKind::Permission));
+            }
+            other => panic!("without {lacking}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_rights_for_lists_the_list_says_so() {
+    let server = Server::start();
+    let rules = &acl::looker_rules()[0];
+    let without = |lacking: &str| -> Vec<String> {
+        rules.iter().filter(|rule| *rule != lacking).cloned().collect()
+    };
+    make_looker(&server, &without("+scan"));
+    let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
+    match semaphores.names().await {
+        Err(Error::Connect { right: Some(right), kind, .. }) => {
+            assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
+        }
+        other => panic!("{other:?}"),
+    }
+    make_looker(&server, &without("+dbsize"));
+    let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
+    assert_eq!(semaphores.names().await.unwrap().keys, None);
+}

@@ -1,0 +1,204 @@
+//! Which semaphores there are: all of them, however they are called, whatever happens meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+
+use crate::support::cluster::Cluster;
+use crate::support::errors::kind_of;
+use crate::support::observer::{eventually, in_time};
+use crate::support::proxy::Proxy;
+use crate::support::replicated::Pair;
+use crate::support::server::Server;
+
+/// So many that it takes many steps.
+const OTHERS: usize = 50_000;
+
+fn server() -> Server {
+    let server = Server::start();
+    ["+scan", "+dbsize"].iter().for_each(|right| server.grant(right));
+    server
+}
+
+/// Keys of somebody else.
+fn fill(server: &Server, count: usize) {
+    let script = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, '') end";
+    redis::cmd("EVAL").arg(script).arg(0).arg(count).exec(&mut server.connect()).unwrap();
+}
+
+async fn use_once(semaphores: &Semaphores, name: &str) {
+    let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn names(semaphores: &Semaphores) -> Vec<String> {
+    in_time("the names", semaphores.names()).await.unwrap().names
+}
+
+#[tokio::test]
+async fn whatever_signs_are_in_names_and_prefixes() {
+    let mut server = server();
+    let rules: Vec<_> = crate::support::acl::documented_rules()
+        .iter()
+        .map(|rule| if rule.starts_with('~') { "~*".to_owned() } else { rule.clone() })
+        .chain(["+scan", "+dbsize", "&*"].map(str::to_owned))
+        .collect();
+    server.set_user(&rules);
+    fill(&server, OTHERS);
+    let mut admin = server.connect();
+    for strange in ["sem:{}:state", "sem:{a{b}:state", "sem:{c}:state:x", "semi:{d}:state", "sem:e"]
+    {
+        redis::cmd("SET").arg(strange).arg("").exec(&mut admin).unwrap();
+    }
+    let all = ["*", "[a-z]", "a b", "printer", "z?", "ä\\"];
+    for prefix in ["sem", "s*m", "[s]em?", r"s\em", "shop:sem"] {
+        let semaphores = Semaphores::builder().prefix(prefix).connect(&server.url()).await.unwrap();
+        assert_eq!(names(&semaphores).await, [""; 0], "{prefix}");
+        for name in all.iter().rev() {
+            use_once(&semaphores, name).await;
+        }
+        assert_eq!(names(&semaphores).await, all, "{prefix}");
+    }
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let found = semaphores.names().await.unwrap();
+    let keys: u64 = redis::cmd("DBSIZE").query(&mut admin).unwrap();
+    assert_eq!(found.keys, Some(keys));
+    assert!(found.took > Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_is_told_which() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    match semaphores.names().await {
+        Err(Error::Connect { right: Some(right), kind, .. }) => {
+            assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn after_a_cut_in_the_middle_it_begins_anew() {
+    let server = server();
+    fill(&server, OTHERS);
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let all: BTreeSet<String> = (0..20).map(|number| format!("job-{number}")).collect();
+    for name in &all {
+        use_once(&semaphores, name).await;
+    }
+    for _ in 0..10 {
+        let (passed, accepted) = (proxy.passed_requests(), proxy.accepted());
+        let searching = tokio::spawn({
+            let semaphores = semaphores.clone();
+            async move { semaphores.names().await }
+        });
+        while proxy.passed_requests() < passed + 10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!searching.is_finished());
+        proxy.cut_commands();
+        let found = in_time("the names", searching).await.unwrap().unwrap();
+        assert!(found.names.iter().eq(&all), "{:?}", found.names);
+        assert!(proxy.accepted() > accepted, "it was not cut in the middle");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_is_an_error() {
+    let mut server = server();
+    fill(&server, OTHERS);
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
+    let semaphores = builder.connect(&server.url()).await.unwrap();
+    server.kill();
+    let refused = in_time("an answer", semaphores.names()).await.unwrap_err();
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Refused), "{refused}");
+    assert!(refused.is_transient(), "{refused}");
+}
+
+/// Of a server that was the primary when it was connected.
+#[tokio::test]
+async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
+    let pair = Pair::start();
+    pair.servers.iter().for_each(|server| server.grant("+scan"));
+    let semaphores = Semaphores::builder().connect_primary_of(pair.urls()).await.unwrap();
+    use_once(&semaphores, "before").await;
+    assert_eq!(names(&semaphores).await, ["before"]);
+    pair.is_in_step();
+    pair.promote(1);
+    let others = Semaphores::connect(&pair.servers[1].url()).await.unwrap();
+    use_once(&others, "after").await;
+    pair.demote(0, 1);
+    assert_eq!(names(&semaphores).await, ["after", "before"]);
+}
+
+async fn cluster() -> Option<Cluster> {
+    let cluster = Cluster::start(2, false).await?;
+    for node in &cluster.nodes {
+        ["+scan", "+dbsize", "+cluster|nodes"].iter().for_each(|right| node.grant(right));
+    }
+    Some(cluster)
+}
+
+#[tokio::test]
+async fn of_a_cluster_all_primaries_are_asked() {
+    let Some(cluster) = cluster().await else { return };
+    let semaphores = Semaphores::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
+    let mut all = [cluster.name_at(0), cluster.name_at(1), cluster.name_at(0)];
+    for name in &all {
+        use_once(&semaphores, name).await;
+    }
+    all.sort_unstable();
+    assert_eq!(names(&semaphores).await, all);
+    assert_eq!(semaphores.names().await.unwrap().keys, Some(all.len() as u64 * 2));
+}
+
+/// From the node that is looked through last to the one that is first: so a key may be at neither.
+/// (All in one direction: else a node may miss that another has taken slots, and take them back.)
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_is_missed_while_slots_move() {
+    const NAMES: usize = 40;
+    let Some(cluster) = cluster().await else { return };
+    let cluster = Arc::new(cluster);
+    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let mut moving = Vec::new();
+    let (mut all, mut slots) = (BTreeSet::new(), BTreeSet::new());
+    let from = usize::from(cluster.nodes[0].port < cluster.nodes[1].port);
+    while all.len() < NAMES {
+        let name = cluster.name_at(from);
+        if slots.insert(cluster.run::<u16>(0, &["KEYSLOT", &name])) {
+            use_once(&semaphores, &name).await;
+            all.insert(name.clone());
+            moving.push(name);
+        }
+    }
+    let moved = tokio::task::spawn_blocking({
+        let cluster = cluster.clone();
+        move || moving.iter().for_each(|name| cluster.move_slot(name, from, 1 - from))
+    });
+    let mut looks = 0;
+    while !moved.is_finished() {
+        assert!(names(&semaphores).await.iter().eq(&all), "after {looks} looks");
+        looks += 1;
+    }
+    moved.await.unwrap();
+    assert!(looks > 10, "{looks}");
+}
+
+#[tokio::test]
+async fn a_slot_without_a_node_is_an_error() {
+    let Some(cluster) = cluster().await else { return };
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
+    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    for node in 0..2 {
+        let _: redis::RedisResult<()> =
+            redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
+    }
+    let seen = async || semaphores.names().await.map(drop);
+    let refused = eventually("it is seen", seen, |seen| seen.is_err()).await.unwrap_err();
+    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::NotReady), "{refused}");
+    assert!(refused.to_string().contains("CLUSTERDOWN"), "{refused}");
+}

@@ -1,0 +1,88 @@
+//! An operator takes away what other processes hold or wait for.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
+
+use crate::support::observer::{Observer, in_time};
+use crate::support::scripts::{Scripts, word};
+use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+
+const LEASE: Duration = Duration::from_secs(3);
+
+/// That of a process of its own.
+async fn semaphore(name: &str) -> Semaphore {
+    let builder = Semaphores::builder().liveness(Duration::from_millis(600));
+    let semaphores = builder.connect(&shared_url()).await.unwrap();
+    semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap()
+}
+
+async fn operator(name: &str) -> Semaphore {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    semaphores.semaphore(name).limit_in_force().build().unwrap()
+}
+
+#[tokio::test]
+async fn the_next_is_let_in_at_once_and_the_holder_hears_at_its_next_renewal() {
+    let name = unique_name();
+    let permit = semaphore(&name).await.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore(&name).await.request().acquire());
+    let operator = operator(&name).await;
+    Observer::of(operator.clone()).sees(1, 1).await;
+    let revoked = operator.revoke(permit.id()).await.unwrap();
+    assert!(matches!(revoked, Revoked::Permit { lease, .. } if lease == LEASE), "{revoked:?}");
+    let next = in_time("its turn", waiting).await.unwrap().unwrap();
+    in_time("the loss", permit.lost()).await;
+    // Its release takes nothing from the next one.
+    assert!(matches!(permit.release().await, Err(Error::Lost { .. })));
+    let now = operator.inspect().await.unwrap();
+    assert_eq!((now.held, &*now.holders[0].id), (1, next.id()));
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_of_a_process_that_is_gone_leaves_and_one_that_lives_comes_back() {
+    let name = unique_name();
+    let holder = semaphore(&name).await.acquire().await.unwrap();
+    let mut scripts = Scripts::new(connect(&shared_admin_url()), &name);
+    let dead = word("N", "gone", 1, 60_000, "dead");
+    scripts.ok("acquire", &format!("declared 1 60000 {dead} wait"));
+    let waiting = tokio::spawn(semaphore(&name).await.request().acquire());
+    let operator = operator(&name).await;
+    let observer = Observer::of(operator.clone());
+    let now = observer.sees(1, 2).await;
+    assert_eq!(now.waiters[0].id, dead);
+    assert_eq!(operator.revoke(&dead).await.unwrap(), Revoked::Request);
+    let now = observer.sees(1, 1).await;
+    let alive = now.waiters[0].id.clone();
+    assert_eq!(operator.revoke(&alive).await.unwrap(), Revoked::Request);
+    let now = observer.sees(1, 1).await;
+    assert_eq!(now.waiters[0].id, alive);
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_given_back_is_nothing_any_more() {
+    let name = unique_name();
+    let permit = semaphore(&name).await.acquire().await.unwrap();
+    let id = permit.id().to_owned();
+    permit.release().await.unwrap();
+    assert_eq!(operator(&name).await.revoke(&id).await.unwrap(), Revoked::Nothing);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_for_what_is_no_id() {
+    let mut server = Server::start();
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
+    let semaphores = builder.connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
+    // Whatever is sent has no answer.
+    server.kill();
+    for id in ["", "*", "jobs", "P:a:1:30000:short", "P:a:0:30000:9fJ2mQ0xV7sT1bLc"] {
+        let refused = semaphore.revoke(id).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { what: "id", .. }), "{id}: {refused}");
+    }
+    let unanswered = semaphore.revoke("P:a:1:30000:9fJ2mQ0xV7sT1bLc").await.unwrap_err();
+    assert!(unanswered.to_string().contains("revoke had no answer"), "{unanswered}");
+}
