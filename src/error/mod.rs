@@ -142,8 +142,8 @@ pub enum Error {
         within: Duration,
     },
     /// The permit was lost before it was released, consumed, refreshed, left or adopted: its lease
-    /// had ended, the server had forgotten it, or another process has adopted it. Somebody else may have been let in meanwhile, so what was done
-    /// under it may have to be looked at.
+    /// had ended, the server had forgotten it, or another process has adopted it. Somebody else may
+    /// have been let in meanwhile, so what was done under it may have to be looked at.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.

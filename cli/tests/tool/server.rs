@@ -74,7 +74,7 @@ fn a_wrong_password_is_not_shown() {
     outcome.fails(69, "WRONGPASS");
     is_silent(&outcome, "wrong-0815");
     server.tool(&["ls"]).fails(69, "NOAUTH");
-    Outcome::of(doctor(&server)).fails(2, "--user: it needs a password");
+    Outcome::of(doctor(&server)).fails(2, "no password: --password-file");
 }
 
 #[tokio::test]
