@@ -10,7 +10,11 @@ mod failure;
 mod load;
 mod options;
 mod server;
+#[cfg(feature = "top")]
+mod top;
 
+#[cfg(feature = "top")]
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -21,12 +25,16 @@ use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let Options { server, command } = Options::parse();
-    start_log();
+    if !is_full_screen(&command) {
+        start_log();
+    }
     let outcome = match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
         Command::Demo(asked) => demo::run(&server, &asked),
         Command::Load(asked) => load::run(&server, &asked),
+        #[cfg(feature = "top")]
+        Command::Top(asked) => top::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
     };
     outcome.unwrap_or_else(|failure| failure.tell())
@@ -39,4 +47,13 @@ fn start_log() {
         .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
         .with(log.parse().unwrap_or(Targets::new()))
         .init();
+}
+
+/// A log would be written into the picture.
+fn is_full_screen(command: &Command) -> bool {
+    match command {
+        #[cfg(feature = "top")]
+        Command::Top(_) => std::io::stderr().is_terminal(),
+        _ => false,
+    }
 }

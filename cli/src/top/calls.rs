@@ -1,0 +1,120 @@
+//! Asks Redis, and sends what it answers as events.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::failure::Failure;
+use crate::top::look::Look;
+use crate::top::text::short;
+use crate::top::update::{Answer, Call, Event, Trouble, TroubleKind};
+
+/// No semaphore has as many holders, so none of them is told.
+const ALL_HOLDERS: u64 = u32::MAX as u64;
+
+pub struct Calls {
+    semaphores: Semaphores,
+    events: UnboundedSender<Event>,
+}
+
+impl Calls {
+    pub fn new(semaphores: Semaphores, events: UnboundedSender<Event>) -> Self {
+        Self { semaphores, events }
+    }
+
+    pub fn make(&self, call: Call) {
+        let (semaphores, events) = (self.semaphores.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let answer = answer(&semaphores, call).await;
+            // Nobody listens any more when this program ends.
+            let _ = events.send(Event::Answer(answer));
+        });
+    }
+}
+
+async fn answer(semaphores: &Semaphores, call: Call) -> Answer {
+    match call {
+        Call::Names => {
+            let found = semaphores.names().await;
+            Answer::Names(found.map(|found| (found.names, found.took)).map_err(trouble))
+        }
+        Call::Look { name, whole } => {
+            let found = look_at(semaphores, &name, whole).await.map_err(trouble);
+            Answer::Look { name, whole, found }
+        }
+        change => change_it(semaphores, change).await,
+    }
+}
+
+fn semaphore(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
+    semaphores.semaphore(name).limit_in_force().build()
+}
+
+/// Holders are told only where they are seen.
+async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Look, Error> {
+    let skipped = if whole { 0 } else { ALL_HOLDERS };
+    Ok(semaphore(semaphores, name)?.inspect_from(skipped, 0).await?.into())
+}
+
+async fn change_it(semaphores: &Semaphores, call: Call) -> Answer {
+    let (name, outcome) = match call {
+        Call::SetLimit { name, limit } => {
+            let outcome = set_limit(semaphores, &name, limit).await;
+            (name, outcome)
+        }
+        Call::ClearLimit { name } => {
+            let outcome = clear_limit(semaphores, &name).await;
+            (name, outcome)
+        }
+        Call::Revoke { name, id } => {
+            let outcome = revoke(semaphores, &name, &id).await;
+            (name, outcome)
+        }
+        Call::Names | Call::Look { .. } => unreachable!("they change nothing"),
+    };
+    let outcome = outcome.unwrap_or_else(|error| match error {
+        Error::Unavailable { .. } => {
+            format!("It may have been done or not, look again: {}", Failure::from(error))
+        }
+        error => format!("Not done: {}", Failure::from(error)),
+    });
+    Answer::Changed { name, outcome }
+}
+
+async fn set_limit(semaphores: &Semaphores, name: &str, limit: u32) -> Result<String, Error> {
+    semaphore(semaphores, name)?.set_limit(limit).await?;
+    Ok(format!("{name}: the limit is {limit} now, for all processes, until it is cleared."))
+}
+
+async fn clear_limit(semaphores: &Semaphores, name: &str) -> Result<String, Error> {
+    let limit = semaphore(semaphores, name)?.clear_limit().await?;
+    Ok(format!("{name}: the limit that was set is cleared; {limit} is in force now."))
+}
+
+async fn revoke(semaphores: &Semaphores, name: &str, id: &str) -> Result<String, Error> {
+    Ok(match semaphore(semaphores, name)?.revoke(id).await? {
+        Revoked::Permit { lease, .. } => revoked(lease),
+        Revoked::Request => "It was taken out of the queue. If its process lives, it asks again \
+                             and gets its old place."
+            .to_owned(),
+        _ => "Nothing was revoked: it was given back before, or its lease had ended.".to_owned(),
+    })
+}
+
+fn revoked(lease: Duration) -> String {
+    format!(
+        "Revoked. Its holder hears of it within {}, or within {} where it cannot reach Redis.",
+        short(lease / 3),
+        short(lease)
+    )
+}
+
+fn trouble(error: Error) -> Trouble {
+    let kind = match &error {
+        Error::Connect { kind, .. } if !kind.is_transient() => TroubleKind::Lasting,
+        Error::Refused { .. } | Error::Invalid { .. } => TroubleKind::One,
+        _ => TroubleKind::Away,
+    };
+    Trouble { reason: Failure::from(error).reason, kind }
+}
