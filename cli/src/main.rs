@@ -13,7 +13,6 @@ mod server;
 #[cfg(feature = "top")]
 mod top;
 
-#[cfg(feature = "top")]
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -25,7 +24,7 @@ use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let Options { server, command } = Options::parse();
-    if !is_full_screen(&command) {
+    if !(draws(&command) && std::io::stderr().is_terminal()) {
         start_log();
     }
     let outcome = match command {
@@ -49,11 +48,13 @@ fn start_log() {
         .init();
 }
 
-/// A log would be written into the picture.
-fn is_full_screen(command: &Command) -> bool {
-    match command {
-        #[cfg(feature = "top")]
-        Command::Top(_) => std::io::stderr().is_terminal(),
-        _ => false,
-    }
+/// Whether a log in the terminal would be written into a picture.
+#[cfg(feature = "top")]
+fn draws(command: &Command) -> bool {
+    matches!(command, Command::Top(_))
+}
+
+#[cfg(not(feature = "top"))]
+fn draws(_: &Command) -> bool {
+    false
 }

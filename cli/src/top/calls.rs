@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::failure::Failure;
 use crate::top::look::Look;
 use crate::top::text::short;
-use crate::top::update::{Answer, Call, Event, Trouble, TroubleKind};
+use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
 
 /// No semaphore has as many holders, so none of them is told.
 const ALL_HOLDERS: u64 = u32::MAX as u64;
@@ -43,7 +43,10 @@ async fn answer(semaphores: &Semaphores, call: Call) -> Answer {
             let found = look_at(semaphores, &name, whole).await.map_err(trouble);
             Answer::Look { name, whole, found }
         }
-        change => change_it(semaphores, change).await,
+        Call::Change { name, change } => {
+            let outcome = change_it(semaphores, &name, change).await.unwrap_or_else(failed);
+            Answer::Changed { name, outcome }
+        }
     }
 }
 
@@ -57,49 +60,37 @@ async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Loo
     Ok(semaphore(semaphores, name)?.inspect_from(skipped, 0).await?.into())
 }
 
-async fn change_it(semaphores: &Semaphores, call: Call) -> Answer {
-    let (name, outcome) = match call {
-        Call::SetLimit { name, limit } => {
-            let outcome = set_limit(semaphores, &name, limit).await;
-            (name, outcome)
+/// Answers what came of it, for a person.
+async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Result<String, Error> {
+    let semaphore = semaphore(semaphores, name)?;
+    Ok(match change {
+        Change::SetLimit(limit) => {
+            semaphore.set_limit(limit).await?;
+            format!("{name}: the limit is {limit} now, for all processes, until it is cleared.")
         }
-        Call::ClearLimit { name } => {
-            let outcome = clear_limit(semaphores, &name).await;
-            (name, outcome)
+        Change::ClearLimit => {
+            let limit = semaphore.clear_limit().await?;
+            format!("{name}: the limit that was set is cleared; {limit} is in force now.")
         }
-        Call::Revoke { name, id } => {
-            let outcome = revoke(semaphores, &name, &id).await;
-            (name, outcome)
-        }
-        Call::Names | Call::Look { .. } => unreachable!("they change nothing"),
-    };
-    let outcome = outcome.unwrap_or_else(|error| match error {
-        Error::Unavailable { .. } => {
-            format!("It may have been done or not, look again: {}", Failure::from(error))
-        }
-        error => format!("Not done: {}", Failure::from(error)),
-    });
-    Answer::Changed { name, outcome }
-}
-
-async fn set_limit(semaphores: &Semaphores, name: &str, limit: u32) -> Result<String, Error> {
-    semaphore(semaphores, name)?.set_limit(limit).await?;
-    Ok(format!("{name}: the limit is {limit} now, for all processes, until it is cleared."))
-}
-
-async fn clear_limit(semaphores: &Semaphores, name: &str) -> Result<String, Error> {
-    let limit = semaphore(semaphores, name)?.clear_limit().await?;
-    Ok(format!("{name}: the limit that was set is cleared; {limit} is in force now."))
-}
-
-async fn revoke(semaphores: &Semaphores, name: &str, id: &str) -> Result<String, Error> {
-    Ok(match semaphore(semaphores, name)?.revoke(id).await? {
-        Revoked::Permit { lease, .. } => revoked(lease),
-        Revoked::Request => "It was taken out of the queue. If its process lives, it asks again \
-                             and gets its old place."
-            .to_owned(),
-        _ => "Nothing was revoked: it was given back before, or its lease had ended.".to_owned(),
+        Change::Revoke(id) => match semaphore.revoke(&id).await? {
+            Revoked::Permit { lease, .. } => revoked(lease),
+            Revoked::Request => "It was taken out of the queue. If its process lives, it asks \
+                                 again and gets its old place."
+                .to_owned(),
+            _ => {
+                "Nothing was revoked: it was given back before, or its lease had ended.".to_owned()
+            }
+        },
     })
+}
+
+fn failed(error: Error) -> String {
+    let may_be_done = matches!(error, Error::Unavailable { .. });
+    let reason = Failure::from(error);
+    match may_be_done {
+        true => format!("It may have been done or not, look again: {reason}"),
+        false => format!("Not done: {reason}"),
+    }
 }
 
 fn revoked(lease: Duration) -> String {
@@ -112,7 +103,7 @@ fn revoked(lease: Duration) -> String {
 
 fn trouble(error: Error) -> Trouble {
     let kind = match &error {
-        Error::Connect { kind, .. } if !kind.is_transient() => TroubleKind::Lasting,
+        Error::Connect { .. } if !error.is_transient() => TroubleKind::Lasting,
         Error::Refused { .. } | Error::Invalid { .. } => TroubleKind::One,
         _ => TroubleKind::Away,
     };

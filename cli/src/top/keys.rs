@@ -6,7 +6,7 @@ use crate::top::cursor::Cursor;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
-use crate::top::update::{Call, Wish, look_again, settle};
+use crate::top::update::{Call, Change, Wish, look_again, settle};
 
 /// Digits of the largest limit.
 const DIGITS: usize = 10;
@@ -26,7 +26,7 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
         }
         // Whatever is not yes means no.
         Some(Dialogue::Revoke { name, victim }) => (key.code == KeyCode::Char('y'))
-            .then_some(Wish::Call(Call::Revoke { name, id: victim.id })),
+            .then_some(Wish::Call(Call::Change { name, change: Change::Revoke(victim.id) })),
         None => in_view(state, key.code),
     }
 }
@@ -36,13 +36,20 @@ fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Opt
     let name = name.to_owned();
     match key {
         KeyCode::Esc => return (None, None),
-        KeyCode::Char('c') => return (None, Some(Wish::Call(Call::ClearLimit { name }))),
+        KeyCode::Char('c') => {
+            return (None, Some(Wish::Call(Call::Change { name, change: Change::ClearLimit })));
+        }
         KeyCode::Enter => {
             if let Ok(limit) = typed.parse() {
-                return (None, Some(Wish::Call(Call::SetLimit { name, limit })));
+                return (
+                    None,
+                    Some(Wish::Call(Call::Change { name, change: Change::SetLimit(limit) })),
+                );
             }
         }
-        KeyCode::Backspace => drop(typed.pop()),
+        KeyCode::Backspace => {
+            typed.pop();
+        }
         KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < DIGITS => typed.push(digit),
         _ => {}
     }

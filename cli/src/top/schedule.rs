@@ -40,3 +40,66 @@ fn is_due(row: &Row, pace: Duration, now: Instant) -> bool {
     let is_old = |at: Instant| now.saturating_duration_since(at) >= pace;
     !row.is_asked && row.looked_at.is_none_or(is_old)
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::layout::Size;
+
+    use super::*;
+    use crate::top::look::Look;
+    use crate::top::options::Top;
+    use crate::top::state::Moment;
+    use crate::top::update::{Answer, Event, update};
+
+    const EVERY: Duration = Duration::from_secs(1);
+
+    /// As if each call was answered at once, for so long: how often the names were asked for, and
+    /// each semaphore was looked at.
+    fn calls_within(time: Duration, semaphores: usize) -> (usize, Vec<usize>) {
+        let asked = Top { pattern: None, every: EVERY };
+        let mut state = State::new("sem", &asked, Size::new(80, 24));
+        let names: Vec<String> = (0..semaphores).map(|number| format!("{number:03}")).collect();
+        let (mut searches, mut looks) = (0, vec![0; semaphores]);
+        let mut now = Moment::now();
+        let end = now.instant + time;
+        while now.instant < end {
+            let calls = due(&mut state, now.instant);
+            assert!(calls.len() <= AT_ONCE + 1, "{calls:?}");
+            for call in calls {
+                let answer = match call {
+                    Call::Names => {
+                        searches += 1;
+                        Answer::Names(Ok((names.clone(), Duration::ZERO)))
+                    }
+                    Call::Look { name, whole } => {
+                        looks[name.parse::<usize>().unwrap()] += 1;
+                        Answer::Look { name, whole, found: Ok(Look::default()) }
+                    }
+                    Call::Change { .. } => unreachable!("nobody asked for it"),
+                };
+                assert_eq!(update(&mut state, Event::Answer(answer), now), None);
+            }
+            now.instant += Duration::from_millis(20);
+        }
+        (searches, looks)
+    }
+
+    #[test]
+    fn what_is_on_the_screen_is_looked_at_most_often() {
+        let (searches, looks) = calls_within(Duration::from_secs(60), 100);
+        assert_eq!(searches, 12);
+        let (seen, others) = looks.split_at(19);
+        assert!(seen.iter().all(|looks| (50..=60).contains(looks)), "{looks:?}");
+        assert!(others.iter().all(|looks| (4..=6).contains(looks)), "{looks:?}");
+    }
+
+    #[test]
+    fn no_more_is_asked_than_is_answered() {
+        let asked = Top { pattern: None, every: EVERY };
+        let mut state = State::new("sem", &asked, Size::new(80, 24));
+        (0..100).for_each(|number| drop(state.rows.insert(number.to_string(), Row::default())));
+        let now = Instant::now();
+        assert_eq!(due(&mut state, now).len(), AT_ONCE + 1);
+        assert!(due(&mut state, now + 100 * EVERY).is_empty());
+    }
+}

@@ -112,14 +112,11 @@ impl State {
     /// All names, as the list is sorted.
     pub fn sorted(&self) -> Vec<&str> {
         let mut rows: Vec<_> = self.rows.iter().collect();
-        let Sort { column, is_reversed } = self.sort;
-        // The names are sorted already, and this keeps the order of equals.
-        rows.sort_by(|(_, a), (_, b)| match is_reversed {
-            false => column.compare(a, b),
-            true => column.compare(b, a),
-        });
-        if column == Column::Name && is_reversed {
-            rows.reverse();
+        match self.sort {
+            Sort { column: Column::Name, is_reversed: false } => {}
+            Sort { column: Column::Name, is_reversed: true } => rows.reverse(),
+            // Equals stay in the order of their names.
+            sort => rows.sort_by(|(_, a), (_, b)| sort.compare(a, b)),
         }
         rows.into_iter().map(|(name, _)| &**name).collect()
     }
@@ -166,18 +163,19 @@ impl Open {
     }
 }
 
-impl Column {
-    /// The largest first, since that is what one looks for; unknown ones last. Names are in order
-    /// before.
+impl Sort {
+    /// The largest first, since that is what one looks for. What is not known is last.
     fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let (a, b) = (a.known(), b.known());
-        let known_first = b.is_some().cmp(&a.is_some());
-        let (Some(a), Some(b)) = (a, b) else { return known_first };
-        match self {
-            Self::Name => Ordering::Equal,
-            Self::Share => share(b).total_cmp(&share(a)),
-            Self::Queued => b.queued.cmp(&a.queued),
-            Self::LongestWait => b.longest_wait.cmp(&a.longest_wait),
+        let (a, b) = match (a.known(), b.known()) {
+            (Some(a), Some(b)) if self.is_reversed => (b, a),
+            (Some(a), Some(b)) => (a, b),
+            (a, b) => return b.is_some().cmp(&a.is_some()),
+        };
+        match self.column {
+            Column::Name => Ordering::Equal,
+            Column::Share => share(b).total_cmp(&share(a)),
+            Column::Queued => b.queued.cmp(&a.queued),
+            Column::LongestWait => b.longest_wait.cmp(&a.longest_wait),
         }
     }
 }

@@ -20,7 +20,8 @@ pub fn fitted_end(text: &str, width: usize) -> String {
     if width_of(text) <= width {
         return text.to_owned();
     }
-    let mut end = taken(signs(text).iter().rev(), width.saturating_sub(1));
+    let signs = signs(text);
+    let mut end = taken(signs.iter().rev(), width.saturating_sub(1));
     end.reverse();
     cut(width).to_owned() + &end.concat()
 }

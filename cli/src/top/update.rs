@@ -57,9 +57,15 @@ pub enum TroubleKind {
 pub enum Call {
     Names,
     Look { name: String, whole: bool },
-    SetLimit { name: String, limit: u32 },
-    ClearLimit { name: String },
-    Revoke { name: String, id: String },
+    Change { name: String, change: Change },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    SetLimit(u32),
+    ClearLimit,
+    /// By the id of a permit or a request.
+    Revoke(String),
 }
 
 /// What an event leads to, besides another state.

@@ -70,13 +70,6 @@ impl Pane {
         self.wait_for(wanted, |text| text.contains(wanted))
     }
 
-    /// Until a line begins with this.
-    pub fn wait_for_line(&self, number: usize, start: &str) -> String {
-        let is_there =
-            |text: &str| text.lines().nth(number).is_some_and(|line| line.starts_with(start));
-        self.wait_for(&format!("{start} in line {number}"), is_there)
-    }
-
     /// What it shows.
     pub fn text(&self) -> String {
         self.tmux(&["capture-pane", "-p"])

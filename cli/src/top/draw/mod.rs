@@ -6,24 +6,27 @@ mod list;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style, Stylize};
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Line;
 
 use crate::top::state::{Moment, State};
 use crate::top::text::{fitted, short, time_of_day, wrapped};
 
-const MARKED: Style = Style::new().reversed();
+const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// No answer for longer than this is told, even before it is known why.
+const PATIENCE: Duration = Duration::from_secs(2);
 const LINES_OF_NOTICE: usize = 2;
 
 pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
-    let lines = [1, 0, LINES_OF_NOTICE as u16, 1];
     let [title, body, notice, keys] = Layout::vertical([
-        Constraint::Length(lines[0]),
+        Constraint::Length(1),
         Constraint::Fill(1),
-        Constraint::Length(lines[2]),
-        Constraint::Length(lines[3]),
+        Constraint::Length(LINES_OF_NOTICE as u16),
+        Constraint::Length(1),
     ])
     .areas(frame.area());
     frame.render_widget(one_line(&title_of(state), title).bold(), title);
@@ -31,7 +34,7 @@ pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
         Some(open) => detail::draw(open, frame, body),
         None => list::draw(state, frame, body),
     }
-    draw_notice(state, now, frame, notice);
+    draw_notices(state, now, frame, notice);
     frame.render_widget(one_line(keys_of(state), keys).dim(), keys);
     if let Some(dialogue) = &state.dialogue {
         dialogue::draw(dialogue, frame);
@@ -56,26 +59,33 @@ fn keys_of(state: &State) -> &'static str {
     }
 }
 
-/// What is wrong goes before what was done.
-fn draw_notice(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
+fn draw_notices(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
+    let notices = notices_of(state, now);
+    let room = LINES_OF_NOTICE / notices.len().max(1);
     let width = usize::from(area.width);
-    let trouble = trouble_of(state, now).map(|text| wrapped(&text, width));
-    let message = state.message.as_ref().map(|text| wrapped(text, width));
-    let red = Style::new().fg(Color::Red);
-    let texts = [(trouble, red), (message, Style::new().bold())];
-    let mut left = LINES_OF_NOTICE;
-    let is_both = texts.iter().all(|(text, _)| text.is_some());
-    for (lines, style) in texts.into_iter().filter_map(|(lines, style)| Some((lines?, style))) {
-        let room = if is_both { 1 } else { left };
-        let mut shown: Vec<String> = lines.iter().take(room).cloned().collect();
-        if let Some(last) = shown.last_mut().filter(|_| lines.len() > room) {
-            *last = fitted(&format!("{last} …"), width.saturating_sub(1));
+    let mut rows = area.rows();
+    for (text, style) in notices {
+        let mut lines = wrapped(&text, width);
+        if lines.len() > room {
+            lines[room - 1] = fitted(&format!("{} …", lines[room - 1]), width);
         }
-        for line in shown {
-            let row = area.rows().nth(LINES_OF_NOTICE - left).unwrap_or_default();
+        for (line, row) in lines.into_iter().take(room).zip(&mut rows) {
             frame.render_widget(Line::styled(line, style), row);
-            left -= 1;
         }
+    }
+}
+
+/// What is wrong goes before what was done. Otherwise there is room for a whole id.
+fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
+    let trouble = trouble_of(state, now).map(|text| (text, Style::new().fg(Color::Red)));
+    let message = state.message.clone().map(|text| (text, Style::new().bold()));
+    let notices: Vec<_> = trouble.into_iter().chain(message).collect();
+    match &state.open {
+        Some(open) if notices.is_empty() => {
+            let id = open.ids().get(open.cursor.index()).map(|id| id.to_string());
+            id.map(|id| (id, Style::new())).into_iter().collect()
+        }
+        _ => notices,
     }
 }
 
@@ -87,7 +97,7 @@ fn trouble_of(state: &State, now: Moment) -> Option<String> {
     }
     // Nobody says yet why there is none.
     let silent = now.instant.saturating_duration_since(last.instant);
-    let usual = state.every + std::time::Duration::from_secs(2);
+    let usual = state.every + PATIENCE;
     (silent > usual).then(|| format!("no answer from Redis for {}", short(silent)))
 }
 
