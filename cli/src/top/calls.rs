@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
 use crate::top::look::Look;
-use crate::top::text::short;
+use crate::top::text::at_most;
 use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
 
 /// No semaphore has as many holders, so none of them is told.
@@ -96,8 +96,8 @@ fn failed(error: Error) -> String {
 fn revoked(lease: Duration) -> String {
     format!(
         "Revoked. Its holder hears of it within {}, or within {} where it cannot reach Redis.",
-        short(lease / 3),
-        short(lease)
+        at_most(lease / 3),
+        at_most(lease)
     )
 }
 

@@ -69,7 +69,7 @@ async fn what_comes_later_and_what_is_not_asked_for() {
     let late = semaphores.semaphore("jobs-2").limit(5).build().unwrap();
     let permit = late.acquire_many(2).await.unwrap();
     let text = pane.wait_for_text("2/5");
-    assert!(text.contains("1 semaphores like *s-?") && !text.contains("emails"), "{text}");
+    assert!(text.contains("1 semaphore like *s-?") && !text.contains("emails"), "{text}");
     permit.release().await.unwrap();
     pane.wait_for_text("0/5");
 }

@@ -15,6 +15,9 @@ use crate::top::text::{fitted, fitted_end, short, wrapped};
 /// How many holders, and waiters, one look tells.
 const PAGE: usize = 1000;
 const OWNER: usize = 20;
+/// Of the largest one.
+const WEIGHT: u16 = 10;
+const POSITION: usize = 8;
 
 pub fn draw(open: &Open, frame: &mut Frame, area: Rect) {
     let width = usize::from(area.width);
@@ -62,7 +65,7 @@ fn height_of_holders(look: &Look, height: u16) -> u16 {
 }
 
 fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [OWNER as u16, 6, 10];
+    let widths = [OWNER as u16, WEIGHT, 10];
     let room = room_for_id(area, &widths);
     let index = if marked < look.holders.len() { marked } else { 0 };
     let seen = page(index, look.holders.len(), usize::from(area.height.saturating_sub(1)));
@@ -81,7 +84,7 @@ fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
 }
 
 fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [OWNER as u16, 6, 10, 8, 7];
+    let widths = [OWNER as u16, WEIGHT, 10, POSITION as u16, 7];
     let room = room_for_id(area, &widths);
     let before = look.holders.len();
     let index = marked.saturating_sub(before);
@@ -92,7 +95,7 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
             fitted(&waiter.owner, OWNER),
             waiter.weight.to_string(),
             short(waiter.waited),
-            waiter.position.to_string(),
+            fitted(&waiter.position.to_string(), POSITION),
             if waiter.is_there { "there" } else { "gone" }.to_owned(),
             fitted_end(&waiter.id, room),
         ]);

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Clear};
 
 use crate::top::dialogue::{Dialogue, Kind, Victim};
 use crate::top::look::Summary;
-use crate::top::text::{fitted, short, wrapped};
+use crate::top::text::{at_most, fitted, wrapped};
 
 const WIDTH: u16 = 72;
 
@@ -54,7 +54,7 @@ fn limit(now: &Summary, typed: &str) -> Vec<String> {
         String::new(),
         format!("New limit: {typed}_{hint}"),
         String::new(),
-        "Enter sets it   c clears it   Esc leaves all as it is".to_owned(),
+        "Enter sets it · c clears it · Esc leaves all as it is".to_owned(),
     ]
 }
 
@@ -69,14 +69,14 @@ fn revoke(victim: &Victim) -> Vec<String> {
     };
     lines.insert(0, format!("{} ({})", victim.owner, victim.id));
     lines.insert(1, String::new());
-    lines.extend([String::new(), "y revokes   any other key does not".to_owned()]);
+    lines.extend([String::new(), "y revokes · any other key does not".to_owned()]);
     lines
 }
 
 /// As the documentation of `Semaphore::revoke` has it.
 fn permit(lease: Option<Duration>) -> Vec<String> {
     let (third, whole) = match lease {
-        Some(lease) => (short(lease / 3), short(lease)),
+        Some(lease) => (at_most(lease / 3), at_most(lease)),
         None => ("a third of its lease".to_owned(), "its lease".to_owned()),
     };
     vec![

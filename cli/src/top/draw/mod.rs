@@ -43,9 +43,10 @@ pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
 
 fn title_of(state: &State) -> String {
     let count = state.rows.len();
+    let what = if count == 1 { "semaphore" } else { "semaphores" };
     let like = like(state);
     let pace = humantime::format_duration(state.every);
-    format!("redis-semaphore: {count} semaphores{like} under {}, every {pace}", state.prefix)
+    format!("redis-semaphore: {count} {what}{like} under {}, every {pace}", state.prefix)
 }
 
 fn like(state: &State) -> String {
