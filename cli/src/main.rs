@@ -9,10 +9,14 @@ mod demo;
 mod failure;
 mod load;
 mod options;
+mod pattern;
 mod run;
 mod server;
 mod table;
+#[cfg(feature = "top")]
+mod top;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -23,7 +27,9 @@ use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let Options { server, command } = Options::parse();
-    start_log();
+    if !(draws(&command) && std::io::stderr().is_terminal()) {
+        start_log();
+    }
     let outcome = match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
@@ -33,6 +39,8 @@ fn main() -> ExitCode {
         Command::Inspect(asked) => commands::inspect::run(&server, &asked),
         Command::Limit(asked) => commands::limit::run(&server, &asked),
         Command::Revoke(asked) => commands::revoke::run(&server, &asked),
+        #[cfg(feature = "top")]
+        Command::Top(asked) => top::run(&server, &asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
         Command::Run(asked) => run::run(&server, &asked),
         Command::Guard(asked) => run::guard(&asked),
@@ -47,4 +55,15 @@ fn start_log() {
         .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
         .with(log.parse().unwrap_or(Targets::new()))
         .init();
+}
+
+/// Whether a log in the terminal would be written into a picture.
+#[cfg(feature = "top")]
+fn draws(command: &Command) -> bool {
+    matches!(command, Command::Top(_))
+}
+
+#[cfg(not(feature = "top"))]
+fn draws(_: &Command) -> bool {
+    false
 }

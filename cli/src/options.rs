@@ -65,6 +65,9 @@ pub enum Command {
     Revoke(Revoke),
     /// Look at the server for what endangers semaphores: each check, and what mends it
     Doctor(Doctor),
+    /// Watch the semaphores in the terminal, change limits, revoke permits
+    #[cfg(feature = "top")]
+    Top(crate::top::options::Top),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
     Demo(Demo),
     /// Measure what a semaphore does under load

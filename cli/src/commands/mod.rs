@@ -13,7 +13,7 @@ use redis_semaphore::Inspection;
 use crate::failure::{Failure, NO};
 
 /// The limit in force, where there is one.
-fn limit_of(now: &Inspection) -> Option<u32> {
+pub fn limit_of(now: &Inspection) -> Option<u32> {
     now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
 }
 

@@ -1,0 +1,25 @@
+//! What is asked before something is changed.
+
+use std::time::Duration;
+
+use crate::top::look::Summary;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Dialogue {
+    Limit { name: String, now: Summary, typed: String },
+    Revoke { name: String, victim: Victim },
+}
+
+/// What is to be revoked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Victim {
+    pub id: String,
+    pub owner: String,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    Permit { lease: Option<Duration> },
+    Request,
+}

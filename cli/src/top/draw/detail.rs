@@ -1,0 +1,131 @@
+//! One semaphore: its limits, who holds it, who waits.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Row, Table};
+
+use super::MARKED;
+use crate::top::cursor::page;
+use crate::top::look::{Look, Summary};
+use crate::top::state::Open;
+use crate::top::text::{fitted, fitted_end, short, wrapped};
+
+/// How many holders, and waiters, one look tells.
+const PAGE: usize = 1000;
+const OWNER: usize = 20;
+/// Of the largest one.
+const WEIGHT: u16 = 10;
+const POSITION: usize = 8;
+
+pub fn draw(open: &Open, frame: &mut Frame, area: Rect) {
+    let width = usize::from(area.width);
+    let look = match &open.look {
+        Some(Ok(look)) => look,
+        Some(Err(reason)) => return draw_lines(&wrapped(reason, width), frame, area),
+        None => return draw_lines(&[format!("{} ...", open.name)], frame, area),
+    };
+    let summary = summary_of(&look.summary);
+    // The numbers are seen, however long the name is.
+    let name = fitted(&open.name, width.saturating_sub(summary.len() + 2).max(12));
+    let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    draw_lines(&[fitted(&format!("{name}: {summary}"), width)], frame, head);
+    let upper = height_of_holders(look, body.height);
+    let [holders, waiters] =
+        Layout::vertical([Constraint::Length(upper), Constraint::Fill(1)]).areas(body);
+    draw_holders(look, open.cursor.index(), frame, holders);
+    draw_waiters(look, open.cursor.index(), frame, waiters);
+}
+
+fn draw_lines(lines: &[String], frame: &mut Frame, area: Rect) {
+    for (line, row) in lines.iter().zip(area.rows()) {
+        frame.render_widget(Line::raw(line.clone()), row);
+    }
+}
+
+fn summary_of(summary: &Summary) -> String {
+    let none = || "none".to_owned();
+    let limit = summary.limit.map_or_else(none, |limit| limit.to_string());
+    let origin = match (summary.runtime, summary.declared) {
+        (Some(_), Some(declared)) => format!(" (set; declared {declared})"),
+        (Some(_), None) => " (set)".to_owned(),
+        _ => String::new(),
+    };
+    let wait = summary.longest_wait.map(|wait| format!(", longest wait {}", short(wait)));
+    let (held, queued) = (summary.held, summary.queued);
+    format!("held {held}, limit {limit}{origin}, queued {queued}{}", wait.unwrap_or_default())
+}
+
+/// Half of it, or what the waiters leave free. With the head.
+fn height_of_holders(look: &Look, height: u16) -> u16 {
+    let with_head = |lines: usize| u16::try_from(lines + 1).unwrap_or(u16::MAX);
+    let free = height.saturating_sub(with_head(look.waiters.len().max(1)));
+    with_head(look.holders.len().max(1)).min(free.max(height / 2))
+}
+
+fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
+    let widths = [OWNER as u16, WEIGHT, 10];
+    let room = room_for_id(area, &widths);
+    let index = if marked < look.holders.len() { marked } else { 0 };
+    let seen = page(index, look.holders.len(), usize::from(area.height.saturating_sub(1)));
+    let rows = seen.map(|index| {
+        let holder = &look.holders[index];
+        let row = Row::new([
+            fitted(&holder.owner, OWNER),
+            holder.weight.to_string(),
+            short(holder.lease_left),
+            fitted_end(&holder.id, room),
+        ]);
+        row.style(style(index == marked))
+    });
+    let head = [first(look.holders.len(), "HOLDERS"), "WEIGHT", "LEASE LEFT", "ID"];
+    draw_table(rows.collect(), &widths, &head, frame, area);
+}
+
+fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
+    let widths = [OWNER as u16, WEIGHT, 10, POSITION as u16, 7];
+    let room = room_for_id(area, &widths);
+    let before = look.holders.len();
+    let index = marked.saturating_sub(before);
+    let seen = page(index, look.waiters.len(), usize::from(area.height.saturating_sub(1)));
+    let rows = seen.map(|index| {
+        let waiter = &look.waiters[index];
+        let row = Row::new([
+            fitted(&waiter.owner, OWNER),
+            waiter.weight.to_string(),
+            short(waiter.waited),
+            fitted(&waiter.position.to_string(), POSITION),
+            if waiter.is_there { "there" } else { "gone" }.to_owned(),
+            fitted_end(&waiter.id, room),
+        ]);
+        row.style(style(before + index == marked))
+    });
+    let head =
+        [first(look.waiters.len(), "WAITERS"), "WEIGHT", "WAITED", "POSITION", "PROCESS", "ID"];
+    draw_table(rows.collect(), &widths, &head, frame, area);
+}
+
+fn draw_table(rows: Vec<Row<'_>>, widths: &[u16], head: &[&str], frame: &mut Frame, area: Rect) {
+    let widths = widths.iter().map(|width| Constraint::Length(*width)).chain([Constraint::Fill(1)]);
+    let head = Row::new(head.iter().map(|title| title.to_string())).bold();
+    frame.render_widget(Table::new(rows, widths).header(head), area);
+}
+
+/// There may be more than a look tells.
+fn first(told: usize, title: &'static str) -> &'static str {
+    match (told < PAGE, title) {
+        (false, "HOLDERS") => "HOLDERS (first 1000)",
+        (false, "WAITERS") => "WAITERS (first 1000)",
+        _ => title,
+    }
+}
+
+fn room_for_id(area: Rect, widths: &[u16]) -> usize {
+    let others: u16 = widths.iter().map(|width| width + 1).sum();
+    usize::from(area.width.saturating_sub(others))
+}
+
+fn style(is_marked: bool) -> Style {
+    if is_marked { MARKED } else { Style::new() }
+}

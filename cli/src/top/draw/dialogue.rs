@@ -1,0 +1,98 @@
+//! What is asked before something is changed, over the picture.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Margin, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Clear};
+
+use crate::top::dialogue::{Dialogue, Kind, Victim};
+use crate::top::look::Summary;
+use crate::top::text::{at_most, fitted, wrapped};
+
+const WIDTH: u16 = 72;
+
+pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
+    let screen = frame.area();
+    let width = WIDTH.min(screen.width);
+    let inner = usize::from(width.saturating_sub(4));
+    let (title, paragraphs) = match dialogue {
+        Dialogue::Limit { name, now, typed } => (format!(" Limit of {name} "), limit(now, typed)),
+        Dialogue::Revoke { name, victim } => (format!(" Revoke at {name} "), revoke(victim)),
+    };
+    let lines = paragraphs.iter().flat_map(|text| wrapped(text, inner));
+    let mut lines: Vec<String> = lines.collect();
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
+    // What answers it is the last line, which must be seen.
+    if let Some(last) = lines.pop() {
+        lines.truncate(usize::from(height.saturating_sub(3)));
+        lines.push(last);
+    }
+    let area = centred(width, height, screen);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Block::bordered().title(fitted(&title, inner)), area);
+    for (line, row) in lines.into_iter().zip(area.inner(Margin::new(2, 1)).rows()) {
+        frame.render_widget(Line::raw(line), row);
+    }
+}
+
+fn limit(now: &Summary, typed: &str) -> Vec<String> {
+    let or_none = |limit: Option<u32>| limit.map_or("none".to_owned(), |limit| limit.to_string());
+    let is_too_large = !typed.is_empty() && typed.parse::<u32>().is_err();
+    let hint = if is_too_large { format!(" (the largest is {})", u32::MAX) } else { String::new() };
+    vec![
+        format!(
+            "In force: {}. Declared: {}. Set at run time: {}.",
+            or_none(now.limit),
+            or_none(now.declared),
+            or_none(now.runtime)
+        ),
+        "A limit that is set goes before what processes declare, until it is cleared. A lower one \
+         takes no permit away; 0 lets nobody in."
+            .to_owned(),
+        String::new(),
+        format!("New limit: {typed}_{hint}"),
+        String::new(),
+        "Enter sets it · c clears it · Esc leaves all as it is".to_owned(),
+    ]
+}
+
+fn revoke(victim: &Victim) -> Vec<String> {
+    let mut lines = match &victim.kind {
+        Kind::Permit { lease } => permit(*lease),
+        Kind::Request => vec![
+            "This request leaves the queue. If its process lives, it asks again and gets its old \
+             place: end the process to keep it out."
+                .to_owned(),
+        ],
+    };
+    lines.insert(0, format!("{} ({})", victim.owner, victim.id));
+    lines.insert(1, String::new());
+    lines.extend([String::new(), "y revokes · any other key does not".to_owned()]);
+    lines
+}
+
+/// As the documentation of `Semaphore::revoke` has it.
+fn permit(lease: Option<Duration>) -> Vec<String> {
+    let (third, whole) = match lease {
+        Some(lease) => (at_most(lease / 3), at_most(lease)),
+        None => ("a third of its lease".to_owned(), "its lease".to_owned()),
+    };
+    vec![
+        format!(
+            "The holder of this permit is not asked. It hears of it at its next renewal: for up to \
+             {third} it and whoever is let in work at the same time."
+        ),
+        format!(
+            "A holder that cannot reach Redis, or does not renew, works on until its own deadline: \
+             for up to {whole}. Where that must not be, end its process first."
+        ),
+    ]
+}
+
+fn centred(width: u16, height: u16, screen: Rect) -> Rect {
+    let x = (screen.width - width) / 2;
+    let y = (screen.height - height) / 2;
+    Rect { x, y, width, height }
+}

@@ -1,0 +1,107 @@
+//! From the state to a picture.
+
+mod detail;
+mod dialogue;
+mod list;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::Line;
+
+use crate::top::state::{Moment, State};
+use crate::top::text::{fitted, short, time_of_day, wrapped};
+
+const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
+/// No answer for longer than this is told, even before it is known why.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LINES_OF_NOTICE: usize = 2;
+
+pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
+    let [title, body, notice, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(LINES_OF_NOTICE as u16),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(one_line(&title_of(state), title).bold(), title);
+    match &state.open {
+        Some(open) => detail::draw(open, frame, body),
+        None => list::draw(state, frame, body),
+    }
+    draw_notices(state, now, frame, notice);
+    frame.render_widget(one_line(keys_of(state), keys).dim(), keys);
+    if let Some(dialogue) = &state.dialogue {
+        dialogue::draw(dialogue, frame);
+    }
+}
+
+fn title_of(state: &State) -> String {
+    let count = state.rows.len();
+    let what = if count == 1 { "semaphore" } else { "semaphores" };
+    let like = like(state);
+    let pace = humantime::format_duration(state.every);
+    format!("redis-semaphore: {count} {what}{like} under {}, every {pace}", state.prefix)
+}
+
+fn like(state: &State) -> String {
+    state.pattern.as_ref().map(|pattern| format!(" like {pattern}")).unwrap_or_default()
+}
+
+fn keys_of(state: &State) -> &'static str {
+    match state.open {
+        Some(_) => "↑↓ move  l limit  r revoke  Esc back  q leave",
+        None => "↑↓ move  Enter open  1-4 sort  l limit  q leave",
+    }
+}
+
+fn draw_notices(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
+    let notices = notices_of(state, now);
+    let room = LINES_OF_NOTICE / notices.len().max(1);
+    let width = usize::from(area.width);
+    let mut rows = area.rows();
+    for (text, style) in notices {
+        let mut lines = wrapped(&text, width);
+        if lines.len() > room {
+            lines[room - 1] = fitted(&format!("{} …", lines[room - 1]), width);
+        }
+        for (line, row) in lines.into_iter().take(room).zip(&mut rows) {
+            frame.render_widget(Line::styled(line, style), row);
+        }
+    }
+}
+
+/// What is wrong goes before what was done. Otherwise there is room for a whole id.
+fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
+    let trouble = trouble_of(state, now).map(|text| (text, Style::new().fg(Color::Red)));
+    let message = state.message.clone().map(|text| (text, Style::new().bold()));
+    let notices: Vec<_> = trouble.into_iter().chain(message).collect();
+    match &state.open {
+        Some(open) if notices.is_empty() => {
+            let id = open.ids().get(open.cursor.index()).map(|id| id.to_string());
+            id.map(|id| (id, Style::new())).into_iter().collect()
+        }
+        _ => notices,
+    }
+}
+
+fn trouble_of(state: &State, now: Moment) -> Option<String> {
+    let last = state.contact.last;
+    if let Some(reason) = &state.contact.trouble {
+        let since = time_of_day(last.time);
+        return Some(format!("Redis away, the picture is of {since}: {reason}"));
+    }
+    // Nobody says yet why there is none.
+    let silent = now.instant.saturating_duration_since(last.instant);
+    let usual = state.every + PATIENCE;
+    (silent > usual).then(|| format!("no answer from Redis for {}", short(silent)))
+}
+
+fn one_line(text: &str, area: Rect) -> Line<'static> {
+    Line::raw(fitted(text, usize::from(area.width)))
+}

@@ -1,0 +1,158 @@
+//! Pictures of states.
+
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::layout::Size;
+
+use super::draw;
+use crate::top::cursor::Cursor;
+use crate::top::dialogue::{Dialogue, Kind, Victim};
+use crate::top::look::{Holder, Look, Summary, Waiter};
+use crate::top::options::Top;
+use crate::top::state::{Column, Moment, Open, Row, Sort, State};
+
+fn state(width: u16, height: u16) -> State {
+    let asked = Top { pattern: None, every: Duration::from_secs(1) };
+    State::new("sem", &asked, Size::new(width, height))
+}
+
+fn add(state: &mut State, name: &str, held: u64, limit: u32, waits: &[u64]) {
+    let summary = Summary {
+        limit: Some(limit),
+        held,
+        queued: waits.len() as u64,
+        longest_wait: waits.iter().max().map(|wait| Duration::from_secs(*wait)),
+        ..Summary::default()
+    };
+    let row = Row { summary: Some(Ok(summary)), ..Row::default() };
+    state.rows.insert(name.to_owned(), row);
+}
+
+fn open(state: &mut State, owner: &str) {
+    let id = format!("P:{owner}:1:30000:9fJ2mQ0xV7sT1bLc");
+    let holder = Holder {
+        id: id.clone(),
+        owner: owner.to_owned(),
+        weight: u32::MAX,
+        lease_left: Duration::from_secs(29),
+    };
+    let waiter = Waiter {
+        id,
+        owner: owner.to_owned(),
+        weight: 1,
+        position: 1,
+        waited: Duration::from_secs(3661),
+        is_there: false,
+    };
+    let look = Look { holders: vec![holder; 30], waiters: vec![waiter; 30], ..Look::default() };
+    let mut open = Open::new("jobs");
+    open.look = Some(Ok(look));
+    state.open = Some(open);
+}
+
+fn picture(state: &State) -> String {
+    let mut terminal =
+        Terminal::new(TestBackend::new(state.size.width, state.size.height)).unwrap();
+    terminal.draw(|frame| draw(state, Moment::now(), frame)).unwrap();
+    terminal.backend().to_string()
+}
+
+#[test]
+fn the_list_has_a_line_for_each() {
+    let mut state = state(80, 24);
+    add(&mut state, "jobs", 3, 3, &[5, 65]);
+    add(&mut state, "uploads", 0, 10, &[]);
+    state.sort = Sort { column: Column::LongestWait, is_reversed: false };
+    let picture = picture(&state);
+    let lines: Vec<&str> = picture.lines().collect();
+    assert!(lines[0].contains("2 semaphores under sem, every 1s"), "{picture}");
+    assert!(lines[1].contains("4 LONGEST WAIT ▼"), "{picture}");
+    assert!(lines[2].starts_with("\"jobs") && lines[2].contains("3/3"), "{picture}");
+    assert!(lines[2].contains(" 2 ") && lines[2].contains("1m 5s"), "{picture}");
+    assert!(lines[3].starts_with("\"uploads"), "{picture}");
+}
+
+#[test]
+fn the_page_with_the_mark_is_seen() {
+    let mut state = state(80, 24);
+    (0..50).for_each(|number| add(&mut state, &format!("jobs-{number:02}"), 0, 1, &[]));
+    let mut cursor = Cursor::default();
+    cursor.go_to(20, &state.sorted());
+    state.cursor = cursor;
+    let picture = picture(&state);
+    assert!(!picture.contains("jobs-18") && picture.contains("jobs-19"), "{picture}");
+    assert!(picture.contains("jobs-37") && !picture.contains("jobs-38"), "{picture}");
+}
+
+#[test]
+fn holders_and_waiters_share_the_screen() {
+    let mut state = state(80, 24);
+    open(&mut state, "web-1.4711");
+    let picture = picture(&state);
+    for text in ["HOLDERS", "4294967295", "29s", "WAITERS", "1h 1m", "gone", "sT1bLc"] {
+        assert!(picture.contains(text), "{text}: {picture}");
+    }
+}
+
+#[test]
+fn nothing_is_too_long_too_wide_or_too_small() {
+    let names = [
+        &*"x".repeat(512),
+        &*"漢".repeat(170),
+        &*"👩‍👩‍👧‍👦".repeat(20),
+        "e\u{301}\u{202e}abc",
+        "\u{9b}2J",
+    ];
+    let dialogue = |kind| {
+        let victim = Victim { id: "i".repeat(300), owner: "漢".repeat(100), kind };
+        Dialogue::Revoke { name: "n".repeat(512), victim }
+    };
+    let permit = Kind::Permit { lease: Some(Duration::from_secs(30)) };
+    let limit = Dialogue::Limit {
+        name: "漢".repeat(170),
+        now: Summary::default(),
+        typed: "9999999999".to_owned(),
+    };
+    let dialogues = [None, Some(dialogue(permit)), Some(dialogue(Kind::Request)), Some(limit)];
+    for (width, height) in [(80, 24), (200, 60), (40, 10), (10, 4), (3, 3), (1, 1)] {
+        for dialogue in &dialogues {
+            let mut state = state(width, height);
+            for name in names {
+                add(&mut state, name, u64::MAX, u32::MAX, &[u64::from(u32::MAX)]);
+            }
+            state.dialogue = dialogue.clone();
+            state.message = Some("漢字 ".repeat(300));
+            state.contact.trouble = Some("x".repeat(1000));
+            picture(&state);
+            for name in names {
+                open(&mut state, name);
+                picture(&state);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_is_no_command_for_the_terminal() {
+    let mut state = state(80, 24);
+    add(&mut state, "a\u{1b}[2J\u{9b}2J", 0, 1, &[]);
+    open(&mut state, "b\u{1b}[2J");
+    let inside = picture(&state);
+    state.open = None;
+    let picture = picture(&state) + &inside;
+    assert!(!picture.contains(['\u{1b}', '\u{9b}']), "{picture}");
+}
+
+#[test]
+fn revoking_says_for_how_long_both_may_work() {
+    let mut state = state(80, 24);
+    let kind = Kind::Permit { lease: Some(Duration::from_secs(30)) };
+    let victim = Victim { id: "P:a.b:1:30000:x".to_owned(), owner: "a".to_owned(), kind };
+    state.dialogue = Some(Dialogue::Revoke { name: "jobs".to_owned(), victim });
+    let picture = picture(&state);
+    for text in ["up to 10s", "up to 30s", "y revokes"] {
+        assert!(picture.contains(text), "{text}: {picture}");
+    }
+}

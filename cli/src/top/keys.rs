@@ -1,0 +1,138 @@
+//! What keys do.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::top::cursor::Cursor;
+use crate::top::dialogue::{Dialogue, Kind, Victim};
+use crate::top::look::lease_of;
+use crate::top::state::{Column, Open, Sort, State};
+use crate::top::update::{Call, Change, Wish, look_again, settle};
+
+/// Digits of the largest limit.
+const DIGITS: usize = 10;
+
+pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
+    let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if has_control {
+        return (key.code == KeyCode::Char('c')).then_some(Wish::Leave);
+    }
+    state.message = None;
+    settle(state);
+    match state.dialogue.take() {
+        Some(Dialogue::Limit { name, now, typed }) => {
+            let (typed, wish) = in_limit(&name, typed, key.code);
+            state.dialogue = typed.map(|typed| Dialogue::Limit { name, now, typed });
+            wish
+        }
+        // Whatever is not yes means no.
+        Some(Dialogue::Revoke { name, victim }) => (key.code == KeyCode::Char('y'))
+            .then_some(Wish::Call(Call::Change { name, change: Change::Revoke(victim.id) })),
+        None => in_view(state, key.code),
+    }
+}
+
+/// What is typed now, or `None` when the dialogue has ended.
+fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Option<Wish>) {
+    let name = name.to_owned();
+    match key {
+        KeyCode::Esc => return (None, None),
+        KeyCode::Char('c') => {
+            return (None, Some(Wish::Call(Call::Change { name, change: Change::ClearLimit })));
+        }
+        KeyCode::Enter => {
+            if let Ok(limit) = typed.parse() {
+                return (
+                    None,
+                    Some(Wish::Call(Call::Change { name, change: Change::SetLimit(limit) })),
+                );
+            }
+        }
+        KeyCode::Backspace => {
+            typed.pop();
+        }
+        KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < DIGITS => typed.push(digit),
+        _ => {}
+    }
+    (Some(typed), None)
+}
+
+fn in_view(state: &mut State, key: KeyCode) -> Option<Wish> {
+    match key {
+        KeyCode::Char('q') => return Some(Wish::Leave),
+        KeyCode::Esc if state.open.is_none() => return Some(Wish::Leave),
+        KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => close(state),
+        KeyCode::Enter | KeyCode::Right if state.open.is_none() => open(state),
+        KeyCode::Char('l') => ask_for_limit(state),
+        KeyCode::Char('r') => ask_whether_to_revoke(state),
+        KeyCode::Char(digit @ '1'..='4') if state.open.is_none() => sort(state, digit),
+        other => go(state, other),
+    }
+    None
+}
+
+fn open(state: &mut State) {
+    let Some(name) = state.marked().map(str::to_owned) else { return };
+    state.open = Some(Open::new(&name));
+    look_again(state, &name);
+}
+
+fn close(state: &mut State) {
+    state.open = None;
+    settle(state);
+}
+
+fn sort(state: &mut State, digit: char) {
+    let column = match digit {
+        '1' => Column::Name,
+        '2' => Column::Share,
+        '3' => Column::Queued,
+        _ => Column::LongestWait,
+    };
+    let is_reversed = state.sort.column == column && !state.sort.is_reversed;
+    state.sort = Sort { column, is_reversed };
+    state.cursor = Cursor::default();
+}
+
+fn go(state: &mut State, key: KeyCode) {
+    let page = state.height_of_list().max(1) as isize;
+    let go = |cursor: &mut Cursor, keys: &[&str]| match key {
+        KeyCode::Up | KeyCode::Char('k') => cursor.step(-1, keys),
+        KeyCode::Down | KeyCode::Char('j') => cursor.step(1, keys),
+        KeyCode::PageUp => cursor.step(-page, keys),
+        KeyCode::PageDown => cursor.step(page, keys),
+        KeyCode::Home => cursor.go_to(0, keys),
+        KeyCode::End => cursor.go_to(usize::MAX, keys),
+        _ => {}
+    };
+    if let Some(open) = &mut state.open {
+        let mut cursor = open.cursor.clone();
+        go(&mut cursor, &open.ids());
+        open.cursor = cursor;
+    } else {
+        let mut cursor = state.cursor.clone();
+        go(&mut cursor, &state.sorted());
+        state.cursor = cursor;
+    }
+}
+
+/// Where it cannot be read, the limit can be set no more.
+fn ask_for_limit(state: &mut State) {
+    let Some(name) = state.marked().map(str::to_owned) else { return };
+    let Some(now) = state.rows.get(&name).and_then(|row| row.known()).cloned() else { return };
+    state.dialogue = Some(Dialogue::Limit { name, now, typed: String::new() });
+}
+
+fn ask_whether_to_revoke(state: &mut State) {
+    let Some(open) = &state.open else { return };
+    let Some(look) = open.known() else { return };
+    let index = open.cursor.index();
+    let victim = if let Some(holder) = look.holders.get(index) {
+        let kind = Kind::Permit { lease: lease_of(&holder.id) };
+        Victim { id: holder.id.clone(), owner: holder.owner.clone(), kind }
+    } else if let Some(waiter) = look.waiters.get(index - look.holders.len()) {
+        Victim { id: waiter.id.clone(), owner: waiter.owner.clone(), kind: Kind::Request }
+    } else {
+        return;
+    };
+    state.dialogue = Some(Dialogue::Revoke { name: open.name.clone(), victim });
+}

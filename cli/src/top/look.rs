@@ -1,0 +1,82 @@
+//! What one look at a semaphore tells.
+
+use std::time::Duration;
+
+use redis_semaphore::Inspection;
+
+use crate::commands::limit_of;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Look {
+    pub summary: Summary,
+    pub holders: Vec<Holder>,
+    pub waiters: Vec<Waiter>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    /// In force; `None` where nobody has declared or set one.
+    pub limit: Option<u32>,
+    pub declared: Option<u32>,
+    /// Set at run time.
+    pub runtime: Option<u32>,
+    pub held: u64,
+    pub queued: u64,
+    pub longest_wait: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    pub id: String,
+    pub owner: String,
+    pub weight: u32,
+    pub lease_left: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiter {
+    pub id: String,
+    pub owner: String,
+    pub weight: u32,
+    pub position: u64,
+    pub waited: Duration,
+    /// Whether its process was heard of in time.
+    pub is_there: bool,
+}
+
+impl From<Inspection> for Look {
+    fn from(now: Inspection) -> Self {
+        let summary = Summary {
+            limit: limit_of(&now),
+            declared: now.declared_limit,
+            runtime: now.runtime_limit,
+            held: now.held,
+            queued: now.queued,
+            // With a head start it need not be who came first, and the start counts.
+            longest_wait: now.waiters.iter().map(|waiter| waiter.waited).max(),
+        };
+        let holders = now.holders.into_iter().map(|holder| Holder {
+            owner: holder.owner().to_owned(),
+            weight: holder.num_permits,
+            lease_left: holder.expires_in,
+            id: holder.id,
+        });
+        let mut holders: Vec<_> = holders.collect();
+        // In the order of their leases they would change places with each renewal.
+        holders.sort_by(|a, b| a.id.cmp(&b.id));
+        let waiters = now.waiters.into_iter().map(|waiter| Waiter {
+            owner: waiter.owner().to_owned(),
+            weight: waiter.num_permits,
+            position: waiter.position,
+            waited: waiter.waited,
+            is_there: waiter.present_for.is_some(),
+            id: waiter.id,
+        });
+        Self { summary, holders, waiters: waiters.collect() }
+    }
+}
+
+/// The lease that an id names: see "Words" in docs/protocol.md.
+pub fn lease_of(id: &str) -> Option<Duration> {
+    id.split(':').nth(3)?.parse().ok().map(Duration::from_millis)
+}

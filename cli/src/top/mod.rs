@@ -1,0 +1,96 @@
+//! `top`: all semaphores in the terminal, live, and what an operator does to one of them.
+//!
+//! Read `state.rs` first: what is known and shown. An event changes it (`update.rs`), `draw/` makes
+//! a picture of it, `schedule.rs` says what to ask next, and `calls.rs` asks.
+
+mod calls;
+mod cursor;
+mod dialogue;
+mod draw;
+mod keys;
+mod look;
+pub mod options;
+mod schedule;
+mod screen;
+mod state;
+mod text;
+mod update;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use redis_semaphore::Semaphores;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::MissedTickBehavior;
+
+use crate::failure::{Failure, UNAVAILABLE};
+use crate::options::Server;
+use crate::server::{connect, runtime};
+use crate::top::calls::Calls;
+use crate::top::options::Top;
+use crate::top::screen::Screen;
+use crate::top::state::{Moment, State};
+use crate::top::update::{Event, Wish, settle, update};
+
+pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "top: there is no terminal to draw in and to read keys from: `redis-semaphore ls` \
+             prints the same once",
+        ));
+    }
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(watch(server, asked));
+    // A call that has no answer yet is nothing to wait for.
+    runtime.shutdown_background();
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
+    // Before the screen is taken: what is wrong from the start is told below the prompt.
+    let semaphores = connect(server, Semaphores::builder().look_only()).await?;
+    let (events, coming) = mpsc::unbounded_channel();
+    screen::send_signals(events.clone())?;
+    let mut screen = Screen::open()?;
+    screen::send_keys(events.clone());
+    let state = State::new(&server.prefix, asked, screen.size()?);
+    show(state, &mut screen, &Calls::new(semaphores, events), coming).await
+}
+
+/// Until somebody leaves. There is a new picture at each tick and after each key, and not after
+/// each answer: with thousands of semaphores these come faster than anybody can see.
+async fn show(
+    mut state: State,
+    screen: &mut Screen,
+    calls: &Calls,
+    mut coming: UnboundedReceiver<Event>,
+) -> Result<(), Failure> {
+    let pace = (state.every / 4).clamp(Duration::from_millis(20), Duration::from_millis(250));
+    let mut ticks = tokio::time::interval(pace);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_old = true;
+    loop {
+        let now = Moment::now();
+        schedule::due(&mut state, now.instant).into_iter().for_each(|call| calls.make(call));
+        if is_old {
+            settle(&mut state);
+            screen.draw(|frame| draw::draw(&state, now, frame))?;
+        }
+        let mut event = tokio::select! {
+            event = coming.recv() => event,
+            _ = ticks.tick() => None,
+        };
+        is_old = event.is_none();
+        while let Some(happened) = event {
+            is_old |= !matches!(happened, Event::Answer(_));
+            match update(&mut state, happened, Moment::now()) {
+                Some(Wish::Call(call)) => calls.make(call),
+                Some(Wish::Leave) => return Ok(()),
+                Some(Wish::Fail(reason)) => return Err(Failure::new(UNAVAILABLE, reason)),
+                None => {}
+            }
+            event = coming.try_recv().ok();
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What may be asked of `top`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+const KEYS: &str = "\
+Keys:
+  Up, Down, PgUp, PgDn, Home, End   move; from Home on, the mark stays at the top
+  1 2 3 4                           sort by that column; once more: the other way round
+  Enter                             open the semaphore: who holds it, who waits
+  l                                 another limit: a number, or clear it
+  r                                 revoke the marked permit or request; it asks first
+  Esc                               back
+  q, Ctrl-C                         leave
+
+What is on the screen is looked at at the pace of --every, all others ten times less often. For new
+semaphores the server looks through all its keys, in steps of well below 1 ms: five times less often,
+and for a tenth of the time at most. The user needs the right +scan for that.";
+
+#[derive(Debug, Args)]
+#[command(after_help = KEYS)]
+pub struct Top {
+    /// Only names like this: * stands for any characters, ? for one, \ makes the next one plain
+    pub pattern: Option<String>,
+    /// How often to look at what is on the screen: 50ms or more
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = pace)]
+    pub every: Duration,
+}
+
+fn pace(text: &str) -> Result<Duration, String> {
+    let every = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match every < Duration::from_millis(50) {
+        true => Err("must be 50ms or more".to_owned()),
+        false => Ok(every),
+    }
+}

@@ -1,0 +1,105 @@
+//! What to ask Redis next. All is asked in turns, and little at once, so that a server that is
+//! busy is not made busier.
+
+use std::time::{Duration, Instant};
+
+use crate::top::state::{Row, State};
+use crate::top::update::Call;
+
+/// Looks whose answers are awaited.
+const AT_ONCE: usize = 4;
+/// What is not on the screen is looked at so many times less often.
+const OTHERS: u32 = 10;
+/// And no more often than that, however many there are.
+const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
+
+/// What is due now. It is taken to be asked.
+pub fn due(state: &mut State, now: Instant) -> Vec<Call> {
+    let mut calls = Vec::new();
+    if state.names_due.take_if(|due| *due <= now).is_some() {
+        calls.push(Call::Names);
+    }
+    let free = AT_ONCE.saturating_sub(state.looks_under_way);
+    let others = (state.every * OTHERS).max(PAUSE_OF_OTHERS * state.rows.len() as u32);
+    let is_due = |name: &str, pace| state.rows.get(name).is_some_and(|row| is_due(row, pace, now));
+    let seen = state.on_screen().into_iter().filter(|name| is_due(name, state.every));
+    let unseen = state.rows.keys().filter(|name| is_due(name, others)).cloned();
+    let names: Vec<String> = seen.chain(unseen).take(free).collect();
+    for name in names {
+        // One that is on the screen is on both lists.
+        let Some(row) = state.rows.get_mut(&name).filter(|row| !row.is_asked) else { continue };
+        (row.is_asked, row.looked_at) = (true, Some(now));
+        state.looks_under_way += 1;
+        let whole = state.open.as_ref().is_some_and(|open| open.name == name);
+        calls.push(Call::Look { name, whole });
+    }
+    calls
+}
+
+fn is_due(row: &Row, pace: Duration, now: Instant) -> bool {
+    let is_old = |at: Instant| now.saturating_duration_since(at) >= pace;
+    !row.is_asked && row.looked_at.is_none_or(is_old)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::layout::Size;
+
+    use super::*;
+    use crate::top::look::Look;
+    use crate::top::options::Top;
+    use crate::top::state::Moment;
+    use crate::top::update::{Answer, Event, update};
+
+    const EVERY: Duration = Duration::from_secs(1);
+
+    /// As if each call was answered at once, for so long: how often the names were asked for, and
+    /// each semaphore was looked at.
+    fn calls_within(time: Duration, semaphores: usize) -> (usize, Vec<usize>) {
+        let asked = Top { pattern: None, every: EVERY };
+        let mut state = State::new("sem", &asked, Size::new(80, 24));
+        let names: Vec<String> = (0..semaphores).map(|number| format!("{number:03}")).collect();
+        let (mut searches, mut looks) = (0, vec![0; semaphores]);
+        let mut now = Moment::now();
+        let end = now.instant + time;
+        while now.instant < end {
+            let calls = due(&mut state, now.instant);
+            assert!(calls.len() <= AT_ONCE + 1, "{calls:?}");
+            for call in calls {
+                let answer = match call {
+                    Call::Names => {
+                        searches += 1;
+                        Answer::Names(Ok((names.clone(), Duration::ZERO)))
+                    }
+                    Call::Look { name, whole } => {
+                        looks[name.parse::<usize>().unwrap()] += 1;
+                        Answer::Look { name, whole, found: Ok(Look::default()) }
+                    }
+                    Call::Change { .. } => unreachable!("nobody asked for it"),
+                };
+                assert_eq!(update(&mut state, Event::Answer(answer), now), None);
+            }
+            now.instant += Duration::from_millis(20);
+        }
+        (searches, looks)
+    }
+
+    #[test]
+    fn what_is_on_the_screen_is_looked_at_most_often() {
+        let (searches, looks) = calls_within(Duration::from_secs(60), 100);
+        assert_eq!(searches, 12);
+        let (seen, others) = looks.split_at(19);
+        assert!(seen.iter().all(|looks| (50..=60).contains(looks)), "{looks:?}");
+        assert!(others.iter().all(|looks| (4..=6).contains(looks)), "{looks:?}");
+    }
+
+    #[test]
+    fn no_more_is_asked_than_is_answered() {
+        let asked = Top { pattern: None, every: EVERY };
+        let mut state = State::new("sem", &asked, Size::new(80, 24));
+        (0..100).for_each(|number| drop(state.rows.insert(number.to_string(), Row::default())));
+        let now = Instant::now();
+        assert_eq!(due(&mut state, now).len(), AT_ONCE + 1);
+        assert!(due(&mut state, now + 100 * EVERY).is_empty());
+    }
+}

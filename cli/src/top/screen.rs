@@ -1,0 +1,127 @@
+//! The terminal: taking it, giving it back as it was, and what comes from it.
+
+use std::{io, thread};
+
+use ratatui::crossterm::event::{self, KeyEventKind};
+use ratatui::crossterm::terminal::is_raw_mode_enabled;
+use ratatui::layout::Size;
+use ratatui::{DefaultTerminal, Frame};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::failure::Failure;
+use crate::top::update::Event;
+
+/// A bug, as sysexits.h has it.
+const SOFTWARE: u8 = 70;
+
+/// The terminal is given back when this is dropped. After a panic, wherever it was, ratatui's hook
+/// has given it back before the message is printed.
+pub struct Screen {
+    terminal: DefaultTerminal,
+}
+
+impl Screen {
+    pub fn open() -> io::Result<Self> {
+        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+        Ok(Self { terminal })
+    }
+
+    pub fn size(&self) -> io::Result<Size> {
+        self.terminal.size()
+    }
+
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
+        // A task has panicked, so the terminal is the shell's again.
+        if !is_raw_mode_enabled()? {
+            return Err(Failure::new(SOFTWARE, "a panic has ended this: its message is above"));
+        }
+        self.terminal.draw(draw)?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.terminal.show_cursor();
+        if is_raw_mode_enabled().unwrap_or(true) {
+            ratatui::restore();
+        }
+    }
+}
+
+/// On a thread of its own, since reading blocks. It ends with the process.
+pub fn send_keys(events: UnboundedSender<Event>) {
+    thread::spawn(move || {
+        loop {
+            let event = match event::read() {
+                Ok(event::Event::Key(key)) if key.kind != KeyEventKind::Release => Event::Key(key),
+                Ok(event::Event::Resize(width, height)) => Event::Resized(Size::new(width, height)),
+                Ok(_) => continue,
+                // No more keys, and so no other way to leave.
+                Err(_) => Event::Leave,
+            };
+            let is_last = matches!(event, Event::Leave);
+            if events.send(event).is_err() || is_last {
+                return;
+            }
+        }
+    });
+}
+
+pub fn send_signals(events: UnboundedSender<Event>) -> io::Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let (mut signals, events) = (signal(kind)?, events.clone());
+        tokio::spawn(async move {
+            signals.recv().await;
+            let _ = events.send(Event::Leave);
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "../../tests/top/pane.rs"]
+#[allow(dead_code, reason = "the tests in tests/top need more of it")]
+mod pane;
+
+#[cfg(test)]
+mod tests {
+    use super::pane::{Folder, Pane};
+    use super::*;
+
+    fn panic_on(spawn: impl FnOnce(fn())) {
+        let mut screen = Screen::open().unwrap();
+        screen.draw(|frame| frame.render_widget("HELD/LIMIT", frame.area())).unwrap();
+        spawn(|| panic!("as was planned"));
+        // As the next picture would.
+        assert_eq!(screen.draw(|_| ()).unwrap_err().status, SOFTWARE);
+    }
+
+    #[test]
+    #[ignore = "the last test starts it in a terminal"]
+    fn panics_itself() {
+        panic_on(|panic| panic());
+    }
+
+    #[test]
+    #[ignore = "the last test starts it in a terminal"]
+    fn panics_beside_it() {
+        panic_on(|panic| assert!(thread::spawn(panic).join().is_err()));
+    }
+
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was() {
+        let program = std::env::current_exe().unwrap().display().to_string();
+        for (name, status) in [("panics_itself", 101), ("panics_beside_it", 0)] {
+            let folder = Folder::create();
+            let name = format!("top::screen::tests::{name}");
+            // A backtrace would be longer than the screen.
+            let command =
+                format!("RUST_BACKTRACE=0 {program} --ignored --exact --nocapture {name}");
+            let text = Pane::start_between_looks(&command, &folder.0).must_be_as_before(&folder.0);
+            assert!(text.contains("as was planned"), "{text}");
+            assert!(text.contains(&format!("left: {status}")), "{text}");
+        }
+    }
+}

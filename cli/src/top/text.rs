@@ -1,0 +1,133 @@
+//! Text that fits: names, owners and reasons may be of any length, and in any script.
+
+use std::time::{Duration, SystemTime};
+
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+const CUT: &str = "…";
+
+/// The beginning, if it does not fit wholly.
+pub fn fitted(text: &str, width: usize) -> String {
+    if width_of(text) <= width {
+        return text.to_owned();
+    }
+    taken(signs(text).iter(), width.saturating_sub(1)).concat() + cut(width)
+}
+
+/// The end, if it does not fit wholly: for ids, which differ there.
+pub fn fitted_end(text: &str, width: usize) -> String {
+    if width_of(text) <= width {
+        return text.to_owned();
+    }
+    let signs = signs(text);
+    let mut end = taken(signs.iter().rev(), width.saturating_sub(1));
+    end.reverse();
+    cut(width).to_owned() + &end.concat()
+}
+
+/// Lines that fit, broken between words where that is possible.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is always one");
+        let gap = usize::from(!last.is_empty());
+        if width_of(last) + gap + width_of(word) <= width {
+            last.push_str(&" ".repeat(gap));
+            last.push_str(word);
+            continue;
+        }
+        if !last.is_empty() {
+            lines.push(String::new());
+        }
+        for sign in signs(word) {
+            if width_of(lines.last().expect("as above")) + width_of(&sign) > width {
+                lines.push(String::new());
+            }
+            lines.last_mut().expect("as above").push_str(&sign);
+        }
+    }
+    lines
+}
+
+/// In whole seconds, or ms below one; two units at most.
+pub fn short(time: Duration) -> String {
+    let time = match time.as_secs() {
+        0 => Duration::from_millis(time.as_millis() as u64),
+        seconds => Duration::from_secs(seconds),
+    };
+    let text = humantime::format_duration(time).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// As `short`, of what is promised to last no longer: 3.3 s are 4 s at most.
+pub fn at_most(time: Duration) -> String {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    match time.as_secs() {
+        0 => short(time),
+        _ => short(Duration::from_secs(seconds)),
+    }
+}
+
+pub fn time_of_day(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.replace('T', " ").replace('Z', " UTC")
+}
+
+pub fn width_of(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+fn cut(width: usize) -> &'static str {
+    if width == 0 { "" } else { CUT }
+}
+
+/// What is seen as one sign, which may be several characters. Control characters are left out.
+fn signs(text: &str) -> Vec<String> {
+    let span = Span::raw(text);
+    span.styled_graphemes(Style::default()).map(|sign| sign.symbol.to_owned()).collect()
+}
+
+fn taken<'a>(signs: impl Iterator<Item = &'a String>, width: usize) -> Vec<&'a str> {
+    let mut left = width;
+    let fits = |sign: &&String| {
+        let rest = left.checked_sub(width_of(sign));
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    signs.take_while(fits).map(|sign| &**sign).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        assert_eq!(fitted("jobs", 4), "jobs");
+        assert_eq!(fitted("jobs!", 4), "job…");
+        assert_eq!(fitted_end("P:web:1", 4), "…b:1");
+        assert_eq!(fitted("漢字漢字", 5), "漢字…");
+        assert_eq!(fitted("漢字漢字", 4), "漢…");
+        assert_eq!(fitted("👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 3), "👩‍👩‍👧‍👦…");
+        assert_eq!(fitted("jobs", 0), "");
+    }
+
+    #[test]
+    fn lines_break_between_words_and_within_long_ones() {
+        assert_eq!(wrapped("a bc  def", 4), ["a bc", "def"]);
+        assert_eq!(wrapped("a bcdefg h", 3), ["a", "bcd", "efg", "h"]);
+        assert_eq!(wrapped("", 3), [""]);
+        assert_eq!(wrapped("漢字", 0), ["", "漢", "字"]);
+    }
+
+    #[test]
+    fn times_have_two_units_at_most() {
+        assert_eq!(short(Duration::from_micros(999_900)), "999ms");
+        assert_eq!(short(Duration::from_millis(61_900)), "1m 1s");
+        assert_eq!(short(Duration::from_secs(90_061)), "1day 1h");
+        assert_eq!(at_most(Duration::from_secs(10) / 3), "4s");
+        assert_eq!(at_most(Duration::from_secs(10)), "10s");
+    }
+}
