@@ -48,8 +48,9 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     eventually("the end of the command", || (!is_alive(command)).then_some(()));
     let ended = now();
     assert!(ended < end, "it ended {} ms after its lease", ended - end);
-    // Not for nothing: renewals may fail for a while.
-    assert!(end - ended < 1_500, "it ended {} ms before its lease", end - ended);
+    // Not at once: renewals may fail for a while. (The answer to the last one may have been lost:
+    // then it ends a third of a lease sooner.)
+    assert!(end - ended < 2_500, "it ended {} ms before its lease", end - ended);
     assert_eq!(tool.ended().code(), Some(70));
     assert!(tool.errors().contains("the permit cannot be renewed"));
 }
