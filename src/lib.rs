@@ -64,14 +64,14 @@ mod server;
 pub mod tower;
 mod wakeup;
 
-pub use client::{Semaphores, SemaphoresBuilder};
+pub use client::{Names, Semaphores, SemaphoresBuilder};
 pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 pub use include_dir;
 pub use protocol::{Holder, Inspection, Waiter};
 pub use redis;
 pub use scripts::{Script, ScriptRegistry};
-pub use semaphore::{AcquireRequest, Permit, PermitWatch, Semaphore, SemaphoreBuilder};
+pub use semaphore::{AcquireRequest, Permit, PermitWatch, Revoked, Semaphore, SemaphoreBuilder};
 pub use server::Credentials;
 
 /// The programs in the README are run as tests.

@@ -2,6 +2,7 @@
 
 mod builder;
 mod connect;
+mod names;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::runtime::current_runtime;
 use crate::semaphore::SemaphoreBuilder;
 pub use builder::SemaphoresBuilder;
+pub use names::Names;
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
@@ -126,13 +128,19 @@ impl Semaphores {
     /// See [`Diagnosis`](crate::Diagnosis), and the example `doctor`, a check to run at a
     /// deployment.
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
-        if current_runtime().is_some() {
-            let Context { servers, prefix, .. } = &*self.context;
-            return examine(servers, prefix).await;
-        }
         let context = self.context.clone();
-        let examine = async move { examine(&context.servers, &context.prefix).await };
-        let done = self.context.by_a_task(Duration::MAX, examine).await;
+        self.in_a_runtime(async move { examine(&context.servers, &context.prefix).await }).await
+    }
+
+    /// Here, or by a task where the caller has no runtime.
+    async fn in_a_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        if current_runtime().is_some() {
+            return work.await;
+        }
+        let done = self.context.by_a_task(Duration::MAX, work).await;
         done.unwrap_or(Err(Error::Shutdown))
     }
 

@@ -8,7 +8,7 @@ use redis::RedisError;
 use tokio::join;
 
 use crate::diagnosis::{Probe, inquire, permission};
-use crate::error::{ConnectErrorKind, Error, cause_of};
+use crate::error::{ConnectErrorKind, Error};
 use crate::server::{Address, Cluster, Link};
 use crate::wakeup::{self, Channel, Subscription};
 
@@ -79,10 +79,5 @@ fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };
     }
-    if permission::is_refusal(&error.to_string()) {
-        return permission::lacking(address, prefix, true, "cluster|slots", error);
-    }
-    let cause = cause_of(&error);
-    let reason = format!("{}: {}", cause.found, cause.advice);
-    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
+    permission::explain(address, prefix, true, "cluster|slots", error)
 }

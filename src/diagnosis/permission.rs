@@ -3,7 +3,7 @@
 
 use redis::RedisError;
 
-use crate::error::{ConnectErrorKind, Error};
+use crate::error::{ConnectErrorKind, Error, cause_of};
 
 /// Whether the user may not do something. Servers put it in different words, and in others when it
 /// is a script that tries.
@@ -12,6 +12,22 @@ pub(crate) fn is_refusal(reason: &str) -> bool {
     ["noperm", "no permissions", "the user executing the script can't"]
         .iter()
         .any(|words| reason.contains(words))
+}
+
+/// Says what an error means that a command had.
+pub(crate) fn explain(
+    address: String,
+    prefix: &str,
+    is_sharded: bool,
+    command: &str,
+    error: RedisError,
+) -> Error {
+    if is_refusal(&error.to_string()) {
+        return lacking(address, prefix, is_sharded, command, error);
+    }
+    let cause = cause_of(&error);
+    let reason = format!("{}: {}", cause.found, cause.advice);
+    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
 }
 
 /// Says which right is missing. `is_sharded`: as in a cluster.

@@ -11,8 +11,9 @@ const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmn
 const HALF: usize = 11;
 /// Digits in which the clients of one owner differ.
 const RANDOM: usize = 8;
-/// A dot and those digits make it a client, which has 100 bytes at most.
-pub(crate) const MAX_OWNER: usize = 100 - 1 - RANDOM;
+const MAX_CLIENT: usize = 100;
+/// A dot and those digits make it a client.
+pub(crate) const MAX_OWNER: usize = MAX_CLIENT - 1 - RANDOM;
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A new name for a process.
@@ -59,6 +60,24 @@ pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
 pub(crate) fn client_and_weight(word: &str) -> Option<(&str, u32)> {
     let mut parts = word.split(':').skip(1);
     Some((parts.next()?, parts.next()?.parse().ok()?))
+}
+
+/// The lease of a word that may be a permit's, as the scripts check it: of any client, in whatever
+/// language.
+pub(crate) fn lease_of(word: &str) -> Option<Duration> {
+    let parts: Vec<&str> = word.split(':').collect();
+    let [how, client, weight, lease, nonce] = parts[..] else {
+        return None;
+    };
+    let is_nonce = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let is_sound = matches!(how, "P" | "S" | "N")
+        && (1..=MAX_CLIENT).contains(&client.len())
+        && client.chars().all(|c| is_nonce(c) || c == '.')
+        && integer(weight)? <= u32::MAX.into()
+        && (16..=64).contains(&nonce.len())
+        && nonce.chars().all(is_nonce);
+    let lease = Duration::from_millis(integer(lease)?);
+    (is_sound && lease <= LONGEST_LEASE).then_some(lease)
 }
 
 /// From 1 on.
@@ -123,6 +142,38 @@ mod tests {
             format!("{OURS}1:{nonce}"),
         ] {
             assert_eq!(number_of_ours(&strange, OURS), None, "{strange}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_any_client_tells_its_lease() {
+        let lease = Some(Duration::from_millis(30_000));
+        for word in [
+            "P:web-7.4711.k3f9zq:1:30000:9fJ2mQ0xV7sT1bLc".to_owned(),
+            format!("S:{}:4294967295:30000:{}", "a".repeat(100), "-".repeat(64)),
+            new(&start("N:x_y:", 7, 30_000), 0),
+        ] {
+            assert_eq!(lease_of(&word), lease, "{word}");
+        }
+        let nonce = "0".repeat(16);
+        for strange in [
+            String::new(),
+            "*".to_owned(),
+            format!("X:a:1:1:{nonce}"),
+            format!("P::1:1:{nonce}"),
+            format!("P:{}:1:1:{nonce}", "a".repeat(101)),
+            format!("P:a b:1:1:{nonce}"),
+            format!("P:a:0:1:{nonce}"),
+            format!("P:a:01:1:{nonce}"),
+            format!("P:a:4294967296:1:{nonce}"),
+            format!("P:a:1:0:{nonce}"),
+            format!("P:a:1:604800001:{nonce}"),
+            format!("P:a:1:1:{}", &nonce[1..]),
+            format!("P:a:1:1:{}", "0".repeat(65)),
+            format!("P:a:1:1:{nonce}."),
+            format!("P:a:1:1:{nonce}:"),
+        ] {
+            assert_eq!(lease_of(&strange), None, "{strange}");
         }
     }
 

@@ -41,6 +41,7 @@ pub struct SemaphoreBuilder {
     name: String,
     limit: Option<u32>,
     initial_permits: Option<u32>,
+    brings_no_limit: bool,
     lease: Duration,
     auto_renew: bool,
     max_hold: Option<Duration>,
@@ -55,6 +56,7 @@ impl SemaphoreBuilder {
             name,
             limit: None,
             initial_permits: None,
+            brings_no_limit: false,
             lease: DEFAULT_LEASE,
             auto_renew: true,
             max_hold: None,
@@ -85,6 +87,17 @@ impl SemaphoreBuilder {
     /// See [`Semaphore::add_permits`].
     pub fn initial_permits(mut self, permits: u32) -> Self {
         self.initial_permits = Some(permits);
+        self
+    }
+
+    /// Brings no limit: the one in force counts, whoever declared or set it. For tools that look at
+    /// semaphores of others.
+    ///
+    /// # Examples
+    ///
+    /// See [`SemaphoreBuilder`].
+    pub fn limit_in_force(mut self) -> Self {
+        self.brings_no_limit = true;
         self
     }
 
@@ -180,6 +193,7 @@ impl SemaphoreBuilder {
     pub fn build(self) -> Result<Semaphore, Error> {
         check_name("name", &self.name)?;
         let limit = match (self.limit, self.initial_permits) {
+            (None, None) if self.brings_no_limit => Limit::Known,
             (Some(0), None) => {
                 return Err(Error::invalid(
                     "limit",

@@ -12,6 +12,7 @@ mod numbered;
 mod permit;
 mod permit_watch;
 mod request;
+mod revoke;
 mod settings;
 mod term;
 
@@ -27,6 +28,7 @@ pub use builder::SemaphoreBuilder;
 pub use permit::Permit;
 pub use permit_watch::PermitWatch;
 pub use request::AcquireRequest;
+pub use revoke::Revoked;
 
 /// How many holders and waiters one inspection tells of.
 const PAGE: u64 = 1000;

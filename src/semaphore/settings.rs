@@ -28,12 +28,15 @@ impl Settings {
 pub(crate) enum Limit {
     Declared(u32),
     Initial(u32),
+    /// It brings none.
+    Known,
 }
 
 impl Limit {
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Declared(limit) | Self::Initial(limit) => limit,
+            Self::Known => 0,
         }
     }
 }

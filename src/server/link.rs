@@ -258,9 +258,19 @@ impl Link {
         self: &Arc<Self>,
         command: &Cmd,
     ) -> Result<T, RedisError> {
-        let mut connected = self.connection().await?;
+        let connected = self.connection().await?;
+        self.query_over(&connected, command).await
+    }
+
+    /// The same over a connection that somebody has already, and goes on with.
+    pub(super) async fn query_over<T: FromRedisValue>(
+        &self,
+        connected: &Connected,
+        command: &Cmd,
+    ) -> Result<T, RedisError> {
+        let mut connection = connected.connection.clone();
         let sent = Instant::now();
-        let run = async { Ok(command.query_async(&mut connected.connection).await?) };
+        let run = async { Ok(command.query_async(&mut connection).await?) };
         let answer = within(self.response_timeout(), run).await;
         self.judge(connected.number, sent, answer).map_err(|failure| failure.error)
     }
@@ -268,16 +278,22 @@ impl Link {
     /// Replaces the connection if it is broken, or leads to a server that is not the primary any
     /// more.
     pub(crate) async fn check(self: &Arc<Self>) {
-        if let Some(mut connected) = self.current() {
-            let sent = Instant::now();
-            let check = async { Ok(self.source.check(&mut connected.connection).await?) };
+        if let Some(connected) = self.current() {
             // What it finds out is all that is wanted.
-            let checked = within(self.response_timeout(), check).await;
-            let _ = self.judge(connected.number, sent, checked);
+            let _ = self.check_over(&connected).await;
         }
         if let Err(error) = self.connection().await {
             tracing::debug!(%error, "connecting again failed");
         }
+    }
+
+    /// Fails where the connection is broken, or leads to a replica and should not.
+    pub(super) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
+        let mut connection = connected.connection.clone();
+        let sent = Instant::now();
+        let check = async { Ok(self.source.check(&mut connection).await?) };
+        let checked = within(self.response_timeout(), check).await;
+        self.judge(connected.number, sent, checked).map_err(|failure| failure.error)
     }
 
     /// A connection, and how much of the limit is left, which is no more than the response timeout.

@@ -11,6 +11,8 @@ mod cluster;
 pub(crate) mod credentials;
 mod dialer;
 mod link;
+mod scan;
+mod shares;
 mod slots;
 mod source;
 pub(crate) mod tls;
@@ -28,6 +30,7 @@ pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialer, user_timeout};
 pub(crate) use link::{CallError, Link, took_too_long, within};
+pub(crate) use scan::Unanswered;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
 

@@ -8,7 +8,7 @@ use crc16::{State, XMODEM};
 use redis::Value;
 
 /// As the specification of Redis Cluster has it.
-const SLOTS: u16 = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 
 /// The slot of what stands in braces in a key.
 pub(crate) fn slot_of(tag: &str) -> u16 {

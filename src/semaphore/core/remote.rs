@@ -127,6 +127,17 @@ impl Core {
         Ok(())
     }
 
+    /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.
+    pub(crate) async fn revoke(self: &Arc<Self>, word: &str) -> Result<i64, Error> {
+        let patience = self.context.settings.patience();
+        let write = |cmd: &mut Cmd| {
+            cmd.arg("return").arg(word);
+        };
+        let answer: Answer<Vec<i64>> =
+            self.call(Release::SCRIPT, "revoke", patience, write).await?;
+        Ok(self.statuses(&answer.reply).first().copied().unwrap_or_default())
+    }
+
     pub(crate) async fn change_limit(
         self: &Arc<Self>,
         change: Change,
@@ -156,6 +167,7 @@ impl Core {
             Limit::Declared(_) if self.is_declared() => "declared",
             Limit::Declared(_) => "declare",
             Limit::Initial(_) => "initial",
+            Limit::Known => "known",
         };
         cmd.arg(kind).arg(self.settings.limit.number());
     }

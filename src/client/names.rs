@@ -1,0 +1,200 @@
+//! Which semaphores there are: whoever was used has a key `PREFIX:{NAME}:state`, for two hours more
+//! than its other keys.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Semaphores;
+use crate::context::Context;
+use crate::diagnosis::permission;
+use crate::error::{Error, is_transient};
+use crate::protocol::check_name;
+use crate::server::{Backoff, Cluster, Link, Servers, Unanswered};
+
+/// The semaphores on a server, or on all primaries of a cluster. From [`Semaphores::names`].
+///
+/// # Examples
+///
+/// See [`Semaphores::names`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Names {
+    /// The names, without the prefix, sorted.
+    pub names: Vec<String>,
+    /// How many keys there are, each of which was looked at. `None` where the user may not ask for
+    /// that (`+dbsize`).
+    pub keys: Option<u64>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Semaphores {
+    /// The names of all semaphores under the prefix that were used in the last two hours, or have a
+    /// limit set at run time.
+    ///
+    /// The server looks through all its keys for that (`SCAN`), in steps of well below 1 ms each:
+    /// a second for a million keys, roughly. In a cluster all primaries do so, one after the other,
+    /// and twice where slots move meanwhile. The user needs `+scan`, and in a cluster
+    /// `+cluster|nodes`: more than semaphores need. It shows the names of all keys, also of those
+    /// that the user may not touch.
+    ///
+    /// The list is complete, or there is an error. What comes or goes meanwhile may be on it or
+    /// not. After a cut or a failover it begins anew.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] when a server cannot be reached, and trying again for twice the response
+    /// timeout did not help; when the user lacks a right; when a slot of a cluster has no node.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only looks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// semaphores.semaphore("uploads").limit(10).build()?.acquire().await?.release().await?;
+    /// let found = semaphores.names().await?;
+    /// assert!(found.names.contains(&"uploads".to_owned()));
+    /// println!("{} among {:?} keys, in {:?}", found.names.len(), found.keys, found.took);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn names(&self) -> Result<Names, Error> {
+        let context = self.context.clone();
+        self.in_a_runtime(async move { Search::new(&context).run().await }).await
+    }
+}
+
+struct Search<'a> {
+    context: &'a Context,
+    pattern: String,
+    found: BTreeSet<String>,
+}
+
+impl<'a> Search<'a> {
+    fn new(context: &'a Context) -> Self {
+        let pattern = pattern(&context.prefix);
+        Self { context, pattern, found: BTreeSet::new() }
+    }
+
+    async fn run(mut self) -> Result<Names, Error> {
+        let (started, settings) = (Instant::now(), self.context.settings);
+        let mut backoff = Backoff::of_connections(settings.response_timeout);
+        let mut failing_since = None;
+        let links = loop {
+            let failure = match self.try_once().await {
+                Ok(links) => break links,
+                Err(failure) => failure,
+            };
+            let since = failing_since.get_or_insert_with(Instant::now);
+            let pause = backoff.next();
+            let is_over = since.elapsed() + pause >= settings.patience();
+            if is_over || !is_transient(&failure.error) {
+                return Err(self.explain(failure));
+            }
+            tracing::debug!(error = %failure.error, "not all keys were seen, beginning anew");
+            tokio::time::sleep(pause).await;
+        };
+        let mut keys = Some(0);
+        for link in links {
+            keys = keys.zip(link.count_keys().await).map(|(sum, more)| sum + more);
+        }
+        let names = self.found.into_iter().collect();
+        Ok(Names { names, keys, took: started.elapsed() })
+    }
+
+    /// Answers which servers it looked through.
+    async fn try_once(&mut self) -> Result<Vec<Arc<Link>>, Unanswered> {
+        match &self.context.servers {
+            Servers::One(link) => {
+                self.look_through(std::slice::from_ref(link)).await?;
+                Ok(vec![link.clone()])
+            }
+            Servers::Cluster(cluster) => self.look_through_cluster(cluster).await,
+        }
+    }
+
+    /// A key that moves to a node that was looked through already, from one that was not, is missed
+    /// once. It does not move twice.
+    async fn look_through_cluster(
+        &mut self,
+        cluster: &Arc<Cluster>,
+    ) -> Result<Vec<Arc<Link>>, Unanswered> {
+        let (links, before) = cluster.shares().await?;
+        self.look_through(&links).await?;
+        let (links, after) = cluster.shares().await?;
+        if before != after || after.are_moving() {
+            self.look_through(&links).await?;
+            cluster.shares().await?;
+        }
+        Ok(links)
+    }
+
+    async fn look_through(&mut self, links: &[Arc<Link>]) -> Result<(), Unanswered> {
+        let Self { context, pattern, found } = self;
+        let name = |key: Vec<u8>| name_in(&key, &context.prefix);
+        for link in links {
+            link.scan(pattern, |keys| found.extend(keys.into_iter().filter_map(name))).await?;
+        }
+        Ok(())
+    }
+
+    fn explain(&self, failure: Unanswered) -> Error {
+        let Unanswered { address, command, error } = failure;
+        let is_sharded = matches!(self.context.servers, Servers::Cluster(_));
+        permission::explain(address, &self.context.prefix, is_sharded, command, error)
+    }
+}
+
+/// What a key must look like for the server. A prefix may have signs in it that mean something
+/// there.
+fn pattern(prefix: &str) -> String {
+    let mut pattern = String::new();
+    for c in prefix.chars() {
+        if "*?[]\\".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern + ":{*}:state"
+}
+
+/// The name in a key that looks like it, if it can be one.
+fn name_in(key: &[u8], prefix: &str) -> Option<String> {
+    let key = std::str::from_utf8(key).ok()?;
+    let name = key.strip_prefix(prefix)?.strip_prefix(":{")?.strip_suffix("}:state")?;
+    check_name("name", name).is_ok().then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_of_patterns_in_a_prefix_mean_themselves() {
+        assert_eq!(pattern("shop:sem"), "shop:sem:{*}:state");
+        assert_eq!(pattern(r"a*b?[c]\d"), r"a\*b\?\[c\]\\d:{*}:state");
+    }
+
+    #[test]
+    fn only_keys_of_semaphores_have_a_name() {
+        let name = |key: &str| name_in(key.as_bytes(), "sem");
+        assert_eq!(name("sem:{a*[b] c}:state").as_deref(), Some("a*[b] c"));
+        for strange in [
+            "sem:{}:state",
+            "sem:{a}b}:state",
+            "sem:{a{b}:state",
+            "sem:{a\n}:state",
+            "sem:{a}:x:state",
+        ] {
+            assert_eq!(name(strange), None, "{strange}");
+        }
+        assert_eq!(name_in(b"sem:{\xff}:state", "sem"), None);
+    }
+}

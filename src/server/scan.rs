@@ -1,0 +1,68 @@
+//! All keys of a server that match, in many small steps.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::link::Link;
+
+/// Keys that the server looks at in one step, which holds up all other calls there.
+const STEP: u32 = 500;
+
+/// A question that had no answer that can be used.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    /// Who was asked.
+    pub(crate) address: String,
+    /// What was called, as rules of access name it.
+    pub(crate) command: &'static str,
+    pub(crate) error: RedisError,
+}
+
+impl Link {
+    /// Tells all keys that match and were there from beginning to end, some of them twice.
+    ///
+    /// It goes over one connection, and fails with it: at another server the place in the middle
+    /// means nothing, and a server that was started again may have other keys.
+    pub(crate) async fn scan(
+        self: &Arc<Self>,
+        pattern: &str,
+        tell: impl FnMut(Vec<Vec<u8>>),
+    ) -> Result<(), Unanswered> {
+        let scanned = self.scan_steps(pattern, tell).await;
+        scanned.map_err(|error| self.unanswered("scan", error))
+    }
+
+    async fn scan_steps(
+        self: &Arc<Self>,
+        pattern: &str,
+        mut tell: impl FnMut(Vec<Vec<u8>>),
+    ) -> Result<(), RedisError> {
+        let connected = self.connection().await?;
+        let mut place = 0_u64;
+        loop {
+            let mut step = redis::cmd("SCAN");
+            step.arg(place).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+            let (next, keys) = self.query_over(&connected, &step).await?;
+            tell(keys);
+            place = next;
+            if place == 0 {
+                break;
+            }
+        }
+        // A primary that is a replica by now may have dropped keys that the new one has.
+        match self.source().may_move() {
+            true => self.check_over(&connected).await,
+            false => Ok(()),
+        }
+    }
+
+    /// How many keys there are. None where the server does not tell this user.
+    pub(crate) async fn count_keys(self: &Arc<Self>) -> Option<u64> {
+        self.query(&redis::cmd("DBSIZE")).await.ok()
+    }
+
+    pub(super) fn unanswered(&self, command: &'static str, error: RedisError) -> Unanswered {
+        Unanswered { address: self.source().to_string(), command, error }
+    }
+}
