@@ -6,9 +6,13 @@
 
 mod commands;
 mod demo;
+#[cfg(feature = "exporter")]
+mod exporter;
 mod failure;
 mod load;
 mod options;
+#[cfg(feature = "exporter")]
+mod pattern;
 mod server;
 
 use std::process::ExitCode;
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
         Command::Man => commands::man::print(),
         Command::Demo(asked) => demo::run(&server, &asked),
         Command::Load(asked) => load::run(&server, &asked),
+        #[cfg(feature = "exporter")]
+        Command::Exporter(asked) => exporter::run(server, asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
     };
     outcome.unwrap_or_else(|failure| failure.tell())

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "exporter")]
+use crate::exporter::options::Exporter;
 use crate::load::options::Load;
 
 const STATUS: &str = "\
@@ -29,6 +31,9 @@ pub struct Options {
 pub enum Command {
     /// Look at the server for what endangers semaphores: each check, and what mends it
     Doctor(Doctor),
+    /// Serve metrics for Prometheus: how full the semaphores are, and how long somebody waits
+    #[cfg(feature = "exporter")]
+    Exporter(Exporter),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
     Demo(Demo),
     /// Measure what a semaphore does under load
