@@ -43,11 +43,16 @@ pub async fn look(semaphores: &Semaphores, asked: &Exporter) -> Result<Picture, 
     let over_max = names.len().saturating_sub(asked.max);
     names.truncate(asked.max);
     let mut picture = Picture { keys: found.keys, over_max, ..Picture::default() };
-    let state = |name| state_of(semaphores.clone(), name);
+    let state = |name: String| {
+        let semaphores = semaphores.clone();
+        async move { (state_of(&semaphores, &name).await, name) }
+    };
     let mut states = stream::iter(names.into_iter().map(state)).buffer_unordered(AT_ONCE);
-    while let Some((name, state)) = states.next().await {
+    while let Some((state, name)) = states.next().await {
         match state {
-            Ok(state) => drop(picture.states.insert(name, state)),
+            Ok(state) => {
+                picture.states.insert(name, state);
+            }
             // One that cannot be read is no reason not to tell the others.
             Err(Error::Refused { .. }) => picture.refused += 1,
             Err(error) => return Err(error),
@@ -56,21 +61,17 @@ pub async fn look(semaphores: &Semaphores, asked: &Exporter) -> Result<Picture, 
     Ok(picture)
 }
 
-async fn state_of(semaphores: Semaphores, name: String) -> (String, Result<State, Error>) {
-    let inspected = async {
-        let semaphore = semaphores.semaphore(&*name).limit_in_force().build()?;
-        let now = semaphore.inspect_from(ALL_HOLDERS, 0).await?;
-        let has_limit = now.declared_limit.or(now.runtime_limit).is_some();
-        Ok(State {
-            limit: has_limit.then_some(now.limit),
-            declared_limit: now.declared_limit,
-            held: now.held,
-            queued: now.queued,
-            longest_wait: longest_wait(&semaphore, now).await?,
-        })
-    };
-    let state = inspected.await;
-    (name, state)
+async fn state_of(semaphores: &Semaphores, name: &str) -> Result<State, Error> {
+    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let now = semaphore.inspect_from(ALL_HOLDERS, 0).await?;
+    let has_limit = now.declared_limit.or(now.runtime_limit).is_some();
+    Ok(State {
+        limit: has_limit.then_some(now.limit),
+        declared_limit: now.declared_limit,
+        held: now.held,
+        queued: now.queued,
+        longest_wait: longest_wait(&semaphore, now).await?,
+    })
 }
 
 /// Whose process has gone waits no longer, though its request is in the queue until its turn comes.

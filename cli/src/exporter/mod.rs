@@ -9,6 +9,7 @@ mod shared;
 mod text;
 mod web;
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
 }
 
 async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
-    let cannot_listen = |error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
+    let cannot_listen = |error: io::Error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
     let listener = TcpListener::bind(asked.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let mut terminated = signal(SignalKind::terminate())?;

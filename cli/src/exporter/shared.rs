@@ -37,7 +37,7 @@ impl Looks {
 
     /// Once that is done, the library connects again by itself.
     pub async fn connect(&self) -> Result<&Semaphores, Failure> {
-        let connected = async || connect(&self.server, Semaphores::builder()).await;
+        let connected = || connect(&self.server, Semaphores::builder());
         self.semaphores.get_or_try_init(connected).await
     }
 
@@ -69,7 +69,7 @@ impl Looks {
 
     async fn look(self: Arc<Self>) -> Arc<str> {
         let (started, patience) = (Instant::now(), self.asked.timeout);
-        let looked = async { Ok(look(self.connect().await?, &self.asked).await?) };
+        let looked = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
         let looked = timeout(patience, looked).await;
         self.conclude(looked.unwrap_or_else(|_| Err(too_slow(patience))), started)
     }

@@ -62,7 +62,7 @@ async fn wrong_options_are_told_at_once() {
     let exporter = Exporter::start(&server.url(), &[]).await;
     let taken = exporter.address.to_string();
     let secret = "redis://:secret@127.0.0.1/";
-    for wrong in [["--listen", &taken], ["--listen", "nowhere"], ["--url", secret]] {
+    for wrong in [["--listen", &*taken], ["--listen", "nowhere"], ["--url", secret]] {
         let output = command(&server.url(), &wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
     }
