@@ -6,6 +6,8 @@
 
 mod commands;
 mod demo;
+#[cfg(feature = "exporter")]
+mod exporter;
 mod failure;
 mod load;
 mod options;
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         Command::Revoke(asked) => commands::revoke::run(&server, &asked),
         #[cfg(feature = "top")]
         Command::Top(asked) => top::run(&server, &asked),
+        #[cfg(feature = "exporter")]
+        Command::Exporter(asked) => exporter::run(server, asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
         Command::Run(asked) => run::run(&server, &asked),
         Command::Guard(asked) => run::guard(&asked),

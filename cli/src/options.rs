@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::limit::Change;
+#[cfg(feature = "exporter")]
+use crate::exporter::options::Exporter;
 use crate::load::options::Load;
 
 const STATUS: &str = "\
@@ -68,6 +70,9 @@ pub enum Command {
     /// Watch the semaphores in the terminal, change limits, revoke permits
     #[cfg(feature = "top")]
     Top(crate::top::options::Top),
+    /// Serve metrics for Prometheus: how full the semaphores are, and how long somebody waits
+    #[cfg(feature = "exporter")]
+    Exporter(Exporter),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
     Demo(Demo),
     /// Measure what a semaphore does under load

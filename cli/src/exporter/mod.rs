@@ -1,0 +1,49 @@
+//! `exporter`: what Prometheus is told of the semaphores.
+//!
+//! Read `look.rs` first: what is looked at, at each scrape. `shared.rs` bounds that in time and
+//! shares it among scrapes, `text.rs` writes it down, and `web.rs` hands it out.
+
+mod look;
+pub mod options;
+mod shared;
+mod text;
+mod web;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exporter::options::Exporter;
+use crate::exporter::shared::Looks;
+use crate::failure::{Failure, USAGE};
+use crate::options::Server;
+use crate::server::runtime;
+
+pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
+    runtime()?.block_on(serve(server, asked))
+}
+
+async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
+    let cannot_listen =
+        |error: io::Error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
+    let listener = TcpListener::bind(asked.listen).await.map_err(cannot_listen)?;
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let looks = Arc::new(Looks::new(server, asked));
+    // A wrong option is told at once. For Redis it can wait: that may be started later.
+    match looks.connect().await {
+        Err(failure) if failure.status == USAGE => return Err(failure),
+        connected => looks.tell_changes(connected.err().as_ref()),
+    }
+    eprintln!("redis-semaphore: listening on http://{address}/metrics");
+    tokio::select! {
+        served = web::serve(listener, looks.clone()) => served?,
+        _ = terminated.recv() => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+    }
+    looks.shut_down().await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,47 @@
+//! The arguments.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+
+const ABOUT: &str = "\
+Serves /metrics in the text format of Prometheus. At each scrape it looks for all semaphores under
+the prefix, and at each of them.
+
+Nobody is asked for a password: whoever reaches the address reads the names of the semaphores. So it
+listens on this machine only, unless told otherwise.";
+
+const RESULTS: &str = "\
+The user of the server needs the rights that semaphores need, and besides +scan, in a cluster
++cluster|nodes, and for redis_semaphore_keys +dbsize. docs/operations.md lists the metrics;
+docs/alerts.yml and docs/grafana.json use them.
+
+It runs until it is told to end (SIGTERM, or Ctrl-C). While Redis is away it goes on, and says
+redis_semaphore_up 0.
+
+Exit status: 0 told to end, others as for all commands.";
+
+#[derive(Debug, Args)]
+#[command(long_about = ABOUT, after_help = RESULTS)]
+pub struct Exporter {
+    /// Where to listen: 0.0.0.0:10379 is everywhere
+    #[arg(long, default_value = "127.0.0.1:10379", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+    /// Only names like this: * stands for any characters, ? for one, \ makes the next one plain
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Option<String>,
+    /// The most semaphores to look at, the first by name: each is some series in Prometheus.
+    /// redis_semaphore_left_out says how many there are more
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub max: usize,
+    /// How long a look at all of them may take. Let it be less than Prometheus' scrape_timeout,
+    /// which is 10s by default
+    #[arg(
+        long,
+        default_value = "8s",
+        value_name = "DURATION",
+        value_parser = humantime::parse_duration
+    )]
+    pub timeout: Duration,
+}

@@ -1,0 +1,96 @@
+//! Looks that are bounded in time. Scrapes at the same time share one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use redis_semaphore::Semaphores;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::exporter::look::{Picture, look};
+use crate::exporter::options::Exporter;
+use crate::exporter::text::text;
+use crate::failure::{Failure, UNAVAILABLE};
+use crate::options::Server;
+use crate::server::connect;
+
+type Look = BoxFuture<'static, Arc<str>>;
+
+pub struct Looks {
+    server: Server,
+    asked: Exporter,
+    semaphores: OnceCell<Semaphores>,
+    /// The one under way: only scrapes that wait for it keep it. When all of them have gone it
+    /// ends, as nobody would drive it any more.
+    current: Mutex<Option<WeakShared<Look>>>,
+    /// Whether the last one failed.
+    is_failing: Mutex<bool>,
+}
+
+impl Looks {
+    pub fn new(server: Server, asked: Exporter) -> Self {
+        let (current, is_failing) = (Mutex::new(None), Mutex::new(false));
+        Self { server, asked, semaphores: OnceCell::new(), current, is_failing }
+    }
+
+    /// Once that is done, the library connects again by itself.
+    pub async fn connect(&self) -> Result<&Semaphores, Failure> {
+        let connected = || connect(&self.server, Semaphores::builder().look_only());
+        self.semaphores.get_or_try_init(connected).await
+    }
+
+    pub async fn shut_down(&self) {
+        if let Some(semaphores) = self.semaphores.get() {
+            semaphores.shutdown().await;
+        }
+    }
+
+    /// What the metrics are now. The scrape may have less patience than a look may take.
+    pub async fn text(self: &Arc<Self>, patience: Duration) -> Arc<str> {
+        let started = Instant::now();
+        match timeout(patience, self.current()).await {
+            Ok(text) => text,
+            Err(_) => self.conclude(Err(too_slow(patience)), started),
+        }
+    }
+
+    /// The look under way, or a new one.
+    fn current(self: &Arc<Self>) -> Shared<Look> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(look) = current.as_ref().and_then(WeakShared::upgrade) {
+            return look;
+        }
+        let look = self.clone().look().boxed().shared();
+        *current = look.downgrade();
+        look
+    }
+
+    async fn look(self: Arc<Self>) -> Arc<str> {
+        let (started, patience) = (Instant::now(), self.asked.timeout);
+        let looked = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
+        let looked = timeout(patience, looked).await;
+        self.conclude(looked.unwrap_or_else(|_| Err(too_slow(patience))), started)
+    }
+
+    fn conclude(&self, looked: Result<Picture, Failure>, started: Instant) -> Arc<str> {
+        self.tell_changes(looked.as_ref().err());
+        text(looked.ok(), started.elapsed()).into()
+    }
+
+    /// Not at each scrape: that would fill the log.
+    pub fn tell_changes(&self, failure: Option<&Failure>) {
+        let mut is_failing = self.is_failing.lock().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some(failure) if !*is_failing => eprintln!("redis-semaphore: {failure}"),
+            None if *is_failing => eprintln!("redis-semaphore: Redis can be looked at again"),
+            _ => {}
+        }
+        *is_failing = failure.is_some();
+    }
+}
+
+fn too_slow(patience: Duration) -> Failure {
+    Failure::new(UNAVAILABLE, format!("the semaphores could not be looked at within {patience:?}"))
+}

@@ -1,0 +1,46 @@
+//! The HTTP server.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::exporter::shared::Looks;
+
+const INDEX: &str = "<title>redis-semaphore</title><a href=\"metrics\">metrics</a>\n";
+const OPEN_METRICS: &str = "application/openmetrics-text";
+
+pub async fn serve(listener: TcpListener, looks: Arc<Looks>) -> io::Result<()> {
+    let index = get(async || Html(INDEX));
+    let router = Router::new().route("/", index).route("/metrics", get(metrics));
+    axum::serve(listener, router.with_state(looks)).await
+}
+
+async fn metrics(State(looks): State<Arc<Looks>>, headers: HeaderMap) -> impl IntoResponse {
+    let text = looks.text(patience(&headers)).await;
+    ([(header::CONTENT_TYPE, content_type(&headers))], text.to_string())
+}
+
+/// Prometheus says for how long it waits. The answer needs some of that for its way.
+fn patience(headers: &HeaderMap) -> Duration {
+    let told = headers.get("x-prometheus-scrape-timeout-seconds");
+    let seconds = told.and_then(|told| told.to_str().ok()?.parse::<f64>().ok());
+    let patience = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds * 0.9).ok());
+    patience.unwrap_or(Duration::MAX)
+}
+
+/// The text is in both formats. Whoever asks for none gets the older one.
+fn content_type(headers: &HeaderMap) -> String {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let is_open = |accepted: &str| accepted.contains(OPEN_METRICS);
+    match accepted.filter_map(|accepted| accepted.to_str().ok()).any(is_open) {
+        true => format!("{OPEN_METRICS}; version=1.0.0; charset=utf-8"),
+        false => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
+    }
+}

@@ -1,0 +1,9 @@
+//! The command `exporter`, as a process, with real servers.
+#![forbid(unsafe_code)]
+#![cfg(feature = "exporter")]
+
+mod outages;
+mod prometheus;
+mod support;
+mod values;
+mod web;

@@ -1,0 +1,139 @@
+//! With the real Prometheus, as Debian has it: what is published in `docs` works on these metrics.
+//! These tests are left out unless asked for; `.ci/run` installs the programs, and asks for them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::eventually;
+use crate::support::exporter::{Exporter, get};
+use crate::support::process::{Folder, Process, free_port};
+use crate::support::server::{Server, queued};
+
+const DASHBOARD: &str = include_str!("../../../docs/grafana.json");
+const ALERTS: &str = include_str!("../../../docs/alerts.yml");
+const ALERTS_TEST: &str = include_str!("alerts.yml");
+
+fn path(inside: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(inside)
+}
+
+fn promtool(command: &mut Command) {
+    let output = command.output().expect("promtool, of the package prometheus");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+#[ignore = "needs promtool"]
+fn each_alert_fires_when_it_should() {
+    promtool(Command::new("promtool").args(["check", "rules"]).arg(path("../docs/alerts.yml")));
+    let test = path("tests/exporter/alerts.yml");
+    promtool(Command::new("promtool").args(["test", "rules"]).arg(test));
+    let alerts = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    assert!(alerts.clone().count() > 5);
+    for alert in alerts {
+        // On a line of its own where it is to fire.
+        let fires = format!("alertname: {alert}\n");
+        assert!(ALERTS_TEST.contains(&fires), "{alert} is never to fire");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs promtool"]
+async fn promtool_finds_no_fault() {
+    let server = Server::start().await;
+    server.use_all([r#"a "quoted" one"#, r"back\slash", "ключ"]).await;
+    let exporter = Exporter::start(&server.url(), &[]).await;
+    let folder = Folder::create();
+    let file = folder.0.join("metrics");
+    fs::write(&file, get(exporter.address, "/metrics", "").await.body).unwrap();
+    let input = fs::File::open(&file).unwrap();
+    promtool(Command::new("promtool").args(["check", "metrics"]).stdin(input));
+}
+
+struct Prometheus {
+    _process: Process,
+    _folder: Folder,
+    port: u16,
+}
+
+impl Prometheus {
+    fn start(exporter: &Exporter) -> Self {
+        let (folder, port) = (Folder::create(), free_port());
+        let (target, alerts) = (exporter.address, path("../docs/alerts.yml"));
+        let configuration = format!(
+            "global: {{ scrape_interval: 1s }}\n\
+             rule_files: [{alerts:?}]\n\
+             scrape_configs:\n\
+             - job_name: redis-semaphore\n\
+             \x20 static_configs: [{{ targets: ['{target}'] }}]\n"
+        );
+        let file = folder.0.join("prometheus.yml");
+        fs::write(&file, configuration).unwrap();
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
+        command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
+        let log = fs::File::create(folder.0.join("log")).unwrap();
+        let process = Process::start(command.stderr(log).stdout(Stdio::null()));
+        Self { _process: process, _folder: folder, port }
+    }
+
+    /// What it answers to a query, each with its labels.
+    async fn query(&self, expression: &str) -> Vec<Value> {
+        let escape = |byte: u8| format!("%{byte:02x}");
+        let query: String = expression.bytes().map(escape).collect();
+        let address = ([127, 0, 0, 1], self.port).into();
+        let answer = get(address, &format!("/api/v1/query?query={query}"), "").await;
+        let answer: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        // It may not have read its data yet.
+        assert_ne!(answer["errorType"], "bad_data", "{expression}: {answer}");
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+
+    async fn is_there(&self) -> bool {
+        tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+    }
+}
+
+/// All values of the keys of this name, however deep.
+fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get(name).and_then(Value::as_str));
+            fields.values().for_each(|value| each(name, value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| each(name, value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs prometheus"]
+async fn the_dashboard_shows_what_prometheus_scrapes() {
+    let server = Server::start().await;
+    let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let _waiting = tokio::spawn(semaphore.request().acquire());
+    queued(&semaphore, 1).await;
+    let exporter = Exporter::start(&server.url(), &[]).await;
+    let prometheus = Prometheus::start(&exporter);
+    eventually("prometheus", async || prometheus.is_there().await.then_some(())).await;
+
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut expressions = Vec::new();
+    each("expr", &dashboard, &mut expressions);
+    assert!(expressions.len() > 5, "{expressions:?}");
+    for expression in expressions {
+        let expression = expression.replace("$semaphore", "jobs");
+        assert!(!expression.contains('$'), "{expression}");
+        let answers =
+            async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
+        eventually(&expression, answers).await;
+    }
+    let held = prometheus.query("redis_semaphore_held").await;
+    assert_eq!(held[0]["metric"]["semaphore"], "jobs");
+    assert_eq!(held[0]["value"][1], "1");
+}
