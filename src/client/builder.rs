@@ -154,7 +154,8 @@ impl SemaphoresBuilder {
     /// [`names`](crate::Semaphores::names), [`inspect`](crate::Semaphore::inspect),
     /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::Semaphores::doctor) (which says what
     /// the user lacks to do more). What writes fails, where the user may not, with
-    /// [`Error::Refused`].
+    /// [`Error::Refused`]; a wait in a cluster, where the user may not listen either, with
+    /// [`Error::Unavailable`] after the outage tolerance.
     ///
     /// # Examples
     ///

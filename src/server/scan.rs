@@ -6,8 +6,9 @@ use redis::RedisError;
 
 use super::link::Link;
 
-/// Keys that the server looks at in one step, which holds up all other calls there.
-const STEP: u32 = 500;
+/// Keys that the server looks at in one step, which holds up all other calls there: for 0.2 ms. Ten
+/// times as many take ten times as long, and the whole is hardly faster.
+const STEP: u32 = 250;
 
 /// A question that had no answer that can be used.
 #[derive(Debug)]

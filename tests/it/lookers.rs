@@ -46,7 +46,6 @@ async fn changes_nothing(semaphores: &Semaphores, name: &str, id: &str) {
     let semaphore = semaphores.semaphore(name).limit(7).build().unwrap();
     for refused in [
         semaphore.try_acquire().await.map(drop),
-        semaphore.acquire().await.map(drop),
         semaphore.set_limit(9).await.map(drop),
         semaphore.clear_limit().await.map(drop),
         semaphore.revoke(id).await.map(drop),
@@ -73,6 +72,9 @@ async fn who_may_only_look_sees_all_and_changes_nothing() {
     let semaphores = builder().connect(&url).await.unwrap();
     looks(&semaphores, &name).await;
     changes_nothing(&semaphores, &name, permit.id()).await;
+    let semaphore = semaphores.semaphore(&*name).limit(7).build().unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     permit.release().await.unwrap();
 }
 
