@@ -47,6 +47,11 @@ impl SemaphoreBuilder {
         Self { inner: self.inner.initial_permits(permits), ..self }
     }
 
+    /// As [`SemaphoreBuilder::limit_in_force`](crate::SemaphoreBuilder::limit_in_force).
+    pub fn limit_in_force(self) -> Self {
+        Self { inner: self.inner.limit_in_force(), ..self }
+    }
+
     /// As [`SemaphoreBuilder::lease`](crate::SemaphoreBuilder::lease).
     pub fn lease(self, lease: Duration) -> Self {
         Self { inner: self.inner.lease(lease), ..self }
@@ -65,6 +70,11 @@ impl SemaphoreBuilder {
     /// As [`SemaphoreBuilder::acquire_timeout`](crate::SemaphoreBuilder::acquire_timeout).
     pub fn acquire_timeout(self, timeout: Duration) -> Self {
         Self { inner: self.inner.acquire_timeout(timeout), ..self }
+    }
+
+    /// As [`SemaphoreBuilder::leave_on_drop`](crate::SemaphoreBuilder::leave_on_drop).
+    pub fn leave_on_drop(self, leave: bool) -> Self {
+        Self { inner: self.inner.leave_on_drop(leave), ..self }
     }
 
     /// As [`SemaphoreBuilder::acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by).

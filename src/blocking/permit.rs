@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::home::Home;
 use crate::error::Error;
-use crate::semaphore::PermitWatch;
+use crate::semaphore::{PermitParts, PermitWatch};
 
 /// As [`Permit`](crate::Permit), for threads. Dropped, on whatever thread, it is given back in the
 /// background.
@@ -43,6 +43,21 @@ impl Permit {
     /// background.
     pub fn forget(self) -> Result<(), Error> {
         self.home.wait(self.inner.forget())?
+    }
+
+    /// As [`Permit::leave`](crate::Permit::leave).
+    ///
+    /// # Errors
+    ///
+    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is left in the
+    /// background.
+    pub fn leave(self) -> Result<(), Error> {
+        self.home.wait(self.inner.leave())?
+    }
+
+    /// As [`Permit::into_parts`](crate::Permit::into_parts): nothing is sent.
+    pub fn into_parts(self) -> PermitParts {
+        self.inner.into_parts()
     }
 
     /// As [`Permit::refresh`](crate::Permit::refresh).

@@ -8,6 +8,7 @@ use super::home::Home;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
 use crate::protocol::Inspection;
+use crate::semaphore::{PermitParts, Revoked};
 
 /// As [`Semaphore`](crate::Semaphore), for threads: what is async there waits in place here. Its
 /// calls have the errors that they have there, and [`Error::Invalid`] on a thread of an async
@@ -84,6 +85,16 @@ impl Semaphore {
     pub fn try_acquire_many(&self, n: u32) -> Result<Option<Permit>, Error> {
         let permit = self.home.wait(self.inner.try_acquire_many(n))??;
         Ok(permit.map(|permit| self.permit(permit)))
+    }
+
+    /// As [`Semaphore::adopt`](crate::Semaphore::adopt).
+    pub fn adopt(&self, parts: PermitParts) -> Result<Permit, Error> {
+        Ok(self.permit(self.home.wait(self.inner.adopt(parts))??))
+    }
+
+    /// As [`Semaphore::revoke`](crate::Semaphore::revoke).
+    pub fn revoke(&self, id: &str) -> Result<Revoked, Error> {
+        self.home.wait(self.inner.revoke(id))?
     }
 
     /// As [`Semaphore::close`](crate::Semaphore::close): threads that wait hear so.

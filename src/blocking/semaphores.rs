@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::SemaphoreBuilder;
 use super::home::Home;
+use crate::client::Names;
 use crate::diagnosis::Diagnosis;
 use crate::error::Error;
 
@@ -64,6 +65,19 @@ impl Semaphores {
     /// See [`SemaphoreBuilder`].
     pub fn semaphore(&self, name: impl Into<String>) -> SemaphoreBuilder {
         SemaphoreBuilder::new(self.home.semaphores().semaphore(name), self.home.clone())
+    }
+
+    /// As [`Semaphores::names`](crate::Semaphores::names).
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`Error::Invalid`] on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// See [`Semaphores::names`](crate::Semaphores::names).
+    pub fn names(&self) -> Result<Names, Error> {
+        self.home.wait(self.home.semaphores().names())?
     }
 
     /// As [`Semaphores::doctor`](crate::Semaphores::doctor).

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::Error;
 use redis_semaphore::blocking::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Revoked};
 
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::keys_of;
@@ -72,7 +72,17 @@ fn each_call_does_what_the_async_one_does() {
     assert_eq!(semaphore.set_limit(9).unwrap(), 4);
     assert_eq!((semaphore.add_permits(1).unwrap(), semaphore.limit().unwrap()), (10, 10));
     assert_eq!(semaphore.clear_limit().unwrap(), 4);
-    three.release().unwrap();
+    let adopted = semaphore.adopt(three.into_parts()).unwrap();
+    assert_eq!(adopted.num_permits(), 3);
+    adopted.refresh().unwrap();
+    // The user of the tests has no more rights than semaphores need.
+    let refused = semaphores.names();
+    assert!(matches!(&refused, Err(Error::Connect { right: Some(_), .. })), "{refused:?}");
+    let revoked = semaphore.revoke(adopted.id()).unwrap();
+    assert!(matches!(revoked, Revoked::Permit { .. }), "{revoked:?}");
+    assert!(matches!(adopted.release(), Err(Error::Lost { .. })));
+    semaphore.acquire().unwrap().leave().unwrap();
+    assert_eq!(semaphore.inspect().unwrap().held, 1);
     assert!(semaphores.doctor().unwrap().servers.len() == 1);
     semaphores.shutdown().unwrap();
     assert!(matches!(semaphore.acquire(), Err(Error::Shutdown)));
