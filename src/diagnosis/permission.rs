@@ -3,16 +3,7 @@
 
 use redis::RedisError;
 
-use crate::error::{ConnectErrorKind, Error, cause_of};
-
-/// Whether the user may not do something. Servers put it in different words, and in others when it
-/// is a script that tries.
-pub(crate) fn is_refusal(reason: &str) -> bool {
-    let reason = reason.to_lowercase();
-    ["noperm", "no permissions", "the user executing the script can't"]
-        .iter()
-        .any(|words| reason.contains(words))
-}
+use crate::error::{ConnectErrorKind, Error, cause_of, lacks_right};
 
 /// Says what an error means that a command had.
 pub(crate) fn explain(
@@ -22,7 +13,7 @@ pub(crate) fn explain(
     command: &str,
     error: RedisError,
 ) -> Error {
-    if is_refusal(&error.to_string()) {
+    if lacks_right(&error.to_string()) {
         return lacking(address, prefix, is_sharded, command, error);
     }
     let cause = cause_of(&error);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::diagnosis::inquiry::server_error;
 use crate::diagnosis::permission;
 use crate::error::ConnectErrorKind as Kind;
-use crate::error::{Error, cause_of};
+use crate::error::{Error, cause_of, lacks_right};
 use crate::protocol::Keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of, tls};
@@ -250,7 +250,7 @@ impl Probe {
             );
             return self.said(Kind::TooOld, reason, source);
         }
-        if permission::is_refusal(reason) {
+        if lacks_right(reason) {
             return self.lacking(command, source);
         }
         let cause = cause_of(&source);
@@ -261,7 +261,7 @@ impl Probe {
     /// Says what an error on the way to a working connection means.
     pub(crate) fn explain(&self, error: RedisError) -> Error {
         let text = error.to_string();
-        if permission::is_refusal(&text) {
+        if lacks_right(&text) {
             // Redis names a command in quotes, unless it is the keys that are refused: all that is
             // sent with keys are scripts.
             let command = text.split('\'').nth(1).unwrap_or(self.calling_command());

@@ -22,7 +22,7 @@ pub(crate) struct Cause {
 type Known = (&'static str, Kind, &'static str, &'static str);
 
 /// Errors of servers, by their codes. What is looked for in the texts of scripts comes first.
-const CODES: [Known; 14] = [
+const CODES: [Known; 13] = [
     (
         "OOM",
         Kind::Unusable,
@@ -91,12 +91,6 @@ const CODES: [Known; 14] = [
         "set a password there",
     ),
     (
-        "NOPERM",
-        Kind::Permission,
-        "the user lacks a right (NOPERM)",
-        "grant what docs/protocol.md lists under \"Permissions\"",
-    ),
-    (
         "SEM_VERSION",
         Kind::Unusable,
         "another version of the protocol wrote the keys (SEM_VERSION)",
@@ -150,6 +144,13 @@ fn of_network(error: &RedisError) -> Option<Cause> {
 fn of_server(error: &RedisError) -> Option<Cause> {
     // What redis-rs says itself may have such a kind, too.
     error.source()?.downcast_ref::<ServerError>()?;
+    if lacks_right(&error.to_string()) {
+        return Some(Cause {
+            kind: Kind::Permission,
+            found: "the user lacks a right".into(),
+            advice: "grant what docs/protocol.md lists under \"Permissions\"",
+        });
+    }
     if let Some((_, kind, found, advice)) = CODES.iter().find(|(code, ..)| says(error, code)) {
         return Some(Cause { kind: *kind, found: (*found).into(), advice });
     }
@@ -176,16 +177,18 @@ fn of_server(error: &RedisError) -> Option<Cause> {
                 advice: "raise maxclients, or have others connect less",
             });
         }
-        (_, Some(detail)) if detail.contains("user executing the script can't") => {
-            return Some(Cause {
-                kind: Kind::Permission,
-                found: "the user lacks a right that a script needs".into(),
-                advice: "grant what docs/protocol.md lists under \"Permissions\"",
-            });
-        }
         (code, _) => (format!("the server answered with the error {code}"), SEE_SOURCE),
     };
     Some(Cause { kind: Kind::Unusable, found: found.into(), advice })
+}
+
+/// Whether a server says that the user may not do something. Servers put it in different words, and
+/// in others when it is a script that tries.
+pub(crate) fn lacks_right(refusal: &str) -> bool {
+    let refusal = refusal.to_lowercase();
+    ["noperm", "no permissions", "the user executing the script can't"]
+        .iter()
+        .any(|words| refusal.contains(words))
 }
 
 /// What redis-rs or this crate found out. Such an error has no source, so its text is told here.

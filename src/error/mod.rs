@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 pub(crate) use answer::{is_missing_function, is_transient, says};
-pub(crate) use cause::of as cause_of;
+pub(crate) use cause::{lacks_right, of as cause_of};
 pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
 

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 
-use crate::diagnosis::{Probe, inquire, permission};
-use crate::error::Error;
+use crate::diagnosis::{Probe, inquire};
+use crate::error::{Error, lacks_right};
 use crate::server::Servers;
 
 pub use check::Check;
@@ -99,7 +99,7 @@ struct Untold {
 
 impl Untold {
     fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
-        match permission::is_refusal(&refusal.to_string()) {
+        match lacks_right(&refusal.to_string()) {
             true => Self {
                 found: format!("the user may not call {command}"),
                 remedy: format!("ACL SETUSER {user} {right}, at least for this check"),
