@@ -136,7 +136,8 @@ impl Context {
         u128::from(count) << 64 | u128::from(self.hasher.hash_one((count, created)))
     }
 
-    /// Spawns at home, or in the runtime of the caller once home has ended, or after a shutdown. Where no runtime is left the future is dropped.
+    /// Spawns at home, or in the runtime of the caller once home has ended, or after a shutdown.
+    /// Where no runtime is left the future is dropped.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match Handle::try_current() {
             Ok(current) if self.is_shut_down() => current.spawn(future),
@@ -200,6 +201,11 @@ impl Context {
     /// Whether it was shut down, or its runtime has ended.
     pub(crate) fn is_shut_down(&self) -> bool {
         self.end.is_cancelled()
+    }
+
+    /// Its tasks are dropped one by one, and the first that notices says so.
+    pub(crate) fn home_has_ended(&self) {
+        self.end.cancel();
     }
 
     /// When [`is_shut_down`](Self::is_shut_down).

@@ -283,9 +283,12 @@ impl Maintenance {
 }
 
 impl Drop for Maintenance {
-    /// The runtime may end without a shutdown.
+    /// The runtime may end without a shutdown. Those whose waits end now are not to leave anything
+    /// to it.
     fn drop(&mut self) {
+        self.tasks.close();
         if let Some(core) = self.core.upgrade() {
+            core.context.home_has_ended();
             core.closing.shut_down();
         }
     }
