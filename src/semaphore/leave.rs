@@ -21,6 +21,8 @@ impl Permit {
     /// - A process that is killed between a start and its leave has renewed the permit last up to a
     ///   third of the lease before: such a start may count for so much less. Where that matters,
     ///   make the lease one and a half times D: what is left of it is D then.
+    /// - With `max_hold`, a renewal that the network holds up may come after the leave, and end the
+    ///   lease when `max_hold` says. Starts per time are best counted without it.
     ///
     /// # Errors
     ///
