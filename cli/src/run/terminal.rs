@@ -18,7 +18,7 @@ impl Terminal {
         Some(Self { tty, ours: getpgrp() })
     }
 
-    /// Puts that group where ours is now. Answers whether ours was in the foreground.
+    /// Puts that group where ours is now. Answers whether that one is in the foreground then.
     pub fn give_to(&self, group: Pid) -> bool {
         self.pass(self.ours, group)
     }
@@ -29,8 +29,9 @@ impl Terminal {
     }
 
     fn pass(&self, from: Pid, to: Pid) -> bool {
-        if tcgetpgrp(&self.tty) != Ok(from) {
-            return false;
+        let foreground = tcgetpgrp(&self.tty);
+        if foreground != Ok(from) {
+            return foreground == Ok(to);
         }
         // A group in the background would be stopped for this.
         let stop: SigSet = [Signal::SIGTTOU].into_iter().collect();

@@ -33,7 +33,7 @@ impl Times {
                 format_duration(lease)
             )));
         }
-        Ok(Self { grace, margin: (lease / 30).min(LONGEST_MARGIN), lease })
+        Ok(Self { grace, margin: (lease / 15).min(LONGEST_MARGIN), lease })
     }
 
     /// How long the command may go on as it is, if the permit is not renewed.

@@ -8,6 +8,16 @@ use crate::support::pty::Shell;
 use crate::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
 use crate::support::unique_name;
 
+/// A command that begins so reads when the terminal is its own: until then ^C and ^Z are for the
+/// tool, which has just started it.
+const BEGIN: &str = "echo first; read x; echo on";
+
+fn has_begun(shell: &mut Shell) {
+    shell.sees("first");
+    shell.enter("");
+    shell.sees("on");
+}
+
 fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(name)
 }
@@ -31,14 +41,17 @@ fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
     shell.sees("end");
 }
 
+// What is to be stopped or interrupted starts nothing meanwhile: between vfork and exec a shell is
+// not stopped, but stuck, and an interrupt there is for nobody.
+
 #[test]
 fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
     let name = unique_name();
     let mut shell = Shell::start(&shared_url());
     shell.enter(&format!(
-        "for i in 1 2; do $TOOL run {name} --limit 1 -- sh -c 'echo on; sleep 600'; done"
+        "for i in 1 2; do $TOOL run {name} --limit 1 -- sh -c '{BEGIN}; while :; do :; done'; done"
     ));
-    shell.sees("on");
+    has_begun(&mut shell);
     shell.press("\x03");
     shell.sees("$ ");
     shell.enter("echo status $?");
@@ -46,16 +59,27 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
     await_held_and_queued(&shared_url(), &name, (0, 0));
 }
 
-// What is to be stopped starts nothing meanwhile: a shell that is stopped between vfork and exec is
-// not stopped, but stuck.
+/// The terminal was given to it since.
+#[test]
+fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!(
+        "$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; kill -TTIN $$; echo read $x'"
+    ));
+    shell.sees("on");
+    // It reads, so the terminal is its own.
+    shell.enter("1st");
+    shell.sees("read 1st");
+}
 
 #[test]
 fn a_command_that_is_stopped_goes_on_with_its_permit() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
-    let script = format!("echo on; while [ ! -e {} ]; do :; done; exit 4", file(&name).display());
+    let script = format!("{BEGIN}; while [ ! -e {} ]; do :; done; exit 4", file(&name).display());
     shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'; echo status $?"));
-    shell.sees("on");
+    has_begun(&mut shell);
     shell.press("\x1a");
     shell.sees("Stopped");
     fs::write(file(&name), "").unwrap();
@@ -71,9 +95,9 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
 fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
-    let script = "trap \"echo cleaned; exit\" TERM; echo on; while :; do :; done";
+    let script = format!("trap \"echo cleaned; exit\" TERM; {BEGIN}; while :; do :; done");
     shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
-    shell.sees("on");
+    has_begun(&mut shell);
     shell.press("\x1a");
     shell.sees("Stopped");
     // Somebody else gets it.
@@ -93,9 +117,9 @@ fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
     let (url, name) = (shared_url(), unique_name());
     let mut shell = Shell::start(&url);
     let went_on = file(&name).display().to_string();
-    let script = format!("echo on; while :; do [ -e {went_on} ] && echo went on; done");
+    let script = format!("{BEGIN}; while :; do [ -e {went_on} ] && echo went on; done");
     shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'"));
-    shell.sees("on");
+    has_begun(&mut shell);
     shell.press("\x1a");
     shell.sees("Stopped");
     fs::write(&went_on, "").unwrap();

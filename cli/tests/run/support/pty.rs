@@ -9,7 +9,7 @@ use std::thread;
 use nix::pty::openpty;
 
 use super::eventually;
-use super::tool::TOOL;
+use super::tool::{DEFAULT_SIGNALS, TOOL};
 
 pub struct Shell {
     child: Child,
@@ -25,8 +25,8 @@ impl Shell {
     pub fn start(url: &str) -> Self {
         let pair = openpty(None, None).unwrap();
         let slave = || pair.slave.try_clone().unwrap();
-        let child = Command::new("setsid")
-            .args(["--ctty", "bash", "--norc", "--noprofile", "-i"])
+        let child = Command::new("env")
+            .args([DEFAULT_SIGNALS, "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"])
             .env("REDIS_URL", url)
             .env("TOOL", TOOL)
             .env("PS1", "$ ")

@@ -13,6 +13,9 @@ use super::{DEADLINE, eventually};
 
 pub const TOOL: &str = env!("CARGO_BIN_EXE_redis-semaphore");
 
+/// For `env`: whoever runs tests in the background may have them ignored.
+pub const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT";
+
 /// `redis-semaphore run` with these arguments.
 pub fn run(url: &str, arguments: &[&str]) -> Command {
     let mut command = without_terminal(url);
@@ -27,9 +30,11 @@ pub fn script(url: &str, text: &str) -> Command {
     command
 }
 
-/// Runs what follows in the same process. The tool would take the terminal of whoever runs the tests.
+/// Runs what follows in the same process. The tool would take the terminal of whoever runs the
+/// tests.
 fn without_terminal(url: &str) -> Command {
-    let mut command = Command::new("setsid");
+    let mut command = Command::new("env");
+    command.args([DEFAULT_SIGNALS, "setsid"]);
     command.env("REDIS_URL", url).env("TOOL", TOOL).stdin(Stdio::null());
     command
 }
