@@ -1,9 +1,9 @@
 //! A fair counting semaphore shared by many processes and machines through Redis.
 //!
 //! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is
-//! served first. Waiting costs nothing: the permit is handed to the next waiter by the same script
+//! served first. Nobody polls: the permit is handed to the next waiter by the same script
 //! that frees it, and that one process is told. A holder that crashes blocks its place until its
-//! lease ends, and nobody's clock but the server's is ever looked at.
+//! lease ends, and no machine's clock is ever compared with the server's.
 //!
 //! ```
 //! use redis_semaphore::Semaphores;
@@ -38,7 +38,7 @@
 //! The feature `tls`, off unless asked for, is for [connections over
 //! TLS](SemaphoresBuilder::connect_client).
 //!
-//! The feature `blocking`, off unless asked for, has the same API for threads: the module
+//! The feature `blocking`, off unless asked for, has the same for threads: the module
 //! `blocking`.
 //!
 //! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.

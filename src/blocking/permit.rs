@@ -69,7 +69,7 @@ impl Permit {
         self.home.wait(self.inner.refresh())?
     }
 
-    /// A signal of the loss, for whoever works under this permit: a loop of a thread looks at
+    /// As [`Permit::watch`](crate::Permit::watch): a loop of a thread looks at
     /// [`is_held`](PermitWatch::is_held) now and then.
     pub fn watch(&self) -> PermitWatch {
         self.inner.watch()

@@ -19,7 +19,8 @@ pub use names::Names;
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
-/// for wake-ups (in a cluster: at each node that it uses). Background tasks in the runtime
+/// for wake-ups (in a cluster: at each node that it uses). A semaphore whose permits replicas
+/// [acknowledge](SemaphoreBuilder::acknowledged_by) has one of its own. Background tasks in the runtime
 /// in which it was connected renew permits and give back what was dropped; they end when all
 /// semaphores and permits are gone (a lease after the last that was left or passed on), or with
 /// [`shutdown`](Self::shutdown).
@@ -107,7 +108,7 @@ impl Semaphores {
     }
 
     /// Looks at the server for what endangers the semaphores on it: a setting by which it may
-    /// forget who holds, a right that the user lacks (since), memory or connections that run out.
+    /// forget who holds, a right that the user has no more, memory or connections that run out.
     /// The answer has each check with what was found, and what mends it.
     ///
     /// A user with no more rights than semaphores need may not ask for most of that: it takes

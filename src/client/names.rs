@@ -22,8 +22,7 @@ use crate::server::{Backoff, Cluster, Link, Servers, Unanswered};
 pub struct Names {
     /// The names, without the prefix, sorted.
     pub names: Vec<String>,
-    /// How many keys there are, each of which was looked at. `None` where the user may not ask for
-    /// that (`+dbsize`).
+    /// How many keys there were at the end. `None` where the user may not ask for that (`+dbsize`).
     pub keys: Option<u64>,
     /// How long it took.
     pub took: Duration,
@@ -34,7 +33,7 @@ impl Semaphores {
     /// limit set at run time.
     ///
     /// The server looks through all its keys for that (`SCAN`), in steps of well below 1 ms each:
-    /// some two seconds for a million keys. In a cluster all primaries do so, one after the other,
+    /// one or two seconds for a million keys. In a cluster all primaries do so, one after the other,
     /// and twice where slots move meanwhile. The user needs `+scan`, and in a cluster
     /// `+cluster|nodes`: more than semaphores need. It shows the names of all keys, also of those
     /// that the user may not touch.
@@ -87,9 +86,9 @@ impl<'a> Search<'a> {
         let (started, settings) = (Instant::now(), self.context.settings);
         let mut backoff = Backoff::of_connections(settings.response_timeout);
         let mut failing_since = None;
-        let links = loop {
+        let keys = loop {
             let failure = match self.try_once().await {
-                Ok(links) => break links,
+                Ok(keys) => break keys,
                 Err(failure) => failure,
             };
             let since = failing_since.get_or_insert_with(Instant::now);
@@ -101,25 +100,28 @@ impl<'a> Search<'a> {
             tracing::debug!(error = %failure.error, "not all keys were seen, beginning anew");
             tokio::time::sleep(pause).await;
         };
-        let mut keys = Some(0);
-        for link in links {
-            keys = keys.zip(link.count_keys().await).map(|(sum, more)| sum + more);
-        }
         let names = self.found.into_iter().collect();
         Ok(Names { names, keys, took: started.elapsed() })
     }
 
-    /// Answers which servers it looked through.
-    async fn try_once(&mut self) -> Result<Vec<Arc<Link>>, Unanswered> {
-        match &self.context.servers {
+    /// Answers how many keys there are.
+    async fn try_once(&mut self) -> Result<Option<u64>, Unanswered> {
+        let links = match &self.context.servers {
             Servers::One(link) => {
                 self.look_through(std::slice::from_ref(link)).await?;
-                Ok(vec![link.clone()])
+                vec![link.clone()]
             }
-            Servers::Cluster(cluster) => self.look_through_cluster(cluster).await,
+            Servers::Cluster(cluster) => self.look_through_cluster(cluster).await?,
+        };
+        let mut keys = Some(0);
+        for link in links {
+            keys = keys.zip(link.count_keys().await?).map(|(sum, more)| sum + more);
         }
+        Ok(keys)
     }
 
+    /// Answers which servers it looked through.
+    ///
     /// A key that moves to a node that was looked through already, from one that was not, is missed
     /// once. It does not move twice.
     async fn look_through_cluster(

@@ -38,7 +38,8 @@ pub(crate) use rounded::Rounded;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that can never work (a URL, a name, a limit, a lease, a weight). Nothing was sent.
+    /// A value that can never work (a URL, a name, a limit, a lease, a weight). Nothing was sent
+    /// for it.
     #[non_exhaustive]
     Invalid {
         /// What the value is for.
@@ -82,7 +83,8 @@ pub enum Error {
         /// The name of the semaphore.
         semaphore: String,
     },
-    /// The wait took longer than the acquire timeout. The request has left the queue.
+    /// The wait took longer than the acquire timeout. The request leaves the queue, in the
+    /// background.
     #[non_exhaustive]
     Timeout {
         /// The name of the semaphore.
@@ -142,13 +144,15 @@ pub enum Error {
         within: Duration,
     },
     /// The permit was lost before it was released, consumed, refreshed, left or adopted: its lease
-    /// had ended, the server had forgotten it, or another process has adopted it. Somebody else may
-    /// have been let in meanwhile, so what was done under it may have to be looked at.
+    /// had ended, the server had forgotten it, somebody has [revoked](crate::Semaphore::revoke) it,
+    /// or another process has adopted it. Somebody else may have been let in meanwhile, so what was
+    /// done under it may have to be looked at.
     #[non_exhaustive]
     Lost {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `release`, `forget`, `refresh`, `leave`, `adopt`, `acquire_all`.
+        /// What was called: `release`, `forget`, `refresh`, `leave`, `adopt`, `acquire_all`, or
+        /// `response` of the tower layer.
         operation: &'static str,
         /// The permit's id.
         id: String,

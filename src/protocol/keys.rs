@@ -20,14 +20,16 @@ impl Keys {
     }
 }
 
+fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Error> {
+    match text.len() {
+        length if (1..=longest).contains(&length) => Ok(()),
+        length => Err(Error::invalid(what, format!("must be 1 to {longest} bytes, not {length}"))),
+    }
+}
+
 /// A name or prefix becomes part of keys, so braces would move the hash tag.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
-    if name.is_empty() || name.len() > MAX_NAME {
-        return Err(Error::invalid(
-            what,
-            format!("must be 1 to {MAX_NAME} bytes, not {}", name.len()),
-        ));
-    }
+    check_length(what, name, MAX_NAME)?;
     match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
         Some(c) => Err(Error::invalid(
             what,
@@ -39,11 +41,8 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
 
 /// A prefix begins the names of channels, too, and rules of access, which are split at white space.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    check_length("prefix", prefix, MAX_PREFIX)?;
     check_name("prefix", prefix)?;
-    if prefix.len() > MAX_PREFIX {
-        let reason = format!("must be 1 to {MAX_PREFIX} bytes, not {}", prefix.len());
-        return Err(Error::invalid("prefix", reason));
-    }
     match prefix.chars().find(|c| c.is_whitespace()) {
         Some(c) => Err(Error::invalid(
             "prefix",
@@ -55,10 +54,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
 
 /// An owner becomes part of words and channels.
 pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
-    if owner.is_empty() || owner.len() > MAX_OWNER {
-        let reason = format!("must be 1 to {MAX_OWNER} bytes, not {}", owner.len());
-        return Err(Error::invalid("owner", reason));
-    }
+    check_length("owner", owner, MAX_OWNER)?;
     match owner.chars().find(|c| !may_be_in_owner(c)) {
         Some(c) => Err(Error::invalid(
             "owner",

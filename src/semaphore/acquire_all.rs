@@ -13,7 +13,7 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// It acquires one after the other, in the order of the bytes of their keys, whatever order they
 /// are given in. So **callers that hold nothing else never wait for each other in a circle**,
 /// however their sets overlap, over all processes with the same prefix. Whoever holds a permit
-/// already and waits here for others may do so: ask for all of them at once instead.
+/// already and asks here for others may wait in such a circle: ask for all of them at once instead.
 ///
 /// At each semaphore the order of arrival counts. What is acquired already is held, and renewed,
 /// while the next one is waited for.
@@ -23,7 +23,7 @@ use crate::semaphore::{AcquireRequest, Permits};
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] when two requests are of the same semaphore (ask for a heavier permit
+/// [`Error::Invalid`] when two requests are of the same prefix and name (ask for a heavier permit
 /// instead), and for a weight or a head start that one of them cannot have; nothing was sent then.
 /// Otherwise as for [`Semaphore::acquire`](crate::Semaphore::acquire), of the semaphore that it
 /// names, and [`Error::Lost`] when a permit was lost while another one was waited for. Whatever the

@@ -117,7 +117,9 @@ impl Semaphore {
     ///
     /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
     /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
-    /// request can never fit, [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
+    /// request can never fit, [`Error::NoLimit`] or [`Error::NotAcknowledged`] where the semaphore
+    /// was built for that, [`Error::LeaseTooShort`] when permits were granted, but never in time for
+    /// their lease; [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -184,8 +186,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::TooHeavy`], [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
+    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout; the
+    /// others of [`acquire`](Self::acquire) but [`Error::Timeout`].
     ///
     /// # Cancel safety
     ///
@@ -342,7 +344,12 @@ impl Semaphore {
         let reply = self.core.inspect_page(operation, holders, waiters).await?;
         let configured = self.core.settings.limit.number();
         let read = Inspection::read(reply, configured, waiters.0);
-        Ok(read.map_err(redis::RedisError::from)?)
+        let semaphore = self.name();
+        read.map_err(|error| Error::Refused {
+            semaphore: semaphore.to_owned(),
+            operation,
+            source: error.into(),
+        })
     }
 
     /// Has the server purge ended leases and serve the queue. Answers how many still wait.

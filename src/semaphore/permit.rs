@@ -208,7 +208,8 @@ impl Permit {
     ///
     /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis
     /// does not answer within twice the response timeout: that is not a loss yet, the permit is
-    /// held until [`expires_in`](Self::expires_in) is zero.
+    /// held until [`expires_in`](Self::expires_in) is zero. [`Error::Refused`],
+    /// [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///

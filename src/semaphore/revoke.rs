@@ -17,7 +17,8 @@ pub enum Revoked {
     /// A permit, whose holder does not know yet.
     #[non_exhaustive]
     Permit {
-        /// The longest time between two of its renewals is a third of this.
+        /// As its request had it. The longest time between two of its renewals is a third of this;
+        /// without automatic renewal its holder may work on for all of it.
         lease: Duration,
     },
     /// A request that waited. A process that lives asks again at its next heartbeat.

@@ -20,7 +20,7 @@ impl Settings {
     }
 
     pub(crate) fn renewal_interval(&self) -> Duration {
-        self.lease / 3
+        self.first_lease() / 3
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::RedisError;
 
 use super::link::Link;
+use crate::error::lacks_right;
 
 /// Keys that the server looks at in one step, which holds up all other calls there: for 0.2 ms. Ten
 /// times as many take ten times as long, and the whole is hardly faster.
@@ -59,8 +60,12 @@ impl Link {
     }
 
     /// How many keys there are. None where the server does not tell this user.
-    pub(crate) async fn count_keys(self: &Arc<Self>) -> Option<u64> {
-        self.query(&redis::cmd("DBSIZE")).await.ok()
+    pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, Unanswered> {
+        match self.query(&redis::cmd("DBSIZE")).await {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if lacks_right(&error.to_string()) => Ok(None),
+            Err(error) => Err(self.unanswered("dbsize", error)),
+        }
     }
 
     pub(super) fn unanswered(&self, command: &'static str, error: RedisError) -> Unanswered {

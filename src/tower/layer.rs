@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
 use tower_layer::Layer;
 
 use super::Limited;
@@ -17,8 +18,8 @@ use crate::semaphore::Semaphore;
 #[derive(Clone)]
 pub struct SemaphoreLayer {
     semaphore: Semaphore,
-    /// None: whoever gets no permit at once goes without.
-    waiting: Option<Arc<tokio::sync::Semaphore>>,
+    /// For those who wait.
+    places: Arc<Places>,
     retry_after: Duration,
 }
 
@@ -27,29 +28,29 @@ const MAX_WAITING: usize = 1000;
 
 impl SemaphoreLayer {
     /// Requests wait for a permit, for as long as the semaphore's acquire timeout says (without
-    /// one: for as long as their clients do); 1,000 of this process at once.
+    /// one: for as long as their clients do); 1,000 at once.
     ///
     /// # Examples
     ///
     /// See the [module](super).
     pub fn new(semaphore: Semaphore) -> Self {
-        let waiting = Some(Arc::new(tokio::sync::Semaphore::new(MAX_WAITING)));
-        Self { semaphore, waiting, retry_after: Duration::from_secs(1) }
+        let places = Arc::new(Places::new(MAX_WAITING));
+        Self { semaphore, places, retry_after: Duration::from_secs(1) }
     }
 
-    /// How many requests of this process may wait at once, at all services that this layer or a
-    /// clone of it is put around. What comes beyond that is shed. Default: 1,000.
+    /// How many requests may wait at once, at all services that this layer or a clone of it is put
+    /// around, in this process. Beyond that a request that finds no room, or a queue, is shed.
+    /// Default: 1,000.
     ///
     /// # Examples
     ///
     /// See the [module](super).
     #[must_use]
     pub fn max_waiting(self, requests: usize) -> Self {
-        let requests = requests.min(tokio::sync::Semaphore::MAX_PERMITS);
-        Self { waiting: Some(Arc::new(tokio::sync::Semaphore::new(requests))), ..self }
+        Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }
     }
 
-    /// Nobody waits: a request that finds no room, or a queue, is shed at once.
+    /// Nobody waits: [`max_waiting(0)`](Self::max_waiting).
     ///
     /// # Examples
     ///
@@ -66,7 +67,7 @@ impl SemaphoreLayer {
     /// ```
     #[must_use]
     pub fn shed(self) -> Self {
-        Self { waiting: None, ..self }
+        self.max_waiting(0)
     }
 
     /// When a client that was shed may come again: `Retry-After`, in whole seconds, rounded up.
@@ -95,12 +96,13 @@ impl SemaphoreLayer {
         &self.semaphore
     }
 
-    pub(super) fn waiting(&self) -> Option<&tokio::sync::Semaphore> {
-        self.waiting.as_deref()
+    pub(super) fn place_to_wait(&self) -> Option<Place<'_>> {
+        self.places.try_acquire().ok()
     }
 
     pub(super) fn retry_after_seconds(&self) -> u64 {
-        self.retry_after.as_secs() + u64::from(self.retry_after.subsec_nanos() > 0)
+        let begun = u64::from(self.retry_after.subsec_nanos() > 0);
+        self.retry_after.as_secs().saturating_add(begun)
     }
 }
 

@@ -76,18 +76,9 @@ impl SemaphoreLayer {
     /// A permit, or none for whoever is to be shed.
     async fn enter(&self) -> Option<Permit> {
         let semaphore = self.semaphore();
-        let permit = match self.waiting() {
+        let permit = match self.place_to_wait() {
+            Some(_place) => semaphore.acquire().await.map(Some),
             None => semaphore.try_acquire().await,
-            Some(waiting) => {
-                let Ok(_place) = waiting.try_acquire() else {
-                    tracing::debug!(
-                        semaphore = semaphore.name(),
-                        "too many wait: a request is shed"
-                    );
-                    return None;
-                };
-                semaphore.acquire().await.map(Some)
-            }
         };
         match permit {
             Ok(permit) => permit,

@@ -9,14 +9,11 @@ use axum::body::Body;
 use axum::routing::get;
 use futures_util::{StreamExt, stream};
 use redis_semaphore::tower::SemaphoreLayer;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreBuilder, Semaphores};
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
 
 use crate::support::{Redis, Reports, eventually, shared_url, unique_name};
-
-/// A lease that no test outlasts.
-const LONG: Duration = Duration::from_secs(600);
 
 /// All requests of a load over two processes, and the most that were inside at once.
 async fn load(limit: &str) -> u32 {
@@ -57,14 +54,18 @@ struct Service {
 }
 
 impl Service {
-    async fn start(redis: &str, lease: Duration, layer: fn(Semaphore) -> SemaphoreLayer) -> Self {
+    async fn start(
+        redis: &str,
+        build: fn(SemaphoreBuilder) -> SemaphoreBuilder,
+        layer: fn(Semaphore) -> SemaphoreLayer,
+    ) -> Self {
         let semaphores = Semaphores::builder()
             .response_timeout(Duration::from_millis(500))
             .outage_tolerance(Duration::from_millis(500))
             .connect(redis)
             .await
             .unwrap();
-        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+        let semaphore = build(semaphores.semaphore(unique_name()).limit(1)).build().unwrap();
         let (pages, its) = mpsc::channel::<Option<&'static str>>(10);
         let its = std::sync::Arc::new(tokio::sync::Mutex::new(its));
         let respond = move || {
@@ -74,7 +75,10 @@ impl Service {
             });
             async { Body::from_stream(pages) }
         };
-        let app = Router::new().route("/", get(respond)).layer(layer(semaphore.clone()));
+        let app = Router::new()
+            .route("/", get(respond))
+            .route("/silent", get(std::future::pending::<()>))
+            .layer(layer(semaphore.clone()));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         tokio::spawn(async { axum::serve(listener, app).await });
@@ -99,6 +103,15 @@ fn is_shed(response: &reqwest::Response) -> bool {
     response.status() == StatusCode::SERVICE_UNAVAILABLE && after == Some("7")
 }
 
+/// No test outlasts it.
+fn with_long_lease(builder: SemaphoreBuilder) -> SemaphoreBuilder {
+    builder.lease(Duration::from_secs(600))
+}
+
+fn with_short_lease(builder: SemaphoreBuilder) -> SemaphoreBuilder {
+    builder.lease(Duration::from_secs(2))
+}
+
 fn waits(semaphore: Semaphore) -> SemaphoreLayer {
     SemaphoreLayer::new(semaphore).max_waiting(1).retry_after(Duration::from_millis(6001))
 }
@@ -109,7 +122,7 @@ fn sheds(semaphore: Semaphore) -> SemaphoreLayer {
 
 #[tokio::test]
 async fn a_permit_is_held_until_the_body_has_ended() {
-    let service = Service::start(&shared_url(), LONG, waits).await;
+    let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let mut response = service.get().await;
     service.sees(1, 0).await;
     service.pages.send(Some("one")).await.unwrap();
@@ -123,7 +136,7 @@ async fn a_permit_is_held_until_the_body_has_ended() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_gives_the_permit_back() {
-    let service = Service::start(&shared_url(), LONG, waits).await;
+    let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let response = service.get().await;
     service.sees(1, 0).await;
     let waiting = tokio::spawn(reqwest::get(service.url.clone()));
@@ -137,7 +150,7 @@ async fn a_client_that_goes_away_gives_the_permit_back() {
 
 #[tokio::test]
 async fn who_may_not_wait_is_shed() {
-    let service = Service::start(&shared_url(), LONG, sheds).await;
+    let service = Service::start(&shared_url(), with_long_lease, sheds).await;
     let response = service.get().await;
     assert!(is_shed(&service.get().await));
     drop(response);
@@ -147,7 +160,7 @@ async fn who_may_not_wait_is_shed() {
 
 #[tokio::test]
 async fn no_more_wait_than_may() {
-    let service = Service::start(&shared_url(), LONG, waits).await;
+    let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let first = service.get().await;
     let waiting = tokio::spawn(reqwest::get(service.url.clone()));
     service.sees(1, 1).await;
@@ -157,10 +170,20 @@ async fn no_more_wait_than_may() {
 }
 
 #[tokio::test]
+async fn who_waits_for_too_long_is_shed() {
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(50));
+    let service = Service::start(&shared_url(), impatient, waits).await;
+    let first = service.get().await;
+    assert!(is_shed(&service.get().await));
+    service.sees(1, 0).await;
+    drop(first);
+}
+
+#[tokio::test]
 async fn without_redis_everybody_is_shed() {
     for layer in [waits, sheds] {
         let redis = Redis::start().await;
-        let service = Service::start(&redis.url, LONG, layer).await;
+        let service = Service::start(&redis.url, with_long_lease, layer).await;
         drop(service.get().await);
         service.sees(0, 0).await;
         drop(redis);
@@ -171,7 +194,7 @@ async fn without_redis_everybody_is_shed() {
 #[tokio::test]
 async fn a_loss_ends_the_body_with_an_error() {
     let redis = Redis::start().await;
-    let service = Service::start(&redis.url, Duration::from_secs(2), waits).await;
+    let service = Service::start(&redis.url, with_short_lease, waits).await;
     let mut response = service.get().await;
     service.pages.send(Some("one")).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
@@ -179,4 +202,14 @@ async fn a_loss_ends_the_body_with_an_error() {
     // The next renewal finds nothing.
     let ended = response.chunk().await;
     assert!(ended.is_err(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_loss_before_the_response_is_told_instead_of_it() {
+    let redis = Redis::start().await;
+    let service = Service::start(&redis.url, with_short_lease, waits).await;
+    let response = tokio::spawn(reqwest::get(format!("{}silent", service.url)));
+    service.sees(1, 0).await;
+    redis.forget_all_permits().await;
+    assert!(is_shed(&response.await.unwrap().unwrap()));
 }

@@ -72,13 +72,11 @@ fn memory(facts: &Facts) -> Check {
             "memory",
             format!(
                 "{percent} % of maxmemory is used ({used_memory} of {maxmemory} bytes); a full server \
-                 refuses new acquires and new limits, while holders renew and release"
+                 refuses new acquires and new limits, while holders renew and release: it needs \
+                 more, or less in it"
             ),
         )
-        .mend(format!(
-            "CONFIG SET maxmemory {}, or delete what nobody needs",
-            used_memory.saturating_mul(2)
-        )),
+        .mend(format!("CONFIG SET maxmemory {}", used_memory.saturating_mul(2))),
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 
 use crate::diagnosis::{Probe, inquire};
-use crate::error::{Error, lacks_right};
+use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::Servers;
 
 pub use check::Check;
@@ -101,8 +101,8 @@ impl Untold {
     fn refused(command: &str, right: &str, user: &str, refusal: &RedisError) -> Self {
         match lacks_right(&refusal.to_string()) {
             true => Self {
-                found: format!("the user may not call {command}"),
-                remedy: format!("ACL SETUSER {user} {right}, at least for this check"),
+                found: format!("the user may not call {command}, which only this check needs"),
+                remedy: format!("ACL SETUSER {user} {right}"),
             },
             false => Self {
                 found: format!("the server refuses {command} ({refusal})"),
@@ -155,8 +155,7 @@ async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     Ok(checks)
 }
 
-/// The server has just answered, so this is not about reaching it. (If it has gone meanwhile, the
-/// next question says so.)
+/// What the server refuses is a finding; that it cannot be reached any more is none.
 fn of_refused(
     name: &'static str,
     user: &str,
@@ -169,6 +168,9 @@ fn of_refused(
             Error::Connect { right: Some(right), .. } => {
                 Check::danger(name, format!("the user lacks the right {right}"))
                     .mend(format!("ACL SETUSER {user} {right}"))
+            }
+            Error::Connect { kind: Kind::TimedOut | Kind::Closed | Kind::Refused, .. } => {
+                return Err(error);
             }
             // What was found, and what to do.
             Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
