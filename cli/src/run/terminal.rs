@@ -18,7 +18,7 @@ impl Terminal {
         Some(Self { tty, ours: getpgrp() })
     }
 
-    /// Puts that group where ours is now. Answers whether ours was in the foreground.
+    /// Puts that group where ours is now. Answers whether it is in the foreground.
     pub fn give_to(&self, group: Pid) -> bool {
         self.pass(self.ours, group)
     }
@@ -29,8 +29,10 @@ impl Terminal {
     }
 
     fn pass(&self, from: Pid, to: Pid) -> bool {
-        if tcgetpgrp(&self.tty) != Ok(from) {
-            return false;
+        match tcgetpgrp(&self.tty) {
+            Ok(foreground) if foreground == to => return true,
+            Ok(foreground) if foreground == from => {}
+            _ => return false,
         }
         // A group in the background would be stopped for this.
         let stop: SigSet = [Signal::SIGTTOU].into_iter().collect();

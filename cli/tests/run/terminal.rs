@@ -87,6 +87,24 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.sees("then 70");
 }
 
+#[test]
+fn a_command_whose_permit_was_left_goes_on_whenever_that_is() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = format!("echo on; while [ ! -e {} ]; do :; done; exit 4", file(&name).display());
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s --leave -- sh -c '{script}'"));
+    shell.sees("on");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    // Somebody else gets its place.
+    let mut next = crate::support::tool::run(&url, &[&name, "--", "true"]);
+    assert!(next.status().unwrap().success());
+    fs::write(file(&name), "").unwrap();
+    shell.enter("fg; echo then $?");
+    shell.sees("then 4");
+    fs::remove_file(file(&name)).unwrap();
+}
+
 /// The server alone knows of it.
 #[test]
 fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
