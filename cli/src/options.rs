@@ -48,7 +48,11 @@ It runs in a process group of its own, in the foreground of the terminal where t
 that this tool gets are passed on to that group. When the permit is lost, the group gets SIGTERM, and
 SIGKILL after --grace; where renewals fail, early enough that both come before the lease ends. The
 same happens when this tool is killed. What the command leaves behind in the background goes on
-without a permit.";
+without a permit.
+
+With --leave the permit is held until the command has started, and then counts that start for the
+length of --lease. The command goes on without it, also when this tool is killed. What could not be
+started does not count.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -171,7 +175,7 @@ pub struct Run {
     )]
     pub ahead: Duration,
     /// For how long a permit is held without renewal: for so long it stays taken after a crash of
-    /// the machine
+    /// the machine, and after --leave
     #[arg(
         long,
         value_name = "DURATION",
@@ -184,6 +188,10 @@ pub struct Run {
     /// --lease where that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub grace: Option<Duration>,
+    /// Count starts instead of what runs: leave the permit when the command has started. So at most
+    /// --limit commands start in any --lease, and no loss ends them
+    #[arg(long, conflicts_with = "grace")]
+    pub leave: bool,
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

@@ -1,12 +1,13 @@
 //! The time from the start of the command to its end: what is passed on to it, and what becomes of
 //! it when it is stopped, or the permit is lost.
 
+use std::future;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redis_semaphore::{Error, Permit};
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::command::{Change, Ended, Running};
 use super::guard::{Guard, Word};
@@ -19,11 +20,17 @@ const SHORT_PAUSE: Duration = Duration::from_millis(10);
 /// How long it takes at most until a process that stops itself is stopped.
 const UNTIL_STOPPED: Duration = Duration::from_millis(100);
 
+/// What the command needs all the time.
+pub struct Held<'a> {
+    pub permit: &'a Permit,
+    pub times: &'a Times,
+    pub guard: &'a mut Guard,
+}
+
 pub struct Hold<'a> {
-    permit: &'a Permit,
-    times: &'a Times,
+    /// Nothing where the permit was left: then none can be lost.
+    held: Option<Held<'a>>,
     command: Running,
-    guard: &'a mut Guard,
     terminal: Option<Terminal>,
     is_stopped: bool,
     ended: Option<Ended>,
@@ -39,19 +46,14 @@ pub struct Outcome {
 }
 
 impl<'a> Hold<'a> {
-    pub fn new(
-        permit: &'a Permit,
-        times: &'a Times,
-        command: Running,
-        guard: &'a mut Guard,
-    ) -> Self {
+    pub fn new(held: Option<Held<'a>>, command: Running) -> Self {
         let terminal = Terminal::open();
         let (is_stopped, ended, kill_at) = (false, None, None);
-        Self { permit, times, command, guard, terminal, is_stopped, ended, kill_at }
+        Self { held, command, terminal, is_stopped, ended, kill_at }
     }
 
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
-        self.guard.tell(Word::Started(self.command.group));
+        self.tell(Word::Started(self.command.group));
         self.to_foreground();
         self.look();
         let ended = loop {
@@ -60,8 +62,8 @@ impl<'a> Hold<'a> {
             }
             tokio::select! {
                 signal = signals.next() => self.on(signal).await,
-                () = self.permit.lost(), if self.kill_at.is_none() => self.terminate(),
-                () = sleep_until(self.next_look().into()) => self.look(),
+                () = self.lost(), if self.kill_at.is_none() => self.terminate(),
+                () = sleep(self.pause()) => self.look(),
             }
         };
         if let Some(terminal) = &self.terminal {
@@ -73,6 +75,19 @@ impl<'a> Hold<'a> {
     /// Once the command has ended. Without a permit nothing of it may go on.
     fn is_over(&self) -> bool {
         self.kill_at.is_none_or(|at| !self.command.has_group() || at <= Instant::now())
+    }
+
+    async fn lost(&self) {
+        match &self.held {
+            Some(held) => held.permit.lost().await,
+            None => future::pending().await,
+        }
+    }
+
+    fn tell(&mut self, word: Word) {
+        if let Some(held) = &mut self.held {
+            held.guard.tell(word);
+        }
     }
 
     async fn on(&mut self, signal: Signal) {
@@ -107,7 +122,7 @@ impl<'a> Hold<'a> {
             return;
         }
         self.is_stopped = true;
-        self.guard.tell(Word::Stopped);
+        self.tell(Word::Stopped);
         let Some(terminal) = &self.terminal else {
             // Nobody has it go on at a terminal. The permit is kept.
             return;
@@ -124,10 +139,12 @@ impl<'a> Hold<'a> {
     /// The command goes on only if it still has the permit.
     async fn go_on(&mut self) {
         if self.is_stopped && self.kill_at.is_none() {
-            let lost = matches!(self.permit.refresh().await, Err(Error::Lost { .. }));
-            if lost || self.times.left(self.permit).is_zero() {
-                self.terminate();
-                return;
+            if let Some(held) = &self.held {
+                let lost = matches!(held.permit.refresh().await, Err(Error::Lost { .. }));
+                if lost || held.times.left(held.permit).is_zero() {
+                    self.terminate();
+                    return;
+                }
             }
             self.is_stopped = false;
             self.look();
@@ -141,36 +158,41 @@ impl<'a> Hold<'a> {
         self.terminal.as_ref().is_some_and(|terminal| terminal.give_to(self.command.group))
     }
 
-    fn next_look(&self) -> Instant {
-        let pause = match self.kill_at {
-            Some(_) => SHORT_PAUSE,
-            None => self.times.left(self.permit).min(self.times.pause()),
-        };
-        Instant::now() + pause
+    /// Until the next look.
+    fn pause(&self) -> Duration {
+        match (self.kill_at, &self.held) {
+            (Some(_), _) => SHORT_PAUSE,
+            (None, Some(Held { permit, times, .. })) => times.left(permit).min(times.pause()),
+            (None, None) => Duration::MAX,
+        }
     }
 
     fn look(&mut self) {
+        let Some(Held { permit, times, guard }) = &mut self.held else {
+            return;
+        };
         match self.kill_at {
             Some(at) if at <= Instant::now() => self.command.signal(Signal::SIGKILL),
             Some(_) => {}
-            None if self.times.left(self.permit).is_zero() => self.terminate(),
-            None if !self.is_stopped => {
-                self.guard.tell(Word::Held(self.times.left_for_guard(self.permit)));
-            }
+            None if times.left(permit).is_zero() => self.terminate(),
+            None if !self.is_stopped => guard.tell(Word::Held(times.left_for_guard(permit))),
             None => {}
         }
     }
 
     fn terminate(&mut self) {
-        // It may have something to say.
-        self.to_foreground();
-        self.command.terminate();
-        self.guard.tell(Word::Ending);
-        self.kill_at = Some(Instant::now() + self.times.grace);
-        let reason = match self.permit.is_lost() {
+        let Some(Held { permit, times, guard }) = &mut self.held else {
+            return;
+        };
+        self.kill_at = Some(Instant::now() + times.grace);
+        guard.tell(Word::Ending);
+        let reason = match permit.is_lost() {
             true => "the permit was lost",
             false => "the permit cannot be renewed, and its lease ends soon",
         };
+        // It may have something to say.
+        self.to_foreground();
+        self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
         eprintln!("redis-semaphore: {reason}: the command is ended");
     }

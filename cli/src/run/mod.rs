@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The command must have ended before the lease has. Where renewals fail, the tool sees to that
-//! (`times.rs`), and where the tool is killed or stopped, its guard does.
+//! (`times.rs`), and where the tool is killed or stopped, its guard does. With `--leave` only the
+//! start counts: then there is neither a guard nor anything to lose.
 
 mod acquire;
 mod command;
@@ -29,7 +30,7 @@ use crate::options::{self, Run, Server};
 use crate::server::{connect, runtime};
 use command::{Ended, Running};
 use guard::{Guard, Word};
-use hold::{Hold, Outcome};
+use hold::{Held, Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
 
@@ -48,7 +49,7 @@ type Starting = JoinHandle<io::Result<Guard>>;
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let grace = times.grace;
-    let guard = thread::spawn(move || Guard::start(grace));
+    let guard = (!asked.leave).then(|| thread::spawn(move || Guard::start(grace)));
     let runtime = runtime()?;
     let ended = runtime.block_on(connected(server, asked, &times, guard));
     // A name of a host that is still being looked up must not hold this up.
@@ -69,25 +70,24 @@ async fn connected(
     server: &Server,
     asked: &Run,
     times: &Times,
-    guard: Starting,
+    guard: Option<Starting>,
 ) -> Result<End, Failure> {
     let mut signals = Signals::listen()?;
     let connected = tokio::select! {
         connected = connect(server, Semaphores::builder()) => connected.map(Ok),
         signal = signals.next_fatal() => Ok(Err(signal)),
     };
-    let mut guard = started(guard)?;
+    let mut guard = guard.map(started).transpose()?;
     let ended = match connected {
-        Ok(Err(signal)) => Ok(End::Of(signal)),
         Ok(Ok(semaphores)) => {
-            let ended = permitted(&semaphores, asked, times, &mut guard, &mut signals).await;
-            // What waited leaves the queue.
-            semaphores.shutdown().await;
-            ended
+            permitted(semaphores, asked, times, guard.as_mut(), &mut signals).await
         }
+        Ok(Err(signal)) => Ok(End::Of(signal)),
         Err(failure) => Err(failure),
     };
-    guard.end();
+    if let Some(guard) = guard {
+        guard.end();
+    }
     ended
 }
 
@@ -99,22 +99,71 @@ fn started(guard: Starting) -> Result<Guard, Failure> {
 }
 
 async fn permitted(
-    semaphores: &Semaphores,
+    semaphores: Semaphores,
     asked: &Run,
     times: &Times,
-    guard: &mut Guard,
+    guard: Option<&mut Guard>,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let permit = tokio::select! {
-        permit = acquire::acquire(semaphores, asked, times) => permit?,
-        signal = signals.next_fatal() => return Ok(End::Of(signal)),
+        permit = acquire::acquire(&semaphores, asked, times) => permit.map(Ok),
+        signal = signals.next_fatal() => Ok(Err(signal)),
     };
-    let outcome = match Running::start(asked, &permit) {
-        Ok(command) => Ok(Hold::new(&permit, times, command, guard).until_ended(signals).await),
+    let ended = match permit {
+        Ok(Ok(permit)) => match (Running::start(asked, &permit), guard) {
+            (Ok(command), Some(guard)) => held(permit, times, command, guard, signals).await,
+            (Ok(command), None) => return left(semaphores, permit, command, signals).await,
+            // Nothing was started, so nothing counts.
+            (Err(failure), _) => given_back(permit, Err(failure)).await,
+        },
+        Ok(Err(signal)) => Ok(End::Of(signal)),
         Err(failure) => Err(failure),
     };
+    // What waited leaves the queue.
+    semaphores.shutdown().await;
+    ended
+}
+
+async fn held(
+    permit: Permit,
+    times: &Times,
+    command: Running,
+    guard: &mut Guard,
+    signals: &mut Signals,
+) -> Result<End, Failure> {
+    let held = Held { permit: &permit, times, guard };
+    let outcome = Hold::new(Some(held), command).until_ended(signals).await;
     guard.tell(Word::Done);
-    given_back(permit, outcome).await
+    given_back(permit, Ok(outcome)).await
+}
+
+/// The command goes on without its permit, which counts its start for a lease from now on.
+async fn left(
+    semaphores: Semaphores,
+    permit: Permit,
+    command: Running,
+    signals: &mut Signals,
+) -> Result<End, Failure> {
+    let leaving = permit.leave();
+    let leaving = async {
+        match leaving.await {
+            // However long the command takes, Redis is not needed any more.
+            Ok(()) => {
+                semaphores.shutdown().await;
+                drop(semaphores);
+                None
+            }
+            Err(error) => {
+                eprintln!("redis-semaphore: {error}: more commands than the limit may start");
+                Some(semaphores)
+            }
+        }
+    };
+    let (outcome, trying) = tokio::join!(Hold::new(None, command).until_ended(signals), leaving);
+    if let Some(semaphores) = trying {
+        semaphores.shutdown().await;
+    }
+    Ok(as_command(outcome.ended))
 }
 
 async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result<End, Failure> {
@@ -132,9 +181,13 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
         }
         Ok(()) => {}
     }
-    Ok(match ended {
+    Ok(as_command(ended))
+}
+
+fn as_command(ended: Ended) -> End {
+    match ended {
         // A shell's loop ends at ^C only if what it ran has died of that.
         Ended::Killed(signal) if signal == Signal::SIGINT as i32 => End::Of(Signal::SIGINT),
         ended => End::With(ended),
-    })
+    }
 }

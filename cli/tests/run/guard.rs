@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use crate::support::server::{await_held_and_queued, connect, lease_end, now, shared_url};
-use crate::support::tool::{Tool, children, is_alive, run, state};
+use crate::support::tool::{Tool, catches, children, is_alive, run, state};
 use crate::support::{eventually, unique_name};
 
 /// Tells its process, and that of a child.
@@ -78,6 +78,7 @@ fn the_guard_outlasts_a_signal() {
     let [command, child] = family(&tool);
     let guard = guard_of(&tool, command);
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        eventually("a guard that listens", || catches(guard, signal).then_some(()));
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(guard), signal).unwrap();
     }
     tool.signal(Signal::SIGKILL);

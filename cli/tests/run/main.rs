@@ -1,6 +1,7 @@
 //! The command `run`, with real processes and real servers: `scripts/with-redis cargo test`.
 
 mod guard;
+mod leave;
 mod limits;
 mod loss;
 mod many;

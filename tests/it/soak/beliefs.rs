@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Event, How, Moment, What};
+use super::history::{Call, Event, How, Moment, What};
 
 /// One acquire and what came of it.
 #[derive(Debug, Clone)]
@@ -11,11 +11,17 @@ pub struct Turn {
     pub number: u64,
     pub semaphore: usize,
     pub weight: u64,
+    pub call: Call,
     pub asked: Moment,
+    /// With so much of a head start.
+    pub ahead: Moment,
     /// From when to when it was seen in the queue on the server.
     pub queued: Option<(Moment, Moment)>,
     pub grant: Option<Grant>,
     pub renewals: Vec<Renewal>,
+    /// When it was offered to others, and when one of them said that it has it.
+    pub offered: Option<Moment>,
+    pub adopted: Option<Moment>,
     /// How it ended, which is last in a turn but for the answer to a release.
     pub end: Option<(Moment, End)>,
     /// When the release was answered, and whether the permit was still held.
@@ -25,6 +31,8 @@ pub struct Turn {
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
     pub at: Moment,
+    /// When the one before parted with it, if it was passed on: nobody else had it in between.
+    pub since: Moment,
     pub token: u64,
     /// The end of its lease, as last known.
     pub until: Moment,
@@ -55,7 +63,7 @@ impl Turn {
     pub fn belief(&self) -> Option<(Moment, Moment)> {
         let grant = self.grant?;
         let end = self.ended().unwrap_or(grant.until).min(grant.until);
-        Some((grant.at, end.max(grant.at)))
+        Some((grant.since, end.max(grant.since)))
     }
 
     /// Between which moments the permit was consumed for good.
@@ -68,6 +76,11 @@ impl Turn {
         }
     }
 
+    /// What it holds, which has one holder: the semaphore and the token.
+    pub fn permit(&self) -> Option<(usize, u64)> {
+        Some((self.semaphore, self.grant?.token))
+    }
+
     pub fn name(&self) -> String {
         format!("{}/{}", self.process, self.number)
     }
@@ -76,9 +89,10 @@ impl Turn {
 /// All turns, in the order in which they asked. An event that cannot be is an error of the log.
 pub fn turns(events: &[Event]) -> Result<Vec<Turn>, String> {
     let queued = queued(events);
-    let mut turns = Turns::new();
+    let (mut turns, mut offers) = (Turns::new(), Offers::new());
     for event in events {
         add(&mut turns, &queued, event).map_err(|wrong| format!("{event:?}: {wrong}"))?;
+        pass_on(&mut turns, &mut offers, event).map_err(|wrong| format!("{event:?}: {wrong}"))?;
     }
     let mut turns: Vec<Turn> = turns.into_values().collect();
     turns.sort_by_key(|turn| turn.asked);
@@ -120,16 +134,20 @@ fn add(
 ) -> Result<(), &'static str> {
     let (at, process) = (event.at, event.process);
     match &event.what {
-        What::Asks { turn: number, semaphore, weight, .. } => {
+        What::Asks { turn: number, semaphore, weight, call, ahead } => {
             let turn = Turn {
                 process,
                 number: *number,
                 semaphore: *semaphore,
                 weight: *weight,
+                call: *call,
                 asked: at,
+                ahead: *ahead,
                 queued: None,
                 grant: None,
                 renewals: Vec::new(),
+                offered: None,
+                adopted: None,
                 end: None,
                 released: None,
             };
@@ -140,7 +158,7 @@ fn add(
         What::Holds { turn, token, until, id, .. } => {
             let turn = going_on(turns, process, *turn)?;
             turn.queued = queued.get(&**id).copied();
-            turn.grant = Some(Grant { at, token: *token, until: *until });
+            turn.grant = Some(Grant { at, since: at, token: *token, until: *until });
         }
         What::Renewed { turn, until, .. } => {
             let turn = going_on(turns, process, *turn)?;
@@ -161,6 +179,36 @@ fn add(
         What::Killed => {
             let all = turns.range_mut((process, 0)..=(process, u64::MAX)).map(|(_, turn)| turn);
             all.filter(|turn| turn.end.is_none()).for_each(|turn| turn.end = Some((at, End::Died)));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Whose turn offers a permit, which is told from others by its semaphore and its token.
+type Offers = HashMap<(usize, u64), (u32, u64)>;
+
+/// Brings who offers a permit together with who has adopted it.
+fn pass_on(turns: &mut Turns, offers: &mut Offers, event: &Event) -> Result<(), &'static str> {
+    let turn = |number| (event.process, number);
+    match &event.what {
+        What::Offers { turn: number, .. } => {
+            let owner = turns.get_mut(&turn(*number)).filter(|owner| owner.grant.is_some());
+            let owner = owner.ok_or("there is nothing to offer")?;
+            owner.offered = Some(event.at);
+            offers.extend(owner.permit().map(|permit| (permit, turn(*number))));
+        }
+        What::Holds { turn: number, semaphore, token, .. } => {
+            let Some(owner) = offers.remove(&(*semaphore, *token)) else {
+                return Ok(());
+            };
+            let owner = turns.get_mut(&owner).expect("it was there when it offered");
+            owner.adopted = Some(event.at);
+            if let Some((parted, End::Released(How::Pass))) = owner.end {
+                going_on(turns, event.process, *number)?.grant.iter_mut().for_each(|grant| {
+                    grant.since = parted;
+                });
+            }
         }
         _ => {}
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Semaphore, Semaphores};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::support::observer::in_time;
 use crate::support::scripts::keys_of;
@@ -16,7 +16,7 @@ use super::faults::{Fault, Field};
 use super::history::{ALL, Moment, What, now};
 use super::report::Report;
 use super::theatre::{Theatre, cluster::Cluster, sentinel::Sentinel, single::Single};
-use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, stalls, timeline, watcher};
+use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, Special, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
 /// While nothing is wrong the order is judged: for a moment after each fault, and for long enough
@@ -154,7 +154,9 @@ impl<T: Theatre> Campaign<T> {
             return;
         }
         self.limit_changed = Instant::now();
-        for (semaphore, kind) in KINDS.iter().enumerate().filter(|(_, kind)| kind.changes) {
+        for (semaphore, kind) in
+            KINDS.iter().enumerate().filter(|(_, kind)| kind.special == Special::Changes)
+        {
             let new = (self.limits.u32(0..4) > 0).then(|| self.limits.u32(2..=6));
             let limit = new.unwrap_or(kind.limit).into();
             self.log.say(ALL, What::SetsLimit { semaphore, limit });
@@ -207,7 +209,17 @@ impl<T: Theatre> Campaign<T> {
         }
         self.field.crew.join();
         self.watchers.iter().for_each(JoinHandle::abort);
-        for (number, semaphore) in self.semaphores.iter().enumerate() {
+        // What was left or offered last stays until its lease ends.
+        let lasts =
+            |number: &usize| matches!(KINDS[*number].special, Special::Leaves | Special::Passes);
+        let mut numbers: Vec<_> = (0..KINDS.len()).collect();
+        numbers.sort_by_key(lasts);
+        let last = Instant::now() + LEASE;
+        for number in numbers {
+            if lasts(&number) {
+                sleep_until(last.into()).await;
+            }
+            let semaphore = &self.semaphores[number];
             semaphore.clear_limit().await.unwrap();
             let left = in_time("an inspection", semaphore.inspect()).await.unwrap();
             if (left.held, left.queued) != (0, 0) {

@@ -2,9 +2,9 @@
 //! environment what to do.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use nix::sys::signal::{Signal, kill};
@@ -51,8 +51,28 @@ impl Log {
     }
 }
 
+/// The processes' inputs. Without them they end.
+#[derive(Clone, Default)]
+struct Inputs(Arc<Mutex<BTreeMap<u32, ChildStdin>>>);
+
+impl Inputs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, ChildStdin>> {
+        self.0.lock().unwrap()
+    }
+
+    /// To two of them, of which one can have it.
+    fn offer(&self, parts: &str) {
+        let mut inputs = self.lock();
+        for input in fastrand::choose_multiple(inputs.values_mut(), 2) {
+            // It may have died.
+            let _ = writeln!(input, "{parts}");
+        }
+    }
+}
+
 pub struct Crew {
     log: Log,
+    inputs: Inputs,
     address: Address,
     names: Names,
     seed: u64,
@@ -62,15 +82,14 @@ pub struct Crew {
 
 struct Process {
     child: Child,
-    input: Option<ChildStdin>,
     reader: JoinHandle<()>,
 }
 
 impl Crew {
     pub fn new(theatre: &impl Theatre, seed: u64, log: &Log) -> Self {
         let (address, names) = (theatre.address(), theatre.names());
-        let (started, processes) = Default::default();
-        Self { log: log.clone(), address, names, seed, started, processes }
+        let (inputs, started, processes) = Default::default();
+        Self { log: log.clone(), inputs, address, names, seed, started, processes }
     }
 
     pub fn numbers(&self) -> Vec<u32> {
@@ -89,18 +108,21 @@ impl Crew {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let input = child.stdin.take();
-        let (output, log) = (BufReader::new(child.stdout.take().unwrap()), self.log.clone());
+        self.inputs.lock().insert(process, child.stdin.take().unwrap());
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (log, inputs) = (self.log.clone(), self.inputs.clone());
         let reader = std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 // One that was killed may have left half a line.
                 let event = line.strip_prefix(MARK).map(serde_json::from_str::<Event>);
-                if let Some(Ok(event)) = event {
-                    log.add(event);
+                let Some(Ok(event)) = event else { continue };
+                if let What::Offers { parts, .. } = &event.what {
+                    inputs.offer(parts);
                 }
+                log.add(event);
             }
         });
-        self.processes.insert(process, Process { child, input, reader });
+        self.processes.insert(process, Process { child, reader });
     }
 
     /// Another one takes its place.
@@ -114,6 +136,7 @@ impl Crew {
         let mut killed = self.processes.remove(&process).unwrap();
         killed.child.kill().unwrap();
         killed.child.wait().unwrap();
+        self.inputs.lock().remove(&process);
         self.log.say(process, What::Killed);
         killed.reader.join().unwrap();
     }
@@ -135,7 +158,7 @@ impl Crew {
 
     /// Has all of them end in good order, once those who wait had their turn.
     pub fn dismiss(&mut self) {
-        self.processes.values_mut().for_each(|process| drop(process.input.take()));
+        self.inputs.lock().clear();
     }
 
     /// Whether all that were dismissed have ended.

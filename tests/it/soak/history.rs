@@ -26,6 +26,12 @@ pub enum Call {
     TryAcquire,
     /// An acquire that is dropped before long.
     DroppedAcquire,
+    /// One that goes before others.
+    HeadStart,
+    /// Together with permits of other semaphores.
+    AcquireAll,
+    /// Of a permit that somebody else has or had.
+    Adopt,
 }
 
 /// How a permit is given back.
@@ -37,18 +43,34 @@ pub enum How {
     DroppedRelease,
     Drop,
     Forget,
+    /// To whoever adopts it.
+    Pass,
+    /// To its lease, ...
+    Leave,
+    /// ... by a future that is dropped before long, ...
+    DroppedLeave,
+    /// ... or by dropping the permit.
+    LeavingDrop,
+}
+
+impl How {
+    /// Whether the permit takes its place until its lease ends.
+    pub fn leaves(self) -> bool {
+        matches!(self, Self::Leave | Self::DroppedLeave | Self::LeavingDrop)
+    }
 }
 
 /// A turn is one acquire and what comes of it, numbered by its process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// Begins to ask for a permit.
+    /// Begins to ask for a permit, with a head start of so many ns.
     Asks {
         turn: u64,
         semaphore: usize,
         weight: u64,
         call: Call,
+        ahead: Moment,
     },
     /// Has it, with a lease that lasts until then as far as the client knows.
     Holds {
@@ -72,12 +94,13 @@ pub enum What {
     GivesUp {
         turn: u64,
     },
-    /// A call failed; where it was to get the permit, the turn is over.
+    /// A call failed; where it was to get the permit, the turn is over. An outage excuses some
+    /// errors.
     Failed {
         turn: u64,
         operation: String,
         error: String,
-        unavailable: bool,
+        excusable: bool,
     },
     /// Begins to give it back, and uses it no more.
     Releases {
@@ -88,6 +111,11 @@ pub enum What {
     Released {
         turn: u64,
         held: bool,
+    },
+    /// Tells others how to adopt it, be it still held here or not.
+    Offers {
+        turn: u64,
+        parts: String,
     },
     /// Begins to set a limit (or to clear it: then the declared one comes back).
     SetsLimit {

@@ -36,8 +36,7 @@ struct Kind {
     limit: u32,
     /// Requests weigh from 1 to this.
     heaviest: u32,
-    /// The limit is changed at run time, and permits are consumed.
-    changes: bool,
+    special: Special,
     /// In each process.
     tasks: usize,
     /// How long permits are held, in ms; and one in so many for longer.
@@ -45,48 +44,60 @@ struct Kind {
     long_work: (u32, Range<u64>),
 }
 
-/// Three that are quick, for many turns; and a slow one, so that some always hold for several
+/// What is done to a semaphore's permits besides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Special {
+    Nothing,
+    /// The limit is changed at run time, and permits are consumed.
+    Changes,
+    /// They are passed on to other processes.
+    Passes,
+    /// They are left to their leases.
+    Leaves,
+    /// Several of such semaphores are acquired at once.
+    OfSet,
+}
+
+/// Those that are quick, for many turns; and slow ones, so that some always hold for several
 /// leases, and wait for long.
-const KINDS: [Kind; 4] = [
-    Kind {
-        name: "plain",
-        limit: 3,
-        heaviest: 1,
-        changes: false,
-        tasks: 4,
-        work: 1..15,
-        long_work: (200, 300..1500),
-    },
-    Kind {
-        name: "weighted",
-        limit: 5,
-        heaviest: 3,
-        changes: false,
-        tasks: 4,
-        work: 1..15,
-        long_work: (200, 300..1500),
-    },
-    Kind {
-        name: "changing",
-        limit: 4,
-        heaviest: 2,
-        changes: true,
-        tasks: 4,
-        work: 1..15,
-        long_work: (200, 300..1500),
-    },
+const KINDS: [Kind; 8] = [
+    Kind::quick("plain", 3, 1, Special::Nothing, 4),
+    Kind::quick("weighted", 5, 3, Special::Passes, 4),
+    Kind::quick("changing", 4, 2, Special::Changes, 4),
     Kind {
         name: "slow",
         limit: 5,
         heaviest: 1,
-        changes: false,
+        special: Special::Nothing,
         tasks: 3,
         work: 100..900,
         long_work: (5, 2500..4500),
     },
+    Kind {
+        name: "starts",
+        limit: 6,
+        heaviest: 1,
+        special: Special::Leaves,
+        tasks: 2,
+        work: 100..400,
+        long_work: (10, 400..1500),
+    },
+    Kind::quick("one", 1, 1, Special::OfSet, 0),
+    Kind::quick("two", 1, 1, Special::OfSet, 0),
+    Kind::quick("three", 2, 1, Special::OfSet, 0),
 ];
 
 impl Kind {
+    const fn quick(
+        name: &'static str,
+        limit: u32,
+        heaviest: u32,
+        special: Special,
+        tasks: usize,
+    ) -> Self {
+        Self { name, limit, heaviest, special, tasks, work: 1..15, long_work: (200, 300..1500) }
+    }
+
     fn is_quick(&self) -> bool {
         self.work.end < 100
     }

@@ -15,7 +15,7 @@ use crate::support::scripts::keys_of;
 use super::crew::Log;
 use super::history::{ALL, Moment, What, now};
 use super::theatre::Names;
-use super::{KINDS, LEASE};
+use super::{KINDS, LEASE, Special};
 
 const LOOK: Duration = Duration::from_millis(40);
 const LOOK_AT_EXPIRY: Duration = Duration::from_millis(100);
@@ -82,7 +82,7 @@ pub fn check_expiry(url: &str, names: &Names, log: &Log) -> JoinHandle<()> {
 
     let keys = names.iter().zip(&KINDS).flat_map(|(name, kind)| {
         // A limit that is set at run time is kept.
-        keys_of(name).into_iter().take(if kind.changes { 3 } else { 4 })
+        keys_of(name).into_iter().take(if kind.special == Special::Changes { 3 } else { 4 })
     });
     let (keys, url, log) = (keys.collect::<Vec<_>>(), url.to_owned(), log.clone());
     tokio::spawn(async move {

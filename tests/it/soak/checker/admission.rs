@@ -1,7 +1,9 @@
 //! Who is let in, and with which tokens.
 
-use super::super::beliefs::Turn;
-use super::super::history::Moment;
+use std::collections::BTreeMap;
+
+use super::super::beliefs::{End, Turn};
+use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
 impl Case<'_> {
@@ -41,17 +43,39 @@ impl Case<'_> {
         None
     }
 
+    /// Of all who believe to hold what was granted once, and passed on, there is one at a time.
+    pub fn one_holder(&self) -> Vec<Violation> {
+        let mut by_permit: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for turn in &self.turns {
+            if let Some(permit) = turn.permit() {
+                let beliefs = self.sure_beliefs(turn).into_iter().map(|belief| (belief, turn));
+                by_permit.entry(permit).or_default().extend(beliefs);
+            }
+        }
+        let violation = |mut beliefs: Vec<((Moment, Moment), &Turn)>| {
+            beliefs.sort_by_key(|(belief, _)| *belief);
+            let both = beliefs.windows(2).find(|both| both[1].0.0 < both[0].0.1)?;
+            let names = both.iter().map(|(_, turn)| turn.name()).collect::<Vec<_>>();
+            let what = format!("{} hold the same permit", names.join(" and "));
+            Some(Violation { rule: "one holder".to_owned(), at: both[1].0.0, what })
+        };
+        by_permit.into_values().filter_map(violation).collect()
+    }
+
     /// When its weight counts: while it believes to hold, but for when the server may have lost it
-    /// without its knowing; and what was consumed, until the limit is set anew.
+    /// without its knowing; what was consumed, until the limit is set anew; and what was left, until
+    /// its lease ends.
     fn sure_beliefs(&self, turn: &Turn) -> Vec<(Moment, Moment)> {
         let Some((from, mut to)) = turn.belief() else {
             return Vec::new();
         };
-        let doubts: Vec<_> = self.doubts(turn).collect();
+        let mut doubts: Vec<_> = self.doubts(turn).collect();
+        doubts.sort_unstable();
         if let Some((began, ended)) = turn.consumed().filter(|_| doubts.is_empty()) {
             let until = self.circumstances.consumed_until(turn.semaphore, began, ended);
             to = until.unwrap_or(to).max(to);
         }
+        to = to.max(self.left_until(turn).unwrap_or(to));
         let (mut sure, mut rest) = (Vec::new(), from);
         for (begins, ends) in doubts {
             sure.push((rest, begins.min(to)));
@@ -62,26 +86,47 @@ impl Case<'_> {
         sure
     }
 
-    /// When this permit may have been lost on the server without the holder's knowing: until a
-    /// renewal that was asked for later, at most for the time between two renewals.
-    pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
-        self.circumstances.unsettled(turn).map(|case| {
-            let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
-            let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
-            let due = case.at + self.bounds.lease / 3 + self.bounds.way;
-            let due = due + self.circumstances.slow(turn.process, case.at, due);
-            (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
-        })
+    /// A lease from the moment at which it was left, if that was answered, or else from its last
+    /// renewal: unless the server may have lost it since.
+    fn left_until(&self, turn: &Turn) -> Option<Moment> {
+        let (left, end) = turn.end?;
+        let began = match (end, turn.released) {
+            (End::Released(how), Some((_, true))) if how.leaves() => left,
+            (End::Released(how), None) if how.leaves() => {
+                turn.grant?.until.saturating_sub(self.bounds.lease)
+            }
+            _ => return None,
+        };
+        let lost = self.circumstances.unsettled(turn).filter(|case| case.at > began);
+        let until = began + self.bounds.lease - self.bounds.tick;
+        lost.map(|case| case.since).chain([until]).min()
     }
 
-    /// S4: whoever asks after another one has its permit gets a larger token.
+    /// When this permit may have been lost on the server without the holder's knowing: until a
+    /// renewal that was asked for later, at most for the time between two renewals. So, too, where
+    /// it was offered: somebody may have adopted it, and given it back without a word.
+    pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
+        let due = |at| {
+            let due = at + self.bounds.lease / 3 + self.bounds.way;
+            due + self.circumstances.slow(turn.process, at, due)
+        };
+        let lost = self.circumstances.unsettled(turn).map(move |case| {
+            let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
+            let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
+            (case.since, renewed.map_or(due(case.at), |renewal| renewal.at.min(due(case.at))))
+        });
+        lost.chain(turn.offered.map(|at| (at, turn.adopted.map_or(self.circumstances.end, due))))
+    }
+
+    /// S4: whoever asks after another one has its permit gets a larger token, but for whoever adopts
+    /// one, with its token.
     pub fn tokens(&self) -> Vec<Violation> {
         self.semaphores().filter_map(|turns| Self::tokens_of(&turns)).collect()
     }
 
     fn tokens_of(turns: &[&Turn]) -> Option<Violation> {
-        let mut granted: Vec<_> =
-            turns.iter().filter_map(|turn| Some((turn, turn.grant?))).collect();
+        let anew = turns.iter().filter(|turn| turn.call != Call::Adopt);
+        let mut granted: Vec<_> = anew.filter_map(|turn| Some((turn, turn.grant?))).collect();
         let mut by_grant = granted.clone();
         by_grant.sort_by_key(|(_, grant)| grant.at);
         granted.sort_by_key(|(turn, _)| turn.asked);

@@ -4,15 +4,27 @@
 use super::super::history::{ALL, Call, Event, How, Moment, What};
 use super::{Bounds, judge};
 
-const BOUNDS: Bounds =
-    Bounds { lease: 30, late: 10, way: 5, wait: 1000, patience: 20, reconnecting: 2 };
+const BOUNDS: Bounds = Bounds {
+    lease: 30,
+    late: 10,
+    way: 5,
+    wait: 1000,
+    patience: 20,
+    tick: 1,
+    ahead: 0,
+    reconnecting: 2,
+};
 
 fn event(at: Moment, process: u32, what: What) -> Event {
     Event { at, process, what }
 }
 
 fn asks(at: Moment, process: u32, turn: u64) -> Event {
-    event(at, process, What::Asks { turn, semaphore: 0, weight: 1, call: Call::Acquire })
+    asks_for(at, process, turn, Call::Acquire, 0)
+}
+
+fn asks_for(at: Moment, process: u32, turn: u64, call: Call, ahead: Moment) -> Event {
+    event(at, process, What::Asks { turn, semaphore: 0, weight: 1, call, ahead })
 }
 
 /// Held from then on, with this token, until the lease ends.
@@ -71,8 +83,11 @@ fn nobody_believes_to_hold_beyond_the_end_of_its_lease() {
 #[test]
 fn weights_are_added_up_against_the_largest_limit_since() {
     let heavy = |at, process, token, weight| {
-        let asks =
-            event(at, process, What::Asks { turn: 1, semaphore: 0, weight, call: Call::Acquire });
+        let asks = event(
+            at,
+            process,
+            What::Asks { turn: 1, semaphore: 0, weight, call: Call::Acquire, ahead: 0 },
+        );
         [asks, holds(at + 1, process, 1, token, 500), releases(400, process, 1)]
     };
     let both = [heavy(10, 1, 10, 2), heavy(20, 2, 11, 2)].concat();
@@ -183,11 +198,73 @@ fn what_is_consumed_counts_until_the_limit_is_set_anew() {
     assert_eq!(with(&[]), NONE);
 }
 
+fn offers(at: Moment, process: u32) -> Event {
+    event(at, process, What::Offers { turn: 1, parts: String::new() })
+}
+
+#[test]
+fn two_who_hold_the_same_permit_are_seen() {
+    let passes = event(10, 1, What::Releases { turn: 1, how: How::Pass });
+    let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), passes, offers(10, 1)];
+    let adopts = |process, at, end| {
+        let asks = asks_for(11, process, 1, Call::Adopt, 0);
+        [asks, holds(at, process, 1, 10, 100), releases(end, process, 1)]
+    };
+    let with = |more: &[Event]| broken(&[&limit(0, 2)[..], &owner, more].concat());
+    assert_eq!(with(&adopts(2, 15, 30)), NONE);
+    assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 30, 40)].concat()), NONE);
+    assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 29, 40)].concat()), ["one holder"]);
+    // Its place was taken from the moment at which it was passed on.
+    let others = |at| [4, 5].map(|process| [asks(5, process, 1), holds(at, process, 1, 11, 20)]);
+    let tokens = |others: [[Event; 2]; 2]| [&others.concat()[..], &adopts(2, 15, 30)].concat();
+    let told = [4, 5].map(|process| event(20, process, What::Lost { turn: 1 }));
+    let judged = with(&[&tokens(others(11))[..], &told].concat());
+    assert!(judged.contains(&"over-admission".to_owned()), "{judged:?}");
+}
+
+#[test]
+fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
+    // A lease of 30: renewed every 10, and 5 on the way.
+    let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), offers(10, 1)];
+    let asks = asks_for(11, 2, 1, Call::Adopt, 0);
+    let adopter = [asks, holds(15, 2, 1, 10, 100), releases(50, 2, 1)];
+    let lost = |at| event(at, 1, What::Lost { turn: 1 });
+    let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
+    assert_eq!(told(30), NONE);
+    assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
+    // It may have been adopted and given back, but not before it was offered.
+    assert_eq!(broken(&[&owner[..], &[lost(11)]].concat()), NONE);
+    assert_eq!(broken(&[&owner[..], &[lost(9)]].concat()), ["taken away"]);
+}
+
+#[test]
+fn what_is_left_counts_until_its_lease_ends() {
+    let left = |how| {
+        [asks(1, 1, 1), holds(2, 1, 1, 10, 31), event(10, 1, What::Releases { turn: 1, how })]
+    };
+    let answered = event(12, 1, What::Released { turn: 1, held: true });
+    let next = |at| [asks(5, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
+    let with = |how, more: &[Event], at| broken(&[&left(how)[..], more, &next(at)].concat());
+    let answered = std::slice::from_ref(&answered);
+    // From the leave on; the server counts in units of 1.
+    assert_eq!(with(How::Leave, answered, 38), ["over-admission"]);
+    assert_eq!(with(How::Leave, answered, 39), NONE);
+    // Where that has no answer it was renewed before, at 1.
+    assert_eq!(with(How::DroppedLeave, &[], 29), ["over-admission"]);
+    assert_eq!(with(How::LeavingDrop, &[], 30), NONE);
+    assert_eq!(with(How::Drop, &[], 29), NONE);
+    // It may have been lost since, but not if it was there after that.
+    let lost = |since, at| [answered, &[unsettled(since, at, 10)]].concat();
+    assert_eq!(with(How::Leave, &lost(19, 20), 19), NONE);
+    assert_eq!(with(How::Leave, &lost(19, 20), 18), ["over-admission"]);
+    assert_eq!(with(How::Leave, &lost(8, 9), 38), ["over-admission"]);
+}
+
 #[test]
 fn calls_that_fail_are_seen() {
-    let failed = |operation: &str, unavailable| {
+    let failed = |operation: &str, excusable| {
         let (operation, error) = (operation.to_owned(), String::new());
-        event(50, 1, What::Failed { turn: 1, operation, error, unavailable })
+        event(50, 1, What::Failed { turn: 1, operation, error, excusable })
     };
     let fault = [
         event(10, ALL, What::Fault { kind: "cut".to_owned(), spoils_order: true }),
@@ -232,6 +309,27 @@ fn whoever_overtakes_is_seen() {
     // Nor with one that was over, and time enough to listen again had passed.
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
     assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
+}
+
+#[test]
+fn a_head_start_that_is_too_large_is_seen() {
+    let ids = || vec!["1/1".to_owned()];
+    let overtakes = |call, ahead| {
+        broken(&[
+            asks(5, 1, 1),
+            event(6, ALL, What::Queued { ids: ids() }),
+            asks_for(10, 2, 1, call, ahead),
+            holds(20, 2, 1, 10, 100),
+            event(24, ALL, What::Left { ids: ids(), until: 21 }),
+            releases(30, 2, 1),
+            holds(31, 1, 1, 11, 100),
+            releases(40, 1, 1),
+        ])
+    };
+    assert_eq!(overtakes(Call::HeadStart, 3), ["order"]);
+    assert_eq!(overtakes(Call::HeadStart, 4), NONE);
+    // Who adopts needs no turn.
+    assert_eq!(overtakes(Call::Adopt, 0), NONE);
 }
 
 #[test]

@@ -23,6 +23,10 @@ pub struct Bounds {
     pub wait: Moment,
     /// How long a call that does not wait goes on when there is no answer.
     pub patience: Moment,
+    /// What the server counts leases in.
+    pub tick: Moment,
+    /// How much more than its head start a request may go ahead, once the clock was set back.
+    pub ahead: Moment,
     /// For how long after a fault a client may still pause before it listens again. Whoever does
     /// not listen loses its turn.
     pub reconnecting: Moment,
@@ -41,6 +45,7 @@ pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String>
         Case { events, bounds, turns: turns(events)?, circumstances: Circumstances::new(events) };
     let rules = [
         Case::over_admission,
+        Case::one_holder,
         Case::tokens,
         Case::told_late,
         Case::taken_away,
@@ -71,14 +76,15 @@ impl Case<'_> {
     }
 
     /// Outages are shorter than what a wait survives, so no wait fails. A call that does not wait
-    /// may, while something is wrong.
+    /// may, while something is wrong; and one that has a part of what it waits for may lose it.
     fn errors(&self) -> Vec<Violation> {
         let violation = |event: &Event| {
-            let What::Failed { turn, operation, error, unavailable } = &event.what else {
+            let What::Failed { turn, operation, error, excusable } = &event.what else {
                 return None;
             };
-            let began = event.at.saturating_sub(self.bounds.patience + self.bounds.late);
-            let is_excused = *unavailable
+            let longest = self.bounds.patience.max(self.bounds.lease);
+            let began = event.at.saturating_sub(longest + self.bounds.late);
+            let is_excused = *excusable
                 && !["acquire", "acquire_timeout"].contains(&operation.as_str())
                 && self.circumstances.trouble(event.process, began, event.at) > 0;
             let what = format!("{operation} of {}/{turn} failed: {error}", event.process);

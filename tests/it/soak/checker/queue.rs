@@ -1,17 +1,19 @@
 //! How it is waited.
 
 use super::super::beliefs::Turn;
+use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
 impl Case<'_> {
     /// S3: whoever asks after another one was in the queue gets nothing as long as that one is,
-    /// unless places were lost meanwhile. (Tokens do not tell: who asks again for what was just
+    /// unless it has a head start of more than that, adopts a permit, or places were lost
+    /// meanwhile. (Tokens do not tell: who asks again for what was just
     /// granted gets a newer one.)
     fn order_of(&self, turns: &[&Turn]) -> Option<Violation> {
         for (index, first) in turns.iter().enumerate() {
             let Some((from, until)) = first.queued else { continue };
             let asked_then = turns[index + 1..].iter().take_while(|second| second.asked < until);
-            for second in asked_then.filter(|second| second.asked > from) {
+            for second in asked_then.filter(|second| self.came(second) > from) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };
                 // A process that is stopped for so long that it is not heard of, or that it loses
                 // what it was granted meanwhile, loses its place, too.
@@ -28,6 +30,15 @@ impl Case<'_> {
             }
         }
         None
+    }
+
+    /// With its head start.
+    fn came(&self, turn: &Turn) -> Moment {
+        match turn.call {
+            Call::Adopt => 0,
+            Call::HeadStart => turn.asked.saturating_sub(turn.ahead + self.bounds.ahead),
+            _ => turn.asked,
+        }
     }
 
     pub fn order(&self) -> Vec<Violation> {

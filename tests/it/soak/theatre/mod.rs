@@ -73,6 +73,9 @@ const BOUNDS: Bounds = Bounds {
     // Twice the longest work of the slow ones.
     wait: 10_000_000_000,
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
+    // It counts in ms, and time is slewed.
+    tick: 2_000_000,
+    ahead: 0,
     reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
 };
 

@@ -13,7 +13,7 @@ use super::super::checker::Bounds;
 use super::super::crew::Log;
 use super::super::faults::Fault;
 use super::super::history::{ALL, Moment, What, now};
-use super::super::{KINDS, LEASE};
+use super::super::{KINDS, LEASE, Special};
 use super::{Address, Names, Nemesis, Theatre, command, forget_scripts, kill_connections};
 
 pub struct Single {
@@ -50,7 +50,7 @@ impl Theatre for Single {
         Fault::ClockBack,
         Fault::LoseData,
     ];
-    const BOUNDS: Bounds = super::BOUNDS;
+    const BOUNDS: Bounds = Bounds { ahead: 1_000_000_000, ..super::BOUNDS };
     const RECOVERY: Duration = Duration::from_secs(20);
 
     fn names(&self) -> Names {
@@ -191,7 +191,8 @@ impl Single {
         let since = now();
         // Without data tokens go on growing only if the clock is not behind the last one.
         self.set_clock(self.clock.most);
-        let declared = KINDS.iter().enumerate().filter(|(_, kind)| kind.changes);
+        let declared =
+            KINDS.iter().enumerate().filter(|(_, kind)| kind.special == Special::Changes);
         for (semaphore, kind) in declared.clone() {
             log.say(ALL, What::SetsLimit { semaphore, limit: kind.limit.into() });
         }

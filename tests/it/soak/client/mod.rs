@@ -1,0 +1,116 @@
+//! A client process: tasks that take turns at the semaphores, and tell what they believe.
+
+mod set;
+mod task;
+mod teller;
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_semaphore::{PermitParts, Semaphores};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::history::What;
+use super::theatre::{Address, Names};
+use super::{KINDS, LEASE, LIVENESS, RESPONSE_TIMEOUT, Special, stalls};
+use set::SetTask;
+use task::Task;
+use teller::Teller;
+
+pub use teller::MARK;
+
+/// What the process is told when it is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Orders {
+    pub process: u32,
+    pub seed: u64,
+    pub address: Address,
+    pub names: Names,
+}
+
+/// Works until its input is closed. A line of that is a permit that another process offers.
+pub fn run(orders: &Orders) {
+    let teller = Teller::new(orders.process);
+    tell_of_panics(&teller);
+    let offers = listen(&teller);
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let stalled = teller.clone();
+        stalls::watch(move |what| stalled.say(what));
+        let semaphores = connect(&orders.address, &teller).await;
+        let tasks = tasks(orders, &semaphores, &teller);
+        let mut working = JoinSet::new();
+        working.spawn(adopt(offers, tasks.clone()));
+        for (number, kind) in KINDS.iter().enumerate() {
+            for index in 0..kind.tasks {
+                working
+                    .spawn(tasks[number].seeded(orders.seed ^ (100 * number + index) as u64).run());
+            }
+        }
+        for index in 0..SetTask::TASKS {
+            let seed = orders.seed ^ (100 * KINDS.len() + index) as u64;
+            working.spawn(SetTask::new(&tasks, seed).run());
+        }
+        working.join_all().await;
+        semaphores.shutdown().await;
+    });
+}
+
+/// One for each semaphore.
+fn tasks(orders: &Orders, semaphores: &Semaphores, teller: &Arc<Teller>) -> Vec<Task> {
+    let task = |(number, name): (usize, &String)| {
+        let kind = &KINDS[number];
+        let semaphore = semaphores.semaphore(name).limit(kind.limit).lease(LEASE);
+        let semaphore = semaphore.leave_on_drop(kind.special == Special::Leaves).build().unwrap();
+        Task::new(semaphore, number, teller)
+    };
+    orders.names.iter().enumerate().map(task).collect()
+}
+
+fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<PermitParts> {
+    let (sender, offers) = mpsc::unbounded_channel();
+    let teller = teller.clone();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = sender.send(line.parse().unwrap());
+        }
+        teller.ends.send_replace(true);
+    });
+    offers
+}
+
+/// Whatever is offered, until nobody offers any more.
+async fn adopt(mut offers: UnboundedReceiver<PermitParts>, tasks: Vec<Task>) {
+    let mut adopting = JoinSet::new();
+    while let Some(parts) = offers.recv().await {
+        let is_its = |task: &&Task| task.semaphore.name() == parts.name();
+        let task = tasks.iter().find(is_its).expect("of one of ours").clone();
+        adopting.spawn(task.seeded(fastrand::u64(..)).adopt(parts));
+    }
+    adopting.join_all().await;
+}
+
+/// Also of those in tasks of the crate, which nobody else would hear of.
+fn tell_of_panics(teller: &Arc<Teller>) {
+    let (teller, usual) = (teller.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        let (operation, error) = ("panic".to_owned(), panic.to_string());
+        teller.say(What::Failed { turn: u64::MAX, operation, error, excusable: false });
+        usual(panic);
+    }));
+}
+
+/// The server may be away right now.
+async fn connect(address: &Address, teller: &Teller) -> Semaphores {
+    loop {
+        let builder = Semaphores::builder().liveness(LIVENESS).response_timeout(RESPONSE_TIMEOUT);
+        match address.connect(builder).await {
+            Ok(semaphores) => return semaphores,
+            Err(_) if teller.ends() => std::process::exit(0),
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Turns at one semaphore.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_semaphore::{Error, Permit, PermitParts, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use super::super::history::{Call, How, What, now};
+use super::super::{KINDS, Kind, Special};
+use super::teller::Teller;
+
+/// How often a holder looks whether its lease lasts longer by now.
+const LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Clone)]
+pub struct Task {
+    pub semaphore: Semaphore,
+    pub number: usize,
+    pub teller: Arc<Teller>,
+    kind: &'static Kind,
+    random: fastrand::Rng,
+}
+
+/// What is asked for.
+struct Wish {
+    call: Call,
+    weight: u32,
+    ahead: Duration,
+    patience: Duration,
+}
+
+impl Task {
+    pub fn new(semaphore: Semaphore, number: usize, teller: &Arc<Teller>) -> Self {
+        let (kind, random) = (&KINDS[number], fastrand::Rng::new());
+        Self { semaphore, number, teller: teller.clone(), kind, random }
+    }
+
+    pub fn seeded(&self, seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), ..self.clone() }
+    }
+
+    pub async fn run(mut self) {
+        while !self.teller.ends() {
+            self.turn().await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let turn = self.teller.turn();
+        let wish = self.wish();
+        let Wish { call, weight, ahead, .. } = wish;
+        let (semaphore, moment) = (self.number, self.moment());
+        let (weight, ahead) = (weight.into(), ahead.as_nanos() as u64);
+        self.teller.say(What::Asks { turn, semaphore, weight, call, ahead });
+        let gives_up = async {
+            match call {
+                Call::DroppedAcquire => sleep(moment).await,
+                _ => self.teller.drained().await,
+            }
+        };
+        let permit = tokio::select! {
+            permit = self.ask(wish) => permit,
+            () = gives_up => Ok(None),
+        };
+        let name = match call {
+            Call::TryAcquire => "try_acquire",
+            Call::AcquireTimeout => "acquire_timeout",
+            _ => "acquire",
+        };
+        self.answered(turn, name, permit).await;
+    }
+
+    fn wish(&mut self) -> Wish {
+        let call = match self.random.u32(0..20) {
+            0 | 1 => Call::TryAcquire,
+            2 | 3 => Call::AcquireTimeout,
+            4 | 5 => Call::DroppedAcquire,
+            6 | 7 => Call::HeadStart,
+            _ => Call::Acquire,
+        };
+        let weight = match call {
+            Call::AcquireTimeout => 1,
+            _ => self.random.u32(1..=self.kind.heaviest),
+        };
+        let ahead = match call {
+            Call::HeadStart => Duration::from_millis(1 << self.random.u32(0..11)),
+            _ => Duration::ZERO,
+        };
+        let patience = Duration::from_millis(1 << self.random.u32(0..12));
+        Wish { call, weight, ahead, patience }
+    }
+
+    /// In the middle of a call, or of a wait.
+    fn moment(&mut self) -> Duration {
+        let longest = *self.random.choice(&[2_000, 50_000]).unwrap();
+        Duration::from_micros(self.random.u64(0..longest))
+    }
+
+    async fn ask(&self, wish: Wish) -> Result<Option<Permit>, Error> {
+        let Wish { call, weight, ahead, patience } = wish;
+        match call {
+            Call::TryAcquire => self.semaphore.try_acquire_many(weight).await,
+            Call::AcquireTimeout => match self.semaphore.acquire_timeout(patience).await {
+                Err(Error::Timeout { .. }) => Ok(None),
+                permit => permit.map(Some),
+            },
+            Call::HeadStart => {
+                self.semaphore.request().weight(weight).ahead(ahead).acquire().await.map(Some)
+            }
+            _ => self.semaphore.acquire_many(weight).await.map(Some),
+        }
+    }
+
+    /// Others may want it, too, and its owner may still hold it.
+    pub async fn adopt(mut self, parts: PermitParts) {
+        let turn = self.teller.turn();
+        let (semaphore, weight) = (self.number, parts.num_permits().into());
+        self.teller.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
+        let gives_up = match self.random.u32(0..5) {
+            0 => self.moment(),
+            _ => Duration::MAX,
+        };
+        let adopted = match timeout(gives_up, self.semaphore.adopt(parts)).await {
+            Ok(Err(Error::Lost { .. })) | Err(_) => Ok(None),
+            Ok(permit) => permit.map(Some),
+        };
+        self.answered(turn, "adopt", adopted).await;
+    }
+
+    async fn answered(&mut self, turn: u64, call: &str, permit: Result<Option<Permit>, Error>) {
+        match permit {
+            Ok(Some(permit)) => self.hold(turn, permit).await,
+            Ok(None) => {
+                self.teller.say(What::GivesUp { turn });
+                sleep(self.moment()).await;
+            }
+            Err(error) => {
+                self.teller.says_failed(turn, call, &error);
+                self.teller.say(What::GivesUp { turn });
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    async fn hold(&mut self, turn: u64, permit: Permit) {
+        // The clock is read first: rather too early than too late.
+        let lasts = || now() + permit.expires_in().as_nanos() as u64;
+        let mut until = lasts();
+        let (semaphore, token) = (self.number, permit.fencing_token());
+        let id = permit.id().to_owned();
+        self.teller.say(What::Holds { turn, semaphore, token, until, id });
+        let is_careless = self.kind.special == Special::Passes && self.random.u32(0..50) == 0;
+        if is_careless {
+            let (name, ms) = (self.semaphore.name(), permit.expires_in().as_millis());
+            let parts = format!("{} {token} {ms} {name}", permit.id());
+            self.teller.say(What::Offers { turn, parts });
+        }
+        let (one_in, long_work) = &self.kind.long_work;
+        let work = match self.random.u32(0..*one_in) {
+            0 => long_work,
+            _ if is_careless => long_work,
+            _ => &self.kind.work,
+        };
+        let end = now() + self.random.u64(work.clone()) * 1_000_000;
+        // At the end all give back at once, so that what was left behind shortly before is seen.
+        while now() < end && !self.teller.ends() {
+            let pause = LOOK.min(Duration::from_nanos(end.saturating_sub(now())));
+            let by_hand = self.random.u32(0..100) == 0;
+            let goes_on = async {
+                if by_hand {
+                    return permit.refresh().await;
+                }
+                sleep(pause).await;
+                Ok(())
+            };
+            let was_lost = tokio::select! {
+                () = permit.lost() => true,
+                gone_on = goes_on => match gone_on {
+                    Ok(()) => false,
+                    Err(Error::Lost { .. }) => true,
+                    Err(error) => {
+                        self.teller.says_failed(turn, "refresh", &error);
+                        false
+                    }
+                },
+            };
+            let lasts = lasts();
+            if was_lost || permit.is_lost() {
+                self.teller.say(What::Lost { turn });
+                return;
+            }
+            if lasts > until + LOOK.as_nanos() as u64 {
+                until = lasts;
+                self.teller.say(What::Renewed { turn, until, by_hand });
+            }
+        }
+        self.give_back(turn, permit, is_careless).await;
+    }
+
+    async fn give_back(&mut self, turn: u64, permit: Permit, was_offered: bool) {
+        let random = self.random.u32(0..200);
+        let how = match (self.kind.special, random % 8) {
+            (Special::Changes, _) if random == 0 => How::Forget,
+            (Special::Passes, _) if random < 30 && !was_offered && !self.teller.ends() => How::Pass,
+            (Special::Leaves, 0..3) => How::Leave,
+            (Special::Leaves, 3) => How::DroppedLeave,
+            (Special::Leaves, 4..7) => How::LeavingDrop,
+            (_, 0..3) => How::Release,
+            (_, 3) => How::DroppedRelease,
+            (Special::Leaves, _) => How::Release,
+            _ => How::Drop,
+        };
+        self.teller.say(What::Releases { turn, how });
+        let moment = self.moment();
+        let (name, answer) = match how {
+            How::Drop | How::LeavingDrop => return drop(permit),
+            How::Pass => {
+                let parts = permit.into_parts().to_string();
+                return self.teller.say(What::Offers { turn, parts });
+            }
+            How::DroppedRelease => match timeout(moment, permit.release()).await {
+                Ok(answer) => ("release", answer),
+                Err(_) => return,
+            },
+            How::DroppedLeave => match timeout(moment, permit.leave()).await {
+                Ok(answer) => ("leave", answer),
+                Err(_) => return,
+            },
+            How::Release => ("release", permit.release().await),
+            How::Leave => ("leave", permit.leave().await),
+            How::Forget => ("forget", permit.forget().await),
+        };
+        match answer {
+            Ok(()) => self.teller.say(What::Released { turn, held: true }),
+            Err(Error::Lost { .. }) => self.teller.say(What::Released { turn, held: false }),
+            Err(error) => self.teller.says_failed(turn, name, &error),
+        }
+    }
+}

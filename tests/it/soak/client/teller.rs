@@ -1,0 +1,57 @@
+//! What a client process tells the campaign.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis_semaphore::Error;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::super::DRAIN;
+use super::super::history::{Event, What, now};
+
+/// In a line of the output, before an event.
+pub const MARK: &str = "event ";
+
+pub struct Teller {
+    process: u32,
+    turns: AtomicU64,
+    pub ends: watch::Sender<bool>,
+}
+
+impl Teller {
+    pub fn new(process: u32) -> Arc<Self> {
+        let teller = Self { process, turns: AtomicU64::new(0), ends: watch::Sender::new(false) };
+        Arc::new(teller)
+    }
+
+    pub fn say(&self, what: What) {
+        let event = Event { at: now(), process: self.process, what };
+        let line = format!("\n{MARK}{}\n", serde_json::to_string(&event).unwrap());
+        // Nobody listens when the campaign was ended early.
+        let _ = std::io::stdout().lock().write_all(line.as_bytes());
+    }
+
+    /// The number of a new turn.
+    pub fn turn(&self) -> u64 {
+        self.turns.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub fn says_failed(&self, turn: u64, operation: &str, error: &Error) {
+        let excusable = matches!(error, Error::Unavailable { .. } | Error::Lost { .. });
+        let (operation, error) = (operation.to_owned(), error.to_string());
+        self.say(What::Failed { turn, operation, error, excusable });
+    }
+
+    pub fn ends(&self) -> bool {
+        *self.ends.borrow()
+    }
+
+    /// When even those go who waited at the end.
+    pub async fn drained(&self) {
+        let mut ends = self.ends.subscribe();
+        ends.wait_for(|ends| *ends).await.expect("the sender lives as long as we");
+        sleep(DRAIN).await;
+    }
+}
