@@ -1,5 +1,6 @@
 //! The command: a child of this process, with a process group of its own.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,6 +17,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 /// The command since it was started.
+#[derive(Clone, Copy)]
 pub struct Running {
     /// Its process, and so its group.
     pub group: Pid,
@@ -26,6 +28,8 @@ pub enum Change {
     /// By this signal.
     Stopped(i32),
     Continued,
+    /// Another child has ended.
+    Other(Pid),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,14 +75,24 @@ impl Running {
         killpg(self.group, None).is_ok()
     }
 
-    /// What became of the command since the last call. Other children are picked up, too: those that
-    /// a first process of a container inherits.
+    /// As Linux tells it, of the first of its group.
+    pub fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.group)).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    }
+
+    /// What became of the command since the last call. Other children are picked up, too: the guard,
+    /// and those that a first process of a container inherits.
     pub fn changes(&self) -> Vec<Change> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         let mut changes = Vec::new();
         while let Ok(Some((child, status))) = wait(options) {
-            if child.as_raw_pid() == self.group.as_raw() {
-                changes.extend(read(status));
+            match child.as_raw_pid() {
+                child if child == self.group.as_raw() => changes.extend(read(status)),
+                child if status.exited() || status.signaled() => {
+                    changes.push(Change::Other(Pid::from_raw(child)));
+                }
+                _ => {}
             }
         }
         changes

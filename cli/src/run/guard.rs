@@ -22,6 +22,9 @@ use super::command::Running;
 /// How often to look whether a group is gone.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often to look whether a command that is stopped without a permit goes on.
+const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
+
 /// What the guard is told, a line each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Word {
@@ -29,8 +32,6 @@ pub enum Word {
     Started(Pid),
     /// It may run for so long, unless another such word comes.
     Held(Duration),
-    /// It is stopped, so it may stay. Whoever lets it go on tells for how long.
-    Stopped,
     /// It was told to end.
     Ending,
     /// Nothing is left to guard.
@@ -58,6 +59,10 @@ impl Guard {
         Ok(Self { child })
     }
 
+    pub fn is(&self, process: Pid) -> bool {
+        self.child.id() == process.as_raw() as u32
+    }
+
     pub fn tell(&mut self, word: Word) {
         if let Some(pipe) = &mut self.child.stdin {
             // Without a guard the tool still does its own part.
@@ -76,7 +81,9 @@ impl Guard {
 
 /// What the guard's process does.
 pub fn watch(grace: Duration) -> io::Result<()> {
-    // Whoever ends all processes of this name means the tool. The guard ends with it.
+    // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
+    #[cfg(target_os = "linux")]
+    rustix::thread::set_name(c"semaphore-guard")?;
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -88,7 +95,8 @@ pub fn watch(grace: Duration) -> io::Result<()> {
 
 /// Answers the command that is to be ended, and when it is to be killed.
 fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Instant)> {
-    let (mut command, mut needed_at, mut kill_at) = (None, None, None);
+    let (mut command, mut needed_at, mut kill_at) = (None::<Running>, None, None);
+    let mut was_stopped = false;
     loop {
         let heard = match needed_at {
             Some(at) => words.recv_timeout(Instant::saturating_duration_since(&at, Instant::now())),
@@ -97,12 +105,21 @@ fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Ins
         let now = Instant::now();
         match heard {
             Ok(Word::Started(group)) => command = Some(Running { group }),
-            Ok(Word::Held(left)) => needed_at = Some(now + left),
-            Ok(Word::Stopped) => needed_at = None,
+            Ok(Word::Held(left)) => (was_stopped, needed_at) = (false, Some(now + left)),
             Ok(Word::Ending) => (needed_at, kill_at) = (Some(now + grace), Some(now + grace)),
             Ok(Word::Done) => return None,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Some((command?, kill_at.unwrap_or(now + grace)));
+            Err(error) => {
+                let command = command?;
+                let is_stopped = kill_at.is_none() && command.is_stopped();
+                // Where it goes on, the tool has let it, and is about to tell for how long.
+                if error == RecvTimeoutError::Disconnected || !(is_stopped || was_stopped) {
+                    return Some((command, kill_at.unwrap_or(now + grace)));
+                }
+                if is_stopped && !was_stopped {
+                    // All of its group.
+                    command.signal(Signal::SIGSTOP);
+                }
+                (was_stopped, needed_at) = (is_stopped, Some(now + PAUSE_WHILE_STOPPED));
             }
         }
     }
@@ -135,7 +152,6 @@ fn read(line: &str) -> Option<Word> {
     Some(match word {
         "started" => Word::Started(Pid::from_raw(number.parse().ok()?)),
         "held" => Word::Held(Duration::from_millis(number.parse().ok()?)),
-        "stopped" => Word::Stopped,
         "ending" => Word::Ending,
         "done" => Word::Done,
         _ => return None,
@@ -147,7 +163,6 @@ impl Display for Word {
         match self {
             Self::Started(group) => write!(f, "started {group}"),
             Self::Held(left) => write!(f, "held {}", left.as_millis()),
-            Self::Stopped => f.write_str("stopped"),
             Self::Ending => f.write_str("ending"),
             Self::Done => f.write_str("done"),
         }
@@ -163,7 +178,6 @@ mod tests {
         for word in [
             Word::Started(Pid::from_raw(4711)),
             Word::Held(Duration::from_millis(29_999)),
-            Word::Stopped,
             Word::Ending,
             Word::Done,
         ] {

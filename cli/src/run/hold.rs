@@ -55,15 +55,15 @@ impl<'a> Hold<'a> {
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         self.tell(Word::Started(self.command.group));
         self.to_foreground();
-        self.look();
         let ended = loop {
+            self.look();
             if let Some(ended) = self.ended.filter(|_| self.is_over()) {
                 break ended;
             }
             tokio::select! {
                 signal = signals.next() => self.on(signal).await,
                 () = self.lost(), if self.kill_at.is_none() => self.terminate(),
-                () = sleep(self.pause()) => self.look(),
+                () = sleep(self.pause()) => {}
             }
         };
         if let Some(terminal) = &self.terminal {
@@ -106,10 +106,27 @@ impl<'a> Hold<'a> {
         match change {
             Change::Ended(ended) => self.ended = Some(ended),
             Change::Stopped(signal) => self.stopped(signal).await,
-            Change::Continued => {
-                self.is_stopped = false;
-                self.look();
+            Change::Continued => self.is_stopped = false,
+            Change::Other(process) => self.replace_guard(process),
+        }
+    }
+
+    /// If it was the guard that has ended.
+    fn replace_guard(&mut self, ended: Pid) {
+        let Some(Held { guard, times, .. }) = &mut self.held else {
+            return;
+        };
+        if !guard.is(ended) {
+            return;
+        }
+        match Guard::start(times.grace) {
+            Ok(another) => {
+                **guard = another;
+                guard.tell(Word::Started(self.command.group));
             }
+            Err(error) => eprintln!(
+                "redis-semaphore: the guard was ended, and another cannot be started: {error}"
+            ),
         }
     }
 
@@ -122,7 +139,6 @@ impl<'a> Hold<'a> {
             return;
         }
         self.is_stopped = true;
-        self.tell(Word::Stopped);
         let Some(terminal) = &self.terminal else {
             // Nobody has it go on at a terminal. The permit is kept.
             return;

@@ -1,6 +1,7 @@
 //! The tool cannot end the command itself: it was killed, or is stopped.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::support::server::{await_held_and_queued, connect, lease_end, now, shared_url};
 use crate::support::tool::{Tool, catches, children, is_alive, run, state};
@@ -79,11 +80,52 @@ fn the_guard_outlasts_a_signal() {
     let guard = guard_of(&tool, command);
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         eventually("a guard that listens", || catches(guard, signal).then_some(()));
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(guard), signal).unwrap();
+        kill(Pid::from_raw(guard), signal).unwrap();
     }
     tool.signal(Signal::SIGKILL);
     for process in [command, child, guard] {
         eventually("the end of all", || (!is_alive(process)).then_some(()));
     }
     tool.ended();
+}
+
+#[test]
+fn a_guard_that_is_killed_is_replaced() {
+    let mut tool = start(&unique_name(), "30s", FAMILY);
+    let [command, child] = family(&tool);
+    let first = guard_of(&tool, command);
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    let another = || {
+        let guards: Vec<_> = children(tool.id()).into_iter().filter(|id| *id != command).collect();
+        guards
+            .iter()
+            .all(|guard| *guard != first && catches(*guard, Signal::SIGTERM))
+            .then_some(guards)
+    };
+    let guards = eventually("another guard", || another().filter(|guards| guards.len() == 1));
+    // Not by the name of the tool.
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", guards[0])).unwrap();
+    assert_eq!(name.trim_end(), "semaphore-guard");
+    tool.signal(Signal::SIGKILL);
+    for process in [command, child, guards[0]] {
+        eventually("the end of all", || (!is_alive(process)).then_some(()));
+    }
+    tool.ended();
+}
+
+/// Each of them is passed on, and none delays a look at the permit.
+#[test]
+fn many_signals_do_not_end_the_command() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut tool = start(&name, "2s", "trap '' USR1; echo $$; sleep 600 & echo $!; wait");
+    let [command, _] = family(&tool);
+    let mut redis = connect(&url);
+    let start = lease_end(&mut redis, &name);
+    eventually("two leases", || {
+        tool.signal(Signal::SIGUSR1);
+        (lease_end(&mut redis, &name) > start + 4_000).then_some(())
+    });
+    assert!(is_alive(command));
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
 }

@@ -3,9 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::support::eventually;
 use crate::support::pty::Shell;
 use crate::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
+use crate::support::tool::{run, state};
 use crate::support::unique_name;
 
 /// A command that begins so reads when the terminal is its own: until then ^C and ^Z are for the
@@ -101,7 +105,7 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.press("\x1a");
     shell.sees("Stopped");
     // Somebody else gets it.
-    let mut next = crate::support::tool::run(&url, &[&name, "--", "true"]);
+    let mut next = run(&url, &[&name, "--", "true"]);
     assert!(next.status().unwrap().success());
     eventually("the end of the lease", || {
         (held_and_queued(&mut connect(&url), &name) == (0, 0)).then_some(())
@@ -109,6 +113,26 @@ fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     shell.enter("fg; echo then $?");
     shell.sees("cleaned");
     shell.sees("then 70");
+}
+
+/// The tool, which is stopped, cannot know of it.
+#[test]
+fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = format!("echo $$ > {}; {BEGIN}; while :; do :; done", file(&name).display());
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
+    has_begun(&mut shell);
+    let command = fs::read_to_string(file(&name)).unwrap().trim_end().parse().unwrap();
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    let next = run(&url, &[&name, "--", "true"]).status().unwrap();
+    assert!(next.success());
+    assert_eq!(state(command), Some('T'));
+    kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
+    // It is a child of the tool, which cannot pick it up.
+    eventually("its end", || (state(command) == Some('Z')).then_some(()));
+    fs::remove_file(file(&name)).unwrap();
 }
 
 /// The server alone knows of it.
