@@ -19,9 +19,10 @@ pub(crate) mod tls;
 pub(crate) mod url;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisError};
+use tokio::time::Instant;
 
 use crate::runtime::clock;
 

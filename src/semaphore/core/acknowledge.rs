@@ -1,9 +1,10 @@
 //! Permits that replicas must have before they are handed out.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Cmd;
+use tokio::time::Instant;
 
 use super::{Core, Refresh, refresh};
 use crate::batching::{Batcher, InFlight, Kinds, Request};

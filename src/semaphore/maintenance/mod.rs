@@ -18,10 +18,10 @@ mod renewal;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
@@ -108,7 +108,7 @@ impl Maintenance {
             let next = self.next();
             let due = async {
                 match next {
-                    Some(next) => sleep_until(next.into()).await,
+                    Some(next) => sleep_until(next).await,
                     None => std::future::pending().await,
                 }
             };
