@@ -48,7 +48,7 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -56,6 +56,9 @@ mod client;
 mod context;
 mod diagnosis;
 mod error;
+#[cfg(feature = "local")]
+#[doc(hidden)] // but to the test that compares it with the scripts
+pub mod local;
 mod protocol;
 mod runtime;
 mod scripts;

@@ -2,6 +2,8 @@
 
 mod builder;
 mod connect;
+#[cfg(feature = "local")]
+mod local;
 mod names;
 
 use std::fmt;

@@ -119,6 +119,11 @@ impl<'a> Search<'a> {
                 Ok(vec![link.clone()])
             }
             Servers::Cluster(cluster) => self.look_through_cluster(cluster).await,
+            #[cfg(feature = "local")]
+            Servers::Local(local) => {
+                self.found.extend(local.names(&self.context.prefix));
+                Ok(Vec::new())
+            }
         }
     }
 

@@ -25,7 +25,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
-use crate::runtime::clock;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
 use parted::{Leaving, Parted};
@@ -118,7 +117,9 @@ impl Maintenance {
                     _ => self.take(tasks.drain(..)),
                 },
                 () = due => {
-                    clock::rest_if_paused().await;
+                    if let Some(core) = self.core.upgrade() {
+                        core.context.servers.rest_if_paused().await;
+                    }
                     self.due();
                 }
                 Some(done) = self.jobs.join_next() => self.finished(done),
