@@ -41,6 +41,9 @@
 //! The feature `blocking`, off unless asked for, has the same API for threads: the module
 //! `blocking`.
 //!
+//! The feature `local`, off unless asked for, has semaphores in memory, for tests of what uses them:
+//! `Semaphores::local`.
+//!
 //! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing

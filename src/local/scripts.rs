@@ -46,9 +46,8 @@ impl Semaphore {
                 self.change_limit((kind, number(limit)), change)?
             }
             ("inspect", [skip_held, holders, skip_wait, waiters]) => {
-                let number = |text: &str| number(text) as usize;
-                let holders = (number(skip_held), number(holders));
-                let waiters = (number(skip_wait), number(waiters));
+                let holders = (skip(1, "skip_held", skip_held)?, number(holders) as usize);
+                let waiters = (skip(3, "skip_wait", skip_wait)?, number(waiters) as usize);
                 return Ok(Reply::Inspected(self.inspect(holders, waiters)));
             }
             _ => unreachable!("no client calls {script} with {arguments:?}"),
@@ -158,6 +157,14 @@ fn place(text: &str) -> Place {
         (_, Some(ms)) => Place::Ahead(number(ms)),
         _ => Place::Ticket(number(text)),
     }
+}
+
+/// How many entries to leave out.
+fn skip(index: usize, name: &str, text: &str) -> Result<usize, Refusal> {
+    const MOST: u64 = (1 << 53) - 1;
+    let count = text.parse().ok().filter(|count: &u64| *count <= MOST);
+    let refusal = || Refusal::argument(index, name, &format!("an integer from 0 to {MOST}"), text);
+    count.map(|count| count as usize).ok_or_else(refusal)
 }
 
 fn number(text: &str) -> i64 {
