@@ -46,10 +46,12 @@ impl Semaphore {
             }
             self.serve(&requests.iter().map(|request| request.word).collect::<BTreeSet<_>>());
         }
-        let answers = requests.iter().zip(held).map(|(request, held)| self.decide(request, held));
-        let answers: Vec<_> = answers.collect();
+        let mut free = self.limit() - self.held();
+        let decided = requests.iter().zip(held);
+        let answers = decided.map(|(request, held)| self.decide(request, held, &mut free));
+        let mut answers: Vec<_> = answers.collect();
+        let waits = self.tell_ranks(requests, &mut answers);
         let tokens = self.finish();
-        let waits = answers.iter().flatten().any(|answer| answer[0] == 2);
         let wake_in = if waits { self.wake_in() } else { -1 };
         let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
         for (Request { word, .. }, answer) in requests.iter().zip(answers) {
@@ -62,7 +64,7 @@ impl Semaphore {
     /// Who asks for a place of its own, which may be before others, has it before all else is
     /// decided.
     fn take_place(&mut self, request: &Request<'_>) {
-        if self.queued(request.word).is_some() {
+        if self.queue.ticket(request.word).is_some() {
             return;
         }
         let ticket = match request.place {
@@ -76,28 +78,52 @@ impl Semaphore {
             Place::Try | Place::Wait => return,
         };
         self.last = self.last.max(ticket);
-        self.queue.insert((ticket, request.word.to_owned()));
+        self.queue.insert(ticket, request.word);
     }
 
-    /// None where it is granted.
-    fn decide(&mut self, request: &Request<'_>, is_held: bool) -> Option<[i64; 3]> {
+    /// None where it is granted. Of one that waits the rank is left open.
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        was_held: bool,
+        free: &mut i64,
+    ) -> Option<[i64; 3]> {
         let word = request.word;
-        if self.is_granted(word) {
-            return None;
+        if self.holds(word) && !was_held {
+            return None; // from the queue
         }
-        let fits = self.queue.is_empty() && self.held() + word::weight(word) <= self.limit();
-        if is_held || fits {
+        let weight = if was_held { 0 } else { word::weight(word) };
+        if was_held || self.queue.is_empty() && weight <= *free {
+            *free -= weight;
             self.grant(word, word::lease(word));
             return None;
         }
-        let entry = match self.queued(word) {
-            Some(entry) => entry,
+        let ticket = match self.queue.ticket(word) {
+            Some(ticket) => ticket,
             None if request.place == Place::Try => return Some([0, 0, 0]),
-            None => (self.next_number(), word.to_owned()),
+            None => self.next_number(),
         };
-        let (ticket, rank) = (entry.0, self.queue.range(..&entry).count() as i64 + 1);
-        self.queue.insert(entry);
-        Some([2, ticket, rank])
+        self.queue.insert(ticket, word);
+        Some([2, ticket, 0])
+    }
+
+    /// In one pass through the queue. Answers whether any of them waits.
+    fn tell_ranks(&self, requests: &[Request<'_>], answers: &mut [Option<[i64; 3]>]) -> bool {
+        let mut waiting: Vec<_> = requests
+            .iter()
+            .zip(answers)
+            .filter_map(|(request, answer)| match answer {
+                Some([2, ticket, rank]) => Some((*ticket, request.word, rank)),
+                _ => None,
+            })
+            .collect();
+        waiting.sort();
+        let mut queue = self.queue.iter().zip(1..);
+        for (ticket, word, told) in &mut waiting {
+            let it = queue.find(|((other, queued), _)| other == ticket && queued == word);
+            **told = it.map_or(0, |(_, rank)| rank);
+        }
+        !waiting.is_empty()
     }
 }
 

@@ -30,7 +30,7 @@ impl Semaphore {
             none(self.runtime),
             self.held_at(now),
             live.len() as i64,
-            self.queue.len() as i64,
+            self.queue.iter().len() as i64,
             self.last,
         ];
         let holder = |(left, word): (i64, &String)| (word.clone(), left);

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod inspect;
+mod queue;
 mod scripts;
 mod semaphore;
 mod serve;

@@ -60,13 +60,7 @@ impl Semaphore {
         let mut consumed = 0;
         for word in words {
             let is_held = self.permits.remove(*word).is_some();
-            match self.queued(word) {
-                Some(entry) => {
-                    self.queue.remove(&entry);
-                    reply.push(2);
-                }
-                None => reply.push(is_held.into()),
-            }
+            reply.push(if self.queue.remove(word) { 2 } else { is_held.into() });
             consumed += if is_held && consumes { word::weight(word) } else { 0 };
         }
         // Where no limit is known, none is set.
@@ -100,7 +94,8 @@ impl Semaphore {
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
             // Who holds does not wait, and who is lost does not, either.
-            self.queue.retain(|(_, queued)| queued != word && queued != name);
+            self.queue.remove(word);
+            self.queue.remove(name);
         }
         self.hand_off(kept);
         Ok(reply)
@@ -109,7 +104,7 @@ impl Semaphore {
     fn wake(&mut self) -> Vec<i64> {
         self.hand_off(vec![]);
         let wake_in = if self.queue.is_empty() { -1 } else { self.wake_in() };
-        vec![self.now(), wake_in, self.queue.len() as i64]
+        vec![self.now(), wake_in, self.queue.iter().len() as i64]
     }
 
     /// `change`: "set" or "add" with a number, or "clear", and a mark by which it counts once.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::queue::Queue;
 use super::word;
 
 #[derive(Debug, Default, Clone)]
@@ -18,8 +19,7 @@ pub struct Semaphore {
     pub longest_lease: i64,
     /// The end of each lease.
     pub permits: BTreeMap<String, i64>,
-    /// By ticket.
-    pub queue: BTreeSet<(i64, String)>,
+    pub queue: Queue,
     /// Until when each counts as heard of; and marks, until when they are known.
     pub clients: BTreeMap<String, i64>,
     /// That any of them asked for.
@@ -75,10 +75,6 @@ impl Semaphore {
 
     pub fn holds(&self, word: &str) -> bool {
         self.permits.get(word).is_some_and(|ends| *ends > self.now())
-    }
-
-    pub(super) fn queued(&self, word: &str) -> Option<(i64, String)> {
-        self.queue.iter().find(|(_, queued)| queued == word).cloned()
     }
 
     pub(super) fn next_number(&mut self) -> i64 {

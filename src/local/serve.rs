@@ -10,10 +10,6 @@ impl Semaphore {
         self.granted.push((word.to_owned(), lease));
     }
 
-    pub(super) fn is_granted(&self, word: &str) -> bool {
-        self.granted.iter().any(|(granted, _)| granted == word)
-    }
-
     /// What all calls but `acquire` end with. `kept`: words whose lease begins anew.
     pub(super) fn hand_off(&mut self, kept: Vec<(&str, i64)>) {
         self.purge();
@@ -24,36 +20,31 @@ impl Semaphore {
         self.finish();
     }
 
-    /// In strict order, until nothing is free or the first does not fit. It looks at so many at once
-    /// as are free, or have left.
+    /// In strict order, until nothing is free or the first does not fit.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>) {
-        let mut left = 0;
-        while !self.queue.is_empty() && self.held() < self.limit() {
-            let step = (self.limit() - self.held()).max(left).min(100);
-            let entries: Vec<_> = self.queue.iter().take(step as usize).cloned().collect();
-            for entry in entries {
-                let is_asked = asked.contains(entry.1.as_str());
-                if self.held() >= self.limit() || !self.serve_one(&entry.1, is_asked) {
-                    return;
-                }
-                self.queue.remove(&entry);
-                left += 1;
-            }
+        let mut free = self.limit() - self.held();
+        while free > 0
+            && let Some(word) = self.queue.head().map(str::to_owned)
+            && self.serve_one(&word, asked.contains(&*word), &mut free)
+        {
+            self.queue.remove(&word);
         }
     }
 
     /// Whether it leaves the queue. Whoever is not there does so without a permit.
-    fn serve_one(&mut self, word: &str, is_asked: bool) -> bool {
+    fn serve_one(&mut self, word: &str, is_asked: bool, free: &mut i64) -> bool {
         let (client, is_told) = (word::client(word), word::is_told(word));
         let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
         let is_there = is_asked || is_heard && (!is_told || self.listening.contains(client));
         if !is_there {
             return true;
         }
-        if self.runtime.is_some() || word::weight(word) <= self.limit() {
-            if self.held() + word::weight(word) > self.limit() {
+        let weight = word::weight(word);
+        if self.runtime.is_some() || weight <= self.limit() {
+            if weight > *free {
                 return false;
             }
+            *free -= weight;
             self.grant(word, word::lease(word));
         }
         if !is_asked && is_told {

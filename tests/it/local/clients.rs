@@ -1,5 +1,7 @@
 //! Who shares a server, and what it answers that is not about one semaphore.
 
+use std::time::Duration;
+
 use redis_semaphore::{Error, Semaphores, Verdict};
 use tokio::runtime::Builder;
 
@@ -77,6 +79,39 @@ fn processes_in_several_runtimes_wake_each_other() {
         held.release().await.unwrap();
     });
     waits.join().unwrap().unwrap();
+}
+
+/// It neither shuts down nor releases: its runtime is gone.
+#[test]
+fn a_process_that_ends_in_the_middle_is_passed_over() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, dying) = (runtime(), runtime());
+    let semaphores = one.block_on(async { Semaphores::local().unwrap() });
+    let process = dying.block_on(async { semaphores.another_process().unwrap() });
+    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let (semaphore, dead) = (build(&semaphores), build(&process));
+    let held = one.block_on(semaphore.acquire()).unwrap();
+    let queued = async |count| {
+        while semaphore.inspect().await.unwrap().queued < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    dying.spawn(async move { dead.acquire().await.map(drop) });
+    std::thread::scope(|scope| {
+        let (ended, has_ended) = tokio::sync::oneshot::channel::<()>();
+        scope.spawn(|| dying.block_on(has_ended));
+        one.block_on(queued(1));
+        drop(ended);
+    });
+    drop(dying);
+    one.block_on(async {
+        let next = tokio::spawn(semaphore.request().acquire());
+        queued(2).await;
+        held.release().await.unwrap();
+        // Not after the lease that the dead one would have had.
+        let next = in_time("its turn", next).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    });
 }
 
 #[cfg(feature = "blocking")]

@@ -8,7 +8,7 @@ const LONGEST_LEASE: i64 = 604_800_000;
 pub fn lose(model: &mut Model, key: usize) {
     match key {
         0 => model.permits.clear(),
-        1 => model.queue.clear(),
+        1 => model.queue = Default::default(),
         2 => {
             model.clients.clear();
             model.longest_liveness = 0;
@@ -26,6 +26,6 @@ pub fn recover(model: &mut Model) {
     let is_anybody_there = *longest_liveness > 0 || !permits.is_empty() || !queue.is_empty();
     if !model.is_used() {
         model.longest_lease = if is_anybody_there { LONGEST_LEASE } else { 0 };
-        model.last = model.queue.last().map_or(0, |(ticket, _)| *ticket);
+        model.last = model.queue.iter().next_back().map_or(0, |(ticket, _)| *ticket);
     }
 }

@@ -137,7 +137,7 @@ impl System {
             arguments.extend([word.clone(), place.argument()]);
         }
         self.compare("acquire", &arguments)?;
-        for (ticket, word) in &self.model.queue {
+        for (ticket, word) in self.model.queue.iter() {
             self.tickets.insert(word.clone(), *ticket);
         }
         Ok(())
