@@ -41,6 +41,9 @@
 //! The feature `blocking`, off unless asked for, has the same for threads: the module
 //! `blocking`.
 //!
+//! The feature `local`, off unless asked for, has semaphores in memory, for tests of what uses them:
+//! `Semaphores::local`.
+//!
 //! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
@@ -48,7 +51,7 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -56,6 +59,9 @@ mod client;
 mod context;
 mod diagnosis;
 mod error;
+#[cfg(feature = "local")]
+#[doc(hidden)] // but to the test that compares it with the scripts
+pub mod local;
 mod protocol;
 mod runtime;
 mod scripts;

@@ -3,11 +3,11 @@
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Cmd;
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Batch, Outcome, Owner, Request, Waiting};
 use crate::server::{CallError, took_too_long};
@@ -45,7 +45,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
             let Some(next) = hasty.iter().map(|hasty| hasty.deadline).min() else {
                 break attempt.await;
             };
-            if let Ok(answer) = timeout_at(next.into(), attempt.as_mut()).await {
+            if let Ok(answer) = timeout_at(next, attempt.as_mut()).await {
                 break answer;
             }
             for due in hasty.extract_if(.., |hasty| hasty.deadline <= next) {

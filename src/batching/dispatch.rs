@@ -10,12 +10,12 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::RedisError;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::call::{Ended, call};
 use super::{Next, Outcome, Owner, Request, Waiting};
@@ -199,7 +199,7 @@ impl Alarm {
 
     /// Unless it rings before that anyway.
     fn set(&mut self, at: Option<Instant>) {
-        if let Some(at) = at.map(tokio::time::Instant::from)
+        if let Some(at) = at
             && self.0.as_ref().is_none_or(|set| set.deadline() > at)
         {
             self.0 = Some(Box::pin(sleep_until(at)));

@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot::{self, error::RecvError};
+use tokio::time::Instant;
 
 use super::dispatch::Dispatch;
 use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};

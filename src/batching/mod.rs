@@ -23,11 +23,12 @@ mod owner;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::{Cmd, RedisError};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::runtime::clock;

@@ -58,6 +58,46 @@ impl Semaphores {
         Ok(Self { home: Home::connect(connecting)? })
     }
 
+    /// As [`Semaphores::local`](crate::Semaphores::local); but its clock is that of a thread in the
+    /// background, and goes on. Feature `local`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis_semaphore::blocking::Semaphores;
+    ///
+    /// # fn main() -> Result<(), redis_semaphore::Error> {
+    /// let semaphores = Semaphores::local()?;
+    /// let other = semaphores.another_process()?;
+    /// let permit = other.semaphore("exports").limit(1).build()?.acquire()?;
+    /// assert!(semaphores.semaphore("exports").limit(1).build()?.try_acquire()?.is_none());
+    /// # permit.release()
+    /// # }
+    /// ```
+    #[cfg(feature = "local")]
+    pub fn local() -> Result<Self, Error> {
+        Self::connect_with(async { crate::Semaphores::local() })
+    }
+
+    /// As [`Semaphores::another_process`](crate::Semaphores::another_process). Feature `local`.
+    ///
+    /// # Errors
+    ///
+    /// As there; and as for [`connect`](Self::connect).
+    ///
+    /// # Examples
+    ///
+    /// See [`local`](Self::local).
+    #[cfg(feature = "local")]
+    pub fn another_process(&self) -> Result<Self, Error> {
+        let first = self.home.semaphores();
+        Self::connect_with(async { first.another_process() })
+    }
+
     /// As [`Semaphores::semaphore`](crate::Semaphores::semaphore).
     ///
     /// # Examples

@@ -233,11 +233,11 @@ impl SemaphoresBuilder {
     }
 
     /// The name of this process.
-    fn new_client(&self) -> String {
+    pub(super) fn new_client(&self) -> String {
         word::new_client(&self.owner.clone().unwrap_or_else(default_owner))
     }
 
-    fn start(
+    pub(super) fn start(
         self,
         name: String,
         servers: Servers,
@@ -258,6 +258,11 @@ fn home() -> Result<Handle, Error> {
             format!("{}: resume it before you connect (tokio::time::resume)", clock::PAUSED);
         return Err(Error::invalid("runtime", reason));
     }
+    current_home()
+}
+
+/// Where no sockets are needed.
+pub(super) fn current_home() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
         let reason = "connecting needs one of tokio, with enable_all(), that goes on running: call it \
                       in #[tokio::main], or in Runtime::block_on";

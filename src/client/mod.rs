@@ -2,6 +2,8 @@
 
 mod builder;
 mod connect;
+#[cfg(feature = "local")]
+mod local;
 mod names;
 
 use std::fmt;
@@ -42,7 +44,8 @@ pub use names::Names;
 ///
 /// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
 /// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
-/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores.
+/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores, or have them
+/// in memory (the feature `local`), where it does what the test wants.
 ///
 /// # Examples
 ///

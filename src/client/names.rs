@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Semaphores;
 use crate::context::Context;
@@ -112,6 +114,11 @@ impl<'a> Search<'a> {
                 vec![link.clone()]
             }
             Servers::Cluster(cluster) => self.look_through_cluster(cluster).await?,
+            #[cfg(feature = "local")]
+            Servers::Local(local) => {
+                self.found.extend(local.names(&self.context.prefix));
+                Vec::new()
+            }
         };
         let mut keys = Some(0);
         for link in links {

@@ -1,5 +1,8 @@
-//! Tokio's clock, where a test has paused it: its timers then end at once, while sockets take their
-//! time. Nothing is answered in time, and what waits between two attempts does not.
+//! Leases, deadlines and patience go by tokio's clock, as its timers do; only connections, which wait
+//! for others, go by the system's. The two differ where a test has paused tokio's.
+//!
+//! Its timers then end at once, while sockets take their time. Nothing is answered in time, and what
+//! waits between two attempts does not.
 
 use std::thread;
 use std::time::{Duration, Instant};

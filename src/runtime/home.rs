@@ -4,12 +4,12 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Whoever can says what is wrong before that.
 const SLACK: Duration = Duration::from_millis(100);
@@ -82,12 +82,12 @@ impl Timer {
 impl Set {
     fn new(home: &Handle, current: Option<Id>, deadline: Instant) -> Self {
         if let Some(id) = current {
-            return Self::In(id, Box::pin(sleep_until(deadline.into())));
+            return Self::In(id, Box::pin(sleep_until(deadline)));
         }
         let (mut sender, over) = oneshot::channel();
         home.spawn(async move {
             tokio::select! {
-                () = sleep_until(deadline.into()) => {}
+                () = sleep_until(deadline) => {}
                 // Whoever waited has gone.
                 () = sender.closed() => {}
             }

@@ -5,9 +5,10 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::ErrorKind;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::batching::Owner;

@@ -1,6 +1,8 @@
 //! Permits of several semaphores at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::semaphore::permit::{OnDrop, Permit};

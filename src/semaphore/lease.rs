@@ -4,9 +4,10 @@
 //! the server's clock is never compared with ours.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::semaphore::term::Term;
 

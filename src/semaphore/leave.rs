@@ -1,6 +1,6 @@
 //! Leaving a permit, so that it counts a start.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::permit::{OnDrop, Permit};
 use crate::error::Error;

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::PermitWatch;
 use crate::batching::Request;

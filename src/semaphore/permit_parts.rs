@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::protocol::{check_name, word};

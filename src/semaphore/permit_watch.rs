@@ -2,10 +2,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::runtime::Timer;
 use crate::semaphore::lease::Lease;

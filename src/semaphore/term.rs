@@ -1,6 +1,8 @@
 //! Until when a permit is held, on this machine's monotonic clock, and how it ended.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term {

@@ -1,4 +1,5 @@
-//! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot.
+//! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot; in
+//! users' tests to a server in memory.
 //!
 //! All calls share a connection for each server. redis-rs neither repeats a command nor notices a
 //! peer that went silent, so both is done here: two timeouts in a row replace the connection, and a
@@ -11,6 +12,8 @@ mod cluster;
 pub(crate) mod credentials;
 mod dialer;
 mod link;
+#[cfg(feature = "local")]
+mod local;
 mod scan;
 mod shares;
 mod slots;
@@ -19,9 +22,10 @@ pub(crate) mod tls;
 pub(crate) mod url;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisError};
+use tokio::time::Instant;
 
 use crate::runtime::clock;
 
@@ -30,6 +34,8 @@ pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialer, user_timeout};
 pub(crate) use link::{CallError, Link, took_too_long, within};
+#[cfg(feature = "local")]
+pub(crate) use local::{Local, Messages};
 pub(crate) use scan::Unanswered;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
@@ -38,6 +44,8 @@ pub(crate) use source::Source;
 pub(crate) enum Servers {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),
+    #[cfg(feature = "local")]
+    Local(Arc<Local>),
 }
 
 /// An answer, and when its question was sent: leases count from before that.
@@ -73,14 +81,28 @@ impl Servers {
         match self {
             Self::One(link) => link.attempt(script, write, limit).await,
             Self::Cluster(cluster) => Box::pin(cluster.attempt(slot, script, write, limit)).await,
+            #[cfg(feature = "local")]
+            Self::Local(local) => local.attempt(script, write).await,
         }
     }
 
-    /// The link to the server that has that slot.
-    pub(crate) fn link_of(&self, slot: u16) -> Result<Arc<Link>, CallError> {
+    /// The link to the server that has that slot. None to one in memory.
+    pub(crate) fn link_of(&self, slot: u16) -> Result<Option<Arc<Link>>, CallError> {
         match self {
-            Self::One(link) => Ok(link.clone()),
-            Self::Cluster(cluster) => cluster.link_of(slot),
+            Self::One(link) => Ok(Some(link.clone())),
+            Self::Cluster(cluster) => cluster.link_of(slot).map(Some),
+            #[cfg(feature = "local")]
+            Self::Local(_) => Ok(None),
+        }
+    }
+
+    /// Before something is done in the background that no answer to can come while tokio's clock is
+    /// paused.
+    pub(crate) async fn rest_if_paused(&self) {
+        match self {
+            Self::One(_) | Self::Cluster(_) => clock::rest_if_paused().await,
+            #[cfg(feature = "local")]
+            Self::Local(_) => {}
         }
     }
 

@@ -6,6 +6,8 @@
 //! this process.
 
 mod channel;
+#[cfg(feature = "local")]
+mod local;
 mod router;
 mod sharded;
 mod single;
@@ -17,6 +19,8 @@ pub(crate) use router::{Handler, Router};
 pub(crate) use sharded::try_sharded;
 pub(crate) use single::{Subscription, subscribe, subscribe_first};
 
+#[cfg(feature = "local")]
+use crate::server::Messages;
 use crate::server::{Cluster, Link};
 
 /// Where this process hears of hand-offs.
@@ -45,6 +49,8 @@ impl Wakeups {
 pub(crate) enum Listener {
     Single(Arc<Link>, Subscription),
     Sharded(Arc<Cluster>),
+    #[cfg(feature = "local")]
+    Local(Messages),
 }
 
 /// Listens without end.
@@ -55,6 +61,10 @@ pub(crate) async fn listen(router: Arc<Router>, listener: Listener) {
         }
         (Listener::Sharded(cluster), Wakeups::Sharded(channels)) => {
             sharded::listen(&router, &cluster, channels).await;
+        }
+        #[cfg(feature = "local")]
+        (Listener::Local(messages), Wakeups::Process(channel)) => {
+            local::listen(&router, channel, messages).await;
         }
         _ => unreachable!("both are made together"),
     }

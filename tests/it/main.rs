@@ -29,6 +29,7 @@ mod layers;
 mod leave;
 mod limits;
 mod load;
+mod local;
 mod lookers;
 mod lost_replies;
 mod maintenance;

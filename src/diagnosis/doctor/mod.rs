@@ -30,9 +30,20 @@ pub(crate) async fn examine(servers: &Servers, prefix: &str) -> Result<Diagnosis
             let at = |node| Probe::at_node(cluster, &node, prefix);
             cluster.nodes().into_iter().filter_map(at).collect()
         }
+        #[cfg(feature = "local")]
+        Servers::Local(_) => return Ok(of_local()),
     };
     let servers = try_join_all(probes.iter().map(examine_server)).await?;
     Ok(Diagnosis { servers })
+}
+
+/// Should it ever be one for users' tests that serves the users.
+#[cfg(feature = "local")]
+fn of_local() -> Diagnosis {
+    let found = "it is in this process only, and keeps nothing: a server for tests";
+    let check = Check::danger("local", found).mend("connect to Redis or Valkey");
+    let (address, version) = ("local".to_owned(), String::new());
+    Diagnosis { servers: vec![Examination { address, version, checks: vec![check] }] }
 }
 
 async fn examine_server(probe: &Probe) -> Result<Examination, Error> {

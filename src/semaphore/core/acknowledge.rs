@@ -1,9 +1,10 @@
 //! Permits that replicas must have before they are handed out.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Cmd;
+use tokio::time::Instant;
 
 use super::{Core, Refresh, refresh};
 use crate::batching::{Batcher, InFlight, Kinds, Request};
@@ -111,7 +112,14 @@ impl Request for Acknowledge {
             unreachable!("only a semaphore that wants it asks for it");
         };
         let servers = &core.context.servers;
-        let link = servers.link_of(core.slot)?;
+        let Some(link) = servers.link_of(core.slot)? else {
+            // As a server without replicas does.
+            let mut reply: Vec<i64> =
+                servers.attempt(core.slot, Self::SCRIPT, write, limit).await?;
+            tokio::time::sleep(wanted.within).await;
+            reply.push(0);
+            return Ok(reply);
+        };
         let answer = core.replication.call(&link, wanted, write, limit).await;
         answer.inspect_err(|failure| servers.note_redirect(core.slot, &failure.error))
     }

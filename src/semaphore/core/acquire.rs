@@ -1,9 +1,9 @@
 //! Acquiring: the request that goes out in batches, and what becomes of the answers.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use redis::{Cmd, RedisError};
+use tokio::time::Instant;
 
 use super::{Core, ReleaseMode};
 use crate::batching::{Batcher, InFlight, Kinds, Owner, Request};

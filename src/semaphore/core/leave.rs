@@ -1,7 +1,9 @@
 //! Parting with permits: they are left, or passed on to another process.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Core, Refresh, Task};
 use crate::error::Error;

@@ -19,7 +19,7 @@ mod replication;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -41,6 +41,7 @@ use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
 use acknowledge::Acknowledge;
 use replication::Replication;
+use tokio::time::Instant;
 
 pub(crate) struct Core {
     pub(crate) name: String,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::{Cmd, ErrorKind};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::Core;
 use crate::batching::{Batcher, Owner, Reply, Request};

@@ -1,9 +1,9 @@
 //! Releasing: the request that goes out in batches.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use redis::Cmd;
+use tokio::time::Instant;
 
 use super::{Core, Task};
 use crate::batching::{Batcher, InFlight, Kinds, Request};

@@ -2,9 +2,10 @@
 //! tells what they mean.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue};
+use tokio::time::Instant;
 
 use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};

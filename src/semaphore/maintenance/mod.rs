@@ -18,14 +18,13 @@ mod renewal;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
-use crate::runtime::clock;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
 use parted::{Leaving, Parted};
@@ -108,7 +107,7 @@ impl Maintenance {
             let next = self.next();
             let due = async {
                 match next {
-                    Some(next) => sleep_until(next.into()).await,
+                    Some(next) => sleep_until(next).await,
                     None => std::future::pending().await,
                 }
             };
@@ -118,7 +117,9 @@ impl Maintenance {
                     _ => self.take(tasks.drain(..)),
                 },
                 () = due => {
-                    clock::rest_if_paused().await;
+                    if let Some(core) = self.core.upgrade() {
+                        core.context.servers.rest_if_paused().await;
+                    }
                     self.due();
                 }
                 Some(done) = self.jobs.join_next() => self.finished(done),

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::Done;
 use crate::semaphore::acquisition::Acquisition;

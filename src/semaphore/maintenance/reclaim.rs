@@ -2,9 +2,9 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::Done;
 use crate::batching::MAX_BATCH;

@@ -1,7 +1,9 @@
 //! Renewal: one call for each 1,000 permits of a semaphore, every third of the lease.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Done;
 use crate::batching::MAX_BATCH;

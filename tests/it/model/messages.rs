@@ -1,6 +1,5 @@
 //! What the scripts tell clients, beside what the model says.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::CLIENTS;
@@ -10,12 +9,8 @@ impl System {
     /// Every hand-off of the model is in a message, one for each client, in order and with the same
     /// content.
     pub(super) fn receive_messages(&mut self) -> Result<(), String> {
-        let mut expected: BTreeMap<String, String> = BTreeMap::new();
-        for (client, word, token, ends) in std::mem::take(&mut self.model.messages) {
-            let message = expected.entry(client).or_insert_with(|| "model".to_owned());
-            message.push_str(&format!("\n{word} {token} {ends}"));
-        }
-        for (client, expected) in expected {
+        for (client, lines) in self.model.take_messages() {
+            let expected = format!("model\n{}", lines.join("\n"));
             let index = CLIENTS.iter().position(|(_, name)| *name == client).unwrap();
             let listener = &mut self.listeners[index];
             listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

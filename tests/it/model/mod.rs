@@ -1,18 +1,19 @@
-//! Thousands of random sequences of calls, against a model and against the invariants.
+//! Thousands of random sequences of calls to the scripts, beside the semaphore that is in memory
+//! (`src/local`), and against the invariants. So that one is compared with the scripts, too.
 
 mod client;
 mod invariants;
+mod losses;
 mod messages;
 pub mod moving;
-mod semaphore;
-mod serving;
+mod request;
 mod system;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
 
-use semaphore::{Next, Place, Request};
+use request::{Next, Place, Request};
 use system::System;
 
 use crate::support::scripts::{lease, weight, word};
@@ -133,6 +134,7 @@ fn step() -> impl Strategy<Value = Step> {
     };
     let liveness = prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
     let change = prop::sample::select(vec![None, Some("set"), Some("add"), Some("clear")]);
+    let n = prop_oneof![19 => 0..7_i64, 1 => Just(u32::MAX.into())];
     prop_oneof![
         24 => (kind(), 2..6_i64, liveness, requests())
             .prop_map(|(kind, limit, liveness, requests)| {
@@ -142,7 +144,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(consume, words)| Step::Release { consume, words }),
         6 => refreshes().prop_map(|requests| Step::Refresh { requests }),
         4 => Just(Step::Wake),
-        4 => (kind(), 0..7_i64, change, 0..7_i64, mark())
+        4 => (kind(), 0..7_i64, change, n, mark())
             .prop_map(|(kind, limit, change, n, mark)| {
                 let change = change.map(|change| (change, n, mark));
                 Step::Limit { kind, limit, change }

@@ -3,14 +3,18 @@
 use std::collections::HashMap;
 
 use redis::{Connection, RedisError, Value};
+use redis_semaphore::local::{Inspected, Refusal, Reply};
 
 use super::invariants::Watch;
+use super::losses::{lose, recover};
 use super::moving::{self, Moving};
-use super::semaphore::{Model, NOTHING_ENDS, Next, Place, Request};
+use super::request::{Next, Place, Request};
 use super::{DAY, Step};
 use crate::support::clock::CLOCK_LAG;
-use crate::support::scripts::{Scripts, integers, part, weight};
+use crate::support::scripts::{Scripts, integers, part};
 use crate::support::server::Server;
+
+pub use redis_semaphore::local::Semaphore as Model;
 
 const START_US: i64 = 1_800_000_000_000_000;
 
@@ -30,9 +34,6 @@ pub struct System {
     /// The last call.
     was_refused: bool,
 }
-
-/// A call of the model.
-type Call<'a> = &'a dyn Fn(&mut Model) -> Option<Vec<i64>>;
 
 impl System {
     pub fn start() -> Self {
@@ -65,7 +66,8 @@ impl System {
 
     pub fn begin_case(&mut self) {
         redis::cmd("FLUSHALL").exec(&mut self.scripts.connection).unwrap();
-        self.model = Model { now_us: START_US, ..Model::default() };
+        self.model = Model::default();
+        self.model.now_us = START_US;
         self.watch = Watch::default();
         self.tickets.clear();
         self.freeze_at(START_US);
@@ -83,7 +85,7 @@ impl System {
             Step::Lose(key) => {
                 let key_name = &self.scripts.keys[*key];
                 redis::cmd("DEL").arg(key_name).exec(&mut self.scripts.connection).unwrap();
-                self.model.lose(*key);
+                lose(&mut self.model, *key);
                 self.watch.lost(*key);
                 return Ok(());
             }
@@ -92,12 +94,11 @@ impl System {
             }
             Step::Release { consume, words } => {
                 let how = if *consume { "consume" } else { "return" };
-                let arguments = [&[how.to_owned()], words.as_slice()].concat();
                 self.watch.released(words);
-                self.compare("release", &arguments, &|model| Some(model.release(*consume, words)))
+                self.compare("release", &[&[how.to_owned()], words.as_slice()].concat())
             }
             Step::Refresh { requests } => self.refresh(requests),
-            Step::Wake => self.compare("wake", &[], &|model| Some(model.wake())),
+            Step::Wake => self.compare("wake", &[]),
             Step::Limit { kind, limit, change } => {
                 let mut arguments = vec![kind.to_string(), limit.to_string()];
                 match change {
@@ -107,15 +108,15 @@ impl System {
                     }
                     None => {}
                 }
-                let call = |model: &mut Model| Some(model.change_limit(kind, *limit, change));
-                self.compare("limit", &arguments, &call)
+                self.compare("limit", &arguments)
             }
         }?;
         self.receive_messages()?;
         if matches!(step, Step::Clock { .. } | Step::Listen { .. }) {
             return Ok(());
         }
-        self.inspect()?;
+        self.inspect(["0", "1000", "0", "1000"])?;
+        self.inspect(["1", "2", "1", "1"])?;
         if self.was_refused { Ok(()) } else { self.check_head() }
     }
 
@@ -127,23 +128,16 @@ impl System {
         requests: &[Request],
     ) -> Result<(), String> {
         let mut arguments = vec![kind.to_owned(), limit.to_string(), liveness.to_string()];
-        let mut requests = requests.to_vec();
-        for request in &mut requests {
-            if request.place == Place::Ticket(0) {
-                let known = self.tickets.get(&request.word);
-                request.place = known.map_or(Place::Wait, |ticket| Place::Ticket(*ticket));
-            }
-            let place = match request.place {
-                Place::Try => "try".to_owned(),
-                Place::Wait => "wait".to_owned(),
-                Place::Ahead(ms) => format!("+{ms}"),
-                Place::Ticket(ticket) => ticket.to_string(),
+        for Request { word, place } in requests {
+            let place = match (place, self.tickets.get(word)) {
+                (Place::Ticket(0), None) => &Place::Wait,
+                (Place::Ticket(0), Some(ticket)) => &Place::Ticket(*ticket),
+                (place, _) => place,
             };
-            arguments.extend([request.word.clone(), place]);
+            arguments.extend([word.clone(), place.argument()]);
         }
-        let call = |model: &mut Model| model.acquire(kind, limit, liveness, &requests);
-        self.compare("acquire", &arguments, &call)?;
-        for (ticket, word) in &self.model.queue {
+        self.compare("acquire", &arguments)?;
+        for (ticket, word) in self.model.queue.iter() {
             self.tickets.insert(word.clone(), *ticket);
         }
         Ok(())
@@ -152,42 +146,39 @@ impl System {
     fn refresh(&mut self, requests: &[(String, Next)]) -> Result<(), String> {
         let mut arguments = Vec::new();
         for (word, next) in requests {
-            let next = match next {
-                Next::Lease(ms) => ms.to_string(),
-                Next::Word(next) => {
-                    if self.model.holds(word) {
-                        self.watch.exchanged(word, next);
-                    }
-                    next.clone()
-                }
-            };
-            arguments.extend([word.clone(), next]);
+            if let Next::Word(next) = next
+                && self.model.holds(word)
+            {
+                self.watch.exchanged(word, next);
+            }
+            arguments.extend([word.clone(), next.argument()]);
         }
-        self.compare("refresh", &arguments, &|model| Some(model.refresh(requests)))
+        self.compare("refresh", &arguments)
     }
 
-    fn compare(&mut self, script: &str, arguments: &[String], call: Call) -> Result<(), String> {
-        self.was_refused = false;
+    fn compare(&mut self, script: &str, arguments: &[String]) -> Result<(), String> {
         let before = self.model.clone();
-        let expected = call(&mut self.model);
+        let expected = ask(&mut self.model, script, arguments);
+        self.was_refused = expected.is_err();
         // E1 is checked where the call must fail; elsewhere the model says what changes.
-        let dump = if expected.is_none() { self.scripts.dump() } else { Vec::new() };
+        let dump = if self.was_refused { self.scripts.dump() } else { Vec::new() };
         match (self.call(script, arguments), expected) {
-            (Ok(reply), Some(expected)) => {
+            (Ok(reply), Ok(expected)) => {
                 let reply = integers(script, arguments, reply);
                 self.now = reply[0];
                 let last = self.last();
-                let agrees = agree(script, &reply, &expected) && last == self.last_written();
-                if agrees || self.agrees_a_little_later(script, &before, &reply, last, call) {
+                let agrees = agree(script, &reply, &expected) && last == self.model.last;
+                let call = (script, arguments);
+                if agrees || self.agrees_a_little_later(call, &before, &reply, last) {
                     return Ok(());
                 }
-                let numbers = (last, self.last_written());
+                let numbers = (last, self.model.last);
                 Err(format!(
                     "{script} {arguments:?}: {reply:?}, the model says {expected:?}; last {numbers:?}"
                 ))
             }
-            (Err(error), None) if error.to_string().contains("SEM_TOO_HEAVY") => {
-                self.was_refused = true;
+            (Err(error), Err(expected)) if is_same(&error, &expected) => {
+                self.model = before;
                 if self.scripts.dump() == dump {
                     return Ok(());
                 }
@@ -208,10 +199,6 @@ impl System {
         }
     }
 
-    fn last_written(&self) -> i64 {
-        if self.model.has_state { self.model.last } else { 0 }
-    }
-
     fn last(&mut self) -> i64 {
         let mut get = redis::cmd("HGET");
         get.arg(&self.scripts.keys[3]).arg("last");
@@ -222,19 +209,23 @@ impl System {
     /// far it had come in this call is seen in the reply and in the last.
     fn agrees_a_little_later(
         &mut self,
-        script: &str,
+        (script, arguments): (&str, &[String]),
         before: &Model,
         reply: &[i64],
         last: i64,
-        call: Call,
     ) -> bool {
         let from_last = (-1..10).map(|given| last - given);
         for now_us in from_last.chain([reply[0] * 1000, reply[0] * 1000 + 999]) {
-            let mut model = Model { now_us, ..before.clone() };
+            let mut model = before.clone();
+            model.now_us = now_us;
             let is_near = CLOCK_LAG.contains(&(now_us - self.frozen_us));
             let is_right = |expected: Vec<i64>| agree(script, reply, &expected);
-            if is_near && call(&mut model).is_some_and(is_right) && model.last == last {
-                self.model = Model { now_us: self.frozen_us, ..model };
+            if is_near
+                && ask(&mut model, script, arguments).is_ok_and(is_right)
+                && model.last == last
+            {
+                model.now_us = self.frozen_us;
+                self.model = model;
                 return true;
             }
         }
@@ -261,7 +252,7 @@ impl System {
             if self.model.held_at(now) > 0 {
                 return Err("permits expired while some are held".to_owned());
             }
-            self.model.lose(0);
+            lose(&mut self.model, 0);
         }
         let is_heard = |word: &str| {
             let until = self.model.clients.get(part(word, 1));
@@ -273,18 +264,18 @@ impl System {
                 if waits {
                     return Err(format!("{} expired while somebody waits", keys[key]));
                 }
-                self.model.lose(key);
+                lose(&mut self.model, key);
             }
         }
         if gone(&keys[3], &mut self.scripts) {
-            let was_there = self.model.has_state;
+            let was_there = self.model.is_used();
             if was_there && (self.model.held_at(now) > 0 || waits || self.model.runtime.is_some()) {
                 return Err("state expired while it was needed".to_owned());
             }
             if self.model.last > self.model.now_us {
                 return Err("S4: state expired, the numbers would go back".to_owned());
             }
-            self.model.lose(3);
+            lose(&mut self.model, 3);
         }
         if us < 0 && self.model.last == 0 {
             // Nobody was there for hours: only the clock says how far the numbers had come.
@@ -293,37 +284,17 @@ impl System {
         Ok(())
     }
 
-    /// What it tells is what the model has.
-    fn inspect(&mut self) -> Result<(), String> {
-        let model = &self.model;
-        let now = model.now();
-        let live = || model.permits.iter().filter(|(_, ends)| **ends > now);
-        let mut holders: Vec<_> = live().map(|(word, ends)| (*ends - now, word.clone())).collect();
-        holders.sort();
-        let holders: Vec<(String, i64)> = holders.into_iter().map(|(left, w)| (w, left)).collect();
-        let waiter = |(ticket, word): &(i64, String)| {
-            let until = model.clients.get(part(word, 1)).copied().unwrap_or(0);
-            (word.clone(), (now - ticket / 1000).max(0), (until - now).max(-1))
+    /// It changes nothing, and tells what the model has.
+    fn inspect(&mut self, pages: [&str; 4]) -> Result<(), String> {
+        let mut model = self.model.clone();
+        recover(&mut model);
+        let Ok(Reply::Inspected(expected)) = model.call("inspect", &pages) else {
+            return Err("the model does not inspect".to_owned());
         };
-        let waiters: Vec<(String, i64, i64)> = model.queue.iter().map(waiter).collect();
-        let none = |limit: Option<i64>| limit.unwrap_or(-1);
-        let expected = (
-            (now, none(model.runtime.or(model.declared)), none(model.declared)),
-            (none(model.runtime), live().map(|(word, _)| weight(word)).sum(), holders.len() as i64),
-            (
-                model.queue.len() as i64,
-                if model.has_state { model.last } else { model.last_ticket() },
-            ),
-            (holders, waiters),
-        );
-        type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Vec<(String, i64)>, Waiters);
-        type Waiters = Vec<(String, i64, i64)>;
-        let reply = self.scripts.call("inspect", "0 1000 0 1000").unwrap();
-        let (a, b, c, d, e, f, g, h, holders, waiters): Reply =
-            redis::from_redis_value(reply).unwrap();
-        let told = ((a, b, c), (d, e, f), (g, h), (holders, waiters));
+        let reply = self.call("inspect", &pages.map(str::to_owned)).unwrap();
+        let told = read_inspected(reply);
         // On Valkey the clock may be a little further.
-        if told == expected || a > now {
+        if told == expected || told.numbers[0] > self.model.now() {
             return Ok(());
         }
         Err(format!("inspect {told:?}, the model says {expected:?}"))
@@ -346,13 +317,39 @@ impl System {
     }
 }
 
+fn ask(model: &mut Model, script: &str, arguments: &[String]) -> Result<Vec<i64>, Refusal> {
+    recover(model);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match model.call(script, &arguments)? {
+        Reply::Numbers(numbers) => Ok(numbers),
+        Reply::Inspected(inspected) => panic!("{script} answers {inspected:?}"),
+    }
+}
+
+fn is_same(error: &RedisError, expected: &Refusal) -> bool {
+    error.code() == Some(expected.code) && error.detail() == Some(&expected.detail)
+}
+
+fn read_inspected(reply: Value) -> Inspected {
+    type Reply = (i64, i64, i64, i64, i64, i64, i64, i64, Vec<(String, i64)>, Waiters);
+    type Waiters = Vec<(String, i64, i64)>;
+    let (a, b, c, d, e, f, g, h, holders, waiters): Reply = redis::from_redis_value(reply).unwrap();
+    Inspected { numbers: [a, b, c, d, e, f, g, h], holders, waiters }
+}
+
 /// `wake_in` may be early: it comes from the first end of a lease that was known.
 fn agree(script: &str, reply: &[i64], expected: &[i64]) -> bool {
+    assert!(reply.len() > 2, "{script} answers {reply:?}");
+    let waits = match script {
+        "acquire" => expected[3..].chunks(3).any(|answer| answer[0] == 2),
+        "wake" => expected[2] > 0,
+        _ => false,
+    };
     let is_early_enough = match expected[1] {
+        // No lease ends.
+        -1 if waits => reply[1] != 0,
         -1 => reply[1] == -1,
-        NOTHING_ENDS => reply[1] != 0,
         at_most => (1..=at_most).contains(&reply[1]),
     };
-    assert!(reply.len() > 2, "{script} answers {reply:?}");
     is_early_enough && reply[0] == expected[0] && reply[2..] == expected[2..]
 }

@@ -1,0 +1,141 @@
+//! As `lua/acquire.lua`: each request is granted, queued or refused.
+
+use std::collections::BTreeSet;
+
+use super::scripts::Refusal;
+use super::{Semaphore, word};
+
+pub(super) struct Request<'a> {
+    pub(super) word: &'a str,
+    pub(super) place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Try,
+    Wait,
+    /// With a head start.
+    Ahead(i64),
+    /// That it had.
+    Ticket(i64),
+}
+
+impl Semaphore {
+    pub(super) fn acquire(
+        &mut self,
+        (kind, limit): (&str, i64),
+        liveness: i64,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<i64>, Refusal> {
+        let held: Vec<bool> = requests.iter().map(|request| self.holds(request.word)).collect();
+        let new = || requests.iter().zip(&held).filter(|(_, held)| !**held).map(|(new, _)| new);
+        let (declared_before, configured) = (self.declared, self.configured(kind, limit));
+        if let (declared, None) = configured {
+            check_weights(requests, &held, declared.unwrap_or(0))?;
+        }
+        (self.declared, self.runtime) = configured;
+        for request in new() {
+            self.permits.remove(request.word);
+        }
+        self.purge();
+        let needed: i64 = new().map(|new| word::weight(new.word)).sum();
+        if !self.queue.is_empty() || self.held() + needed > self.limit() {
+            new().for_each(|request| self.take_place(request));
+            if requests.iter().any(|request| request.place != Place::Try) {
+                self.hear_of(word::client(requests[0].word), liveness);
+            }
+            self.serve(&requests.iter().map(|request| request.word).collect::<BTreeSet<_>>());
+        }
+        let mut free = self.limit() - self.held();
+        let decided = requests.iter().zip(held);
+        let answers = decided.map(|(request, held)| self.decide(request, held, &mut free));
+        let mut answers: Vec<_> = answers.collect();
+        let waits = self.tell_ranks(requests, &mut answers);
+        let tokens = self.finish();
+        let wake_in = if waits { self.wake_in() } else { -1 };
+        let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
+        for (Request { word, .. }, answer) in requests.iter().zip(answers) {
+            let ends = self.now() + word::lease(word);
+            reply.extend(answer.unwrap_or_else(|| [1, tokens[*word], ends]));
+        }
+        Ok(reply)
+    }
+
+    /// Who asks for a place of its own, which may be before others, has it before all else is
+    /// decided.
+    fn take_place(&mut self, request: &Request<'_>) {
+        if self.queue.ticket(request.word).is_some() {
+            return;
+        }
+        let ticket = match request.place {
+            Place::Ahead(ms) => {
+                let number = self.next_number();
+                if self.was_set_back(number) { number } else { number - ms * 1000 }
+            }
+            // It is believed when it can have been given.
+            Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,
+            Place::Ticket(_) => self.next_number(),
+            Place::Try | Place::Wait => return,
+        };
+        self.last = self.last.max(ticket);
+        self.queue.insert(ticket, request.word);
+    }
+
+    /// None where it is granted. Of one that waits the rank is left open.
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        was_held: bool,
+        free: &mut i64,
+    ) -> Option<[i64; 3]> {
+        let word = request.word;
+        if self.holds(word) && !was_held {
+            return None; // from the queue
+        }
+        let weight = if was_held { 0 } else { word::weight(word) };
+        if was_held || self.queue.is_empty() && weight <= *free {
+            *free -= weight;
+            self.grant(word, word::lease(word));
+            return None;
+        }
+        let ticket = match self.queue.ticket(word) {
+            Some(ticket) => ticket,
+            None if request.place == Place::Try => return Some([0, 0, 0]),
+            None => self.next_number(),
+        };
+        self.queue.insert(ticket, word);
+        Some([2, ticket, 0])
+    }
+
+    /// In one pass through the queue. Answers whether any of them waits.
+    fn tell_ranks(&self, requests: &[Request<'_>], answers: &mut [Option<[i64; 3]>]) -> bool {
+        let mut waiting: Vec<_> = requests
+            .iter()
+            .zip(answers)
+            .filter_map(|(request, answer)| match answer {
+                Some([2, ticket, rank]) => Some((*ticket, request.word, rank)),
+                _ => None,
+            })
+            .collect();
+        waiting.sort();
+        let mut queue = self.queue.iter().zip(1..);
+        for (ticket, word, told) in &mut waiting {
+            let it = queue.find(|((other, queued), _)| other == ticket && queued == word);
+            **told = it.map_or(0, |(_, rank)| rank);
+        }
+        !waiting.is_empty()
+    }
+}
+
+/// What is held already may weigh more than it could by now.
+fn check_weights(requests: &[Request<'_>], held: &[bool], limit: i64) -> Result<(), Refusal> {
+    for (number, (Request { word, .. }, is_held)) in requests.iter().zip(held).enumerate() {
+        let weight = word::weight(word);
+        if weight > limit && !is_held {
+            let index = 2 * number + 4;
+            let detail = format!("ARGV[{index}] (word) weighs {weight}, the limit is {limit}");
+            return Err(Refusal { code: "SEM_TOO_HEAVY", detail });
+        }
+    }
+    Ok(())
+}

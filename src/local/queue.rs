@@ -1,0 +1,38 @@
+//! Who waits, in the order of the tickets.
+
+use std::collections::{BTreeSet, HashMap};
+
+#[derive(Debug, Default, Clone)]
+pub struct Queue {
+    order: BTreeSet<(i64, String)>,
+    tickets: HashMap<String, i64>,
+}
+
+impl Queue {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &(i64, String)> + DoubleEndedIterator {
+        self.order.iter()
+    }
+
+    pub fn head(&self) -> Option<&str> {
+        self.order.first().map(|(_, word)| &**word)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(super) fn ticket(&self, word: &str) -> Option<i64> {
+        self.tickets.get(word).copied()
+    }
+
+    pub(super) fn insert(&mut self, ticket: i64, word: &str) {
+        self.order.insert((ticket, word.to_owned()));
+        self.tickets.insert(word.to_owned(), ticket);
+    }
+
+    /// Answers whether it was there.
+    pub(super) fn remove(&mut self, word: &str) -> bool {
+        let entry = self.tickets.remove_entry(word).map(|(word, ticket)| (ticket, word));
+        entry.is_some_and(|entry| self.order.remove(&entry))
+    }
+}

@@ -1,0 +1,167 @@
+//! The scripts by their names: arguments in, reply out, as on a server. The heads of `lua/*.lua` say
+//! what they mean.
+
+use super::acquire::{Place, Request};
+use super::{Inspected, Semaphore, word};
+
+const MAX_COUNT: i64 = u32::MAX as i64;
+
+#[derive(Debug, PartialEq)]
+pub enum Reply {
+    Numbers(Vec<i64>),
+    Inspected(Inspected),
+}
+
+/// The error of a script, which has changed nothing.
+#[derive(Debug, PartialEq)]
+pub struct Refusal {
+    pub code: &'static str,
+    pub detail: String,
+}
+
+impl Refusal {
+    /// As `lua/lib/arguments.lua` words it.
+    pub(super) fn argument(index: usize, name: &str, wanted: &str, got: &str) -> Self {
+        let shown = |byte: u8| if matches!(byte, b' '..=b'~') { byte.into() } else { '?' };
+        let got: String = got.bytes().take(40).map(shown).collect();
+        let detail = format!("ARGV[{index}] ({name}) must be {wanted}, got \"{got}\"");
+        Self { code: "SEM_ARG", detail }
+    }
+}
+
+impl Semaphore {
+    /// What a client of this crate can send. It checks nearly everything itself before.
+    pub fn call(&mut self, script: &str, arguments: &[&str]) -> Result<Reply, Refusal> {
+        Ok(Reply::Numbers(match (script, arguments) {
+            ("acquire", [kind, limit, liveness, requests @ ..]) => {
+                let requests = requests.chunks_exact(2);
+                let request = requests.map(|two| Request { word: two[0], place: place(two[1]) });
+                let requests: Vec<_> = request.collect();
+                self.acquire((kind, number(limit)), number(liveness), &requests)?
+            }
+            ("release", [how, words @ ..]) => self.release(*how == "consume", words),
+            ("refresh", requests) => self.refresh(requests)?,
+            ("wake", []) => self.wake(),
+            ("limit", [kind, limit, change @ ..]) => {
+                self.change_limit((kind, number(limit)), change)?
+            }
+            ("inspect", [skip_held, holders, skip_wait, waiters]) => {
+                let holders = (skip(1, "skip_held", skip_held)?, number(holders) as usize);
+                let waiters = (skip(3, "skip_wait", skip_wait)?, number(waiters) as usize);
+                return Ok(Reply::Inspected(self.inspect(holders, waiters)));
+            }
+            _ => unreachable!("no client calls {script} with {arguments:?}"),
+        }))
+    }
+
+    fn release(&mut self, consumes: bool, words: &[&str]) -> Vec<i64> {
+        self.purge();
+        let mut reply = vec![self.now(), -1];
+        let mut consumed = 0;
+        for word in words {
+            let is_held = self.permits.remove(*word).is_some();
+            reply.push(if self.queue.remove(word) { 2 } else { is_held.into() });
+            consumed += if is_held && consumes { word::weight(word) } else { 0 };
+        }
+        // Where no limit is known, none is set.
+        if consumed > 0 && self.runtime.or(self.declared).is_some() {
+            self.runtime = Some((self.limit() - consumed).max(0));
+        }
+        self.hand_off(vec![]);
+        reply
+    }
+
+    /// For each word a lease, or another word that stands for the permit from then on.
+    fn refresh(&mut self, requests: &[&str]) -> Result<Vec<i64>, Refusal> {
+        for (number, two) in requests.chunks_exact(2).enumerate() {
+            word::check(2 * number + 1, "word", two[0])?;
+        }
+        let (mut reply, mut kept) = (vec![self.now(), -1], vec![]);
+        for two in requests.chunks_exact(2) {
+            let (word, next) = (two[0], two[1]);
+            let (name, lease) = match next.contains(':') {
+                true => (next, word::lease(next)),
+                false => (word, number(next)),
+            };
+            // An exchange may have come before.
+            let is_held = self.holds(name) || self.holds(word);
+            if !self.holds(name) {
+                self.permits.remove(word);
+                self.permits.remove(name);
+            }
+            if is_held {
+                kept.push((name, lease));
+            }
+            reply.push(if is_held { self.now() + lease } else { 0 });
+            // Who holds does not wait, and who is lost does not, either.
+            self.queue.remove(word);
+            self.queue.remove(name);
+        }
+        self.hand_off(kept);
+        Ok(reply)
+    }
+
+    fn wake(&mut self) -> Vec<i64> {
+        self.hand_off(vec![]);
+        let wake_in = if self.queue.is_empty() { -1 } else { self.wake_in() };
+        vec![self.now(), wake_in, self.queue.iter().len() as i64]
+    }
+
+    /// `change`: "set" or "add" with a number, or "clear", and a mark by which it counts once.
+    fn change_limit(
+        &mut self,
+        (kind, limit): (&str, i64),
+        change: &[&str],
+    ) -> Result<Vec<i64>, Refusal> {
+        let before = (self.runtime.or(self.declared), self.declared);
+        let (declared, runtime) = self.configured(kind, limit);
+        let now = self.now();
+        let is_known = |mark: &str| self.clients.get(mark).is_some_and(|until| *until > now);
+        let change = change.split_last().filter(|(mark, _)| !is_known(mark));
+        let in_force = runtime.or(declared).unwrap_or(0);
+        let runtime = match change {
+            None => runtime,
+            Some((_, ["set", n])) => Some(number(n)),
+            Some((_, ["add", n])) => Some(sum(in_force, n)?),
+            Some(_) => None,
+        };
+        (self.declared, self.runtime) = (declared, runtime);
+        if let Some((mark, _)) = change {
+            self.hear_of(mark, word::lease(mark));
+        }
+        self.hand_off(vec![]);
+        let none = |limit: Option<i64>| limit.unwrap_or(-1);
+        let limit = none(self.runtime.or(self.declared));
+        Ok(vec![now, -1, limit, none(before.0), none(self.declared), none(before.1)])
+    }
+}
+
+fn sum(limit: i64, n: &str) -> Result<i64, Refusal> {
+    let most = MAX_COUNT - limit;
+    if number(n) > most {
+        let wanted = format!("at most {most}: the limit cannot exceed {MAX_COUNT}");
+        return Err(Refusal::argument(4, "n", &wanted, n));
+    }
+    Ok(limit + number(n))
+}
+
+fn place(text: &str) -> Place {
+    match (text, text.strip_prefix('+')) {
+        ("try", _) => Place::Try,
+        ("wait", _) => Place::Wait,
+        (_, Some(ms)) => Place::Ahead(number(ms)),
+        _ => Place::Ticket(number(text)),
+    }
+}
+
+/// How many entries to leave out.
+fn skip(index: usize, name: &str, text: &str) -> Result<usize, Refusal> {
+    const MOST: u64 = (1 << 53) - 1;
+    let count = text.parse().ok().filter(|count: &u64| *count <= MOST);
+    let refusal = || Refusal::argument(index, name, &format!("an integer from 0 to {MOST}"), text);
+    count.map(|count| count as usize).ok_or_else(refusal)
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or_default()
+}

@@ -1,0 +1,139 @@
+//! A server in memory, for users' tests. Its clock is tokio's, which tests may pause and advance.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::UNIX_EPOCH;
+
+use redis::{Arg, Cmd, FromRedisValue, RedisError, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+use super::link::CallError;
+use crate::local::{Inspected, Refusal, Reply, Semaphore};
+
+/// Wake-ups, as they are published.
+pub(crate) type Messages = UnboundedReceiver<String>;
+
+pub(crate) struct Local {
+    began: Instant,
+    /// Since 1970, as tokens are to look like those of a server.
+    began_ms: i64,
+    content: Mutex<Content>,
+}
+
+#[derive(Default)]
+struct Content {
+    /// By prefix and name.
+    semaphores: BTreeMap<(String, String), Semaphore>,
+    /// By client.
+    listeners: HashMap<String, UnboundedSender<String>>,
+}
+
+impl Local {
+    pub(crate) fn new() -> Arc<Self> {
+        let began_ms = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as i64;
+        Arc::new(Self { began: Instant::now(), began_ms, content: Mutex::default() })
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().expect("nothing panics while it is locked")
+    }
+
+    /// A client listens from now on, until it drops this.
+    pub(crate) fn listen(&self, client: &str) -> Messages {
+        let (sender, messages) = unbounded_channel();
+        self.content().listeners.insert(client.to_owned(), sender);
+        messages
+    }
+
+    /// Of all semaphores that were used under this prefix.
+    pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
+        let content = self.content();
+        let used = content.semaphores.iter().filter(|(_, semaphore)| semaphore.is_used());
+        let names = used.map(|(name, _)| name).filter(|(of, _)| of == prefix);
+        names.map(|(_, name)| name.clone()).collect()
+    }
+
+    pub(super) async fn attempt<T: FromRedisValue>(
+        &self,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, CallError> {
+        let mut call = Cmd::new();
+        write(&mut call);
+        // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
+        tokio::task::yield_now().await;
+        let answer = self.answer(script, &call);
+        answer.map_err(|error| CallError { error, may_have_run: false })
+    }
+
+    fn answer<T: FromRedisValue>(&self, script: &str, call: &Cmd) -> Result<T, RedisError> {
+        let arguments: Vec<&str> = call.args_iter().map(text).collect();
+        let [_, permits, _, _, _, arguments @ ..] = &arguments[..] else {
+            unreachable!("each call begins with four keys and their number");
+        };
+        let now_us = self.began_ms * 1000 + self.began.elapsed().as_micros() as i64;
+        let reply = self.content().call(now_us, name_in(permits), script, arguments)?;
+        Ok(redis::from_redis_value(value(reply))?)
+    }
+}
+
+impl Content {
+    fn call(
+        &mut self,
+        now_us: i64,
+        (prefix, name): (&str, &str),
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<Reply, RedisError> {
+        self.listeners.retain(|_, listener| !listener.is_closed());
+        let key = (prefix.to_owned(), name.to_owned());
+        let semaphore = self.semaphores.entry(key).or_default();
+        semaphore.now_us = now_us;
+        semaphore.listening = self.listeners.keys().cloned().collect::<BTreeSet<_>>();
+        let reply = semaphore.call(script, arguments);
+        for (client, lines) in semaphore.take_messages() {
+            // Whoever listened just now may have ended since: then this is lost, as ever.
+            if let Some(listener) = self.listeners.get(&client) {
+                let _ = listener.send(format!("{name}\n{}", lines.join("\n")));
+            }
+        }
+        reply.map_err(|Refusal { code, detail }| {
+            redis::make_extension_error(code.to_owned(), Some(detail))
+        })
+    }
+}
+
+fn text(argument: Arg<&[u8]>) -> &str {
+    let Arg::Simple(text) = argument else { unreachable!("no script scans") };
+    str::from_utf8(text).expect("words, names and numbers are UTF-8")
+}
+
+/// The prefix and the name in the first key.
+fn name_in(permits: &str) -> (&str, &str) {
+    let name = permits.strip_suffix("}:permits").and_then(|stem| stem.split_once(":{"));
+    name.expect("it is made of both")
+}
+
+fn value(reply: Reply) -> Value {
+    let numbers = |numbers: &[i64]| numbers.iter().copied().map(Value::Int).collect::<Vec<_>>();
+    let word = |word: String| Value::BulkString(word.into_bytes());
+    match reply {
+        Reply::Numbers(all) => Value::Array(numbers(&all)),
+        Reply::Inspected(Inspected { numbers: all, holders, waiters }) => {
+            let holders = holders.into_iter().flat_map(|(id, left)| [word(id), Value::Int(left)]);
+            let waiters = waiters.into_iter().flat_map(|(id, waited, present)| {
+                [word(id), Value::Int(waited), Value::Int(present)]
+            });
+            let lists = [holders.collect(), waiters.collect()].map(Value::Array);
+            Value::Array(numbers(&all).into_iter().chain(lists).collect())
+        }
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}

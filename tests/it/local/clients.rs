@@ -1,0 +1,158 @@
+//! Who shares a server, and what it answers that is not about one semaphore.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphores, Verdict};
+use tokio::runtime::Builder;
+
+use crate::support::observer::in_time;
+use crate::support::server::shared_url;
+
+#[tokio::test]
+async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
+    let (one, stranger) = (Semaphores::local().unwrap(), Semaphores::local().unwrap());
+    let other = Semaphores::builder().prefix("other").local().unwrap();
+    let (same, process) = (one.clone(), one.another_process().unwrap());
+    let build = |of: &Semaphores| of.semaphore("jobs").limit(2).build().unwrap();
+    let first = build(&one).acquire().await.unwrap();
+    let second = build(&process).acquire().await.unwrap();
+    assert!(build(&same).try_acquire().await.unwrap().is_none());
+    assert!(build(&stranger).try_acquire().await.unwrap().is_some());
+    let now = build(&other.another_process().unwrap()).inspect().await.unwrap();
+    assert_eq!((now.held, now.declared_limit), (0, None));
+    let now = build(&same).inspect().await.unwrap();
+    let [first_client, second_client] = [0, 1].map(|index| now.holders[index].client());
+    assert_ne!(first_client, second_client);
+    assert_eq!(now.holders[0].owner(), now.holders[1].owner());
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn names_are_those_that_were_used_under_the_prefix() {
+    let semaphores = Semaphores::builder().prefix("shop:sem").local().unwrap();
+    for name in ["uploads", "a b", "exports"] {
+        drop(semaphores.semaphore(name).limit(1).build().unwrap().acquire().await.unwrap());
+    }
+    let looked_at = semaphores.semaphore("unused").limit(1).build().unwrap();
+    looked_at.inspect().await.unwrap();
+    let found = semaphores.names().await.unwrap();
+    assert_eq!(found.names, ["a b", "exports", "uploads"]);
+}
+
+#[tokio::test]
+async fn the_doctor_finds_it_unfit_for_anything_else() {
+    let diagnosis = Semaphores::local().unwrap().doctor().await.unwrap();
+    assert_eq!(diagnosis.worst(), Verdict::Danger);
+    assert!(diagnosis.to_string().contains("in this process only"), "{diagnosis}");
+}
+
+#[test]
+fn it_says_that_it_needs_a_runtime() {
+    let refused = Semaphores::local().unwrap_err();
+    assert!(matches!(refused, Error::Invalid { what: "runtime", .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
+    let refused = Semaphores::builder().prefix("{").local().unwrap_err();
+    assert!(matches!(refused, Error::Invalid { what: "prefix", .. }), "{refused}");
+    let real = Semaphores::connect(&shared_url()).await.unwrap();
+    let refused = real.another_process().unwrap_err();
+    assert!(matches!(refused, Error::Invalid { what: "server", .. }), "{refused}");
+}
+
+/// Each has a clock of its own.
+#[test]
+fn processes_in_several_runtimes_wake_each_other() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    let semaphores = one.block_on(async { Semaphores::local().unwrap() });
+    let first = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let held = one.block_on(first.acquire()).unwrap();
+    let process = other.block_on(async { semaphores.another_process().unwrap() });
+    let waiting = process.semaphore("jobs").limit(1).build().unwrap();
+    let waits = std::thread::spawn(move || other.block_on(waiting.acquire()).map(drop));
+    one.block_on(async {
+        while first.inspect().await.unwrap().queued == 0 {
+            tokio::task::yield_now().await;
+        }
+        held.release().await.unwrap();
+    });
+    waits.join().unwrap().unwrap();
+}
+
+/// It neither shuts down nor releases: its runtime is gone.
+#[test]
+fn a_process_that_ends_in_the_middle_is_passed_over() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, dying) = (runtime(), runtime());
+    let semaphores = one.block_on(async { Semaphores::local().unwrap() });
+    let process = dying.block_on(async { semaphores.another_process().unwrap() });
+    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let (semaphore, dead) = (build(&semaphores), build(&process));
+    let held = one.block_on(semaphore.acquire()).unwrap();
+    let queued = async |count| {
+        while semaphore.inspect().await.unwrap().queued < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    dying.spawn(async move { dead.acquire().await.map(drop) });
+    std::thread::scope(|scope| {
+        let (ended, has_ended) = tokio::sync::oneshot::channel::<()>();
+        scope.spawn(|| dying.block_on(has_ended));
+        one.block_on(queued(1));
+        drop(ended);
+    });
+    drop(dying);
+    one.block_on(async {
+        let next = tokio::spawn(semaphore.request().acquire());
+        queued(2).await;
+        held.release().await.unwrap();
+        // Not after the lease that the dead one would have had.
+        let next = in_time("its turn", next).await.unwrap().unwrap();
+        next.release().await.unwrap();
+    });
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn threads_have_it_too() {
+    use redis_semaphore::blocking::Semaphores;
+
+    let semaphores = Semaphores::local().unwrap();
+    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let held = build(&semaphores).acquire().unwrap();
+    let process = semaphores.another_process().unwrap();
+    let waiting = build(&process);
+    let waits = std::thread::spawn(move || waiting.acquire().map(|permit| permit.release()));
+    while build(&semaphores).inspect().unwrap().queued == 0 {
+        std::thread::yield_now();
+    }
+    held.release().unwrap();
+    waits.join().unwrap().unwrap().unwrap();
+    semaphores.shutdown().unwrap();
+}
+
+/// More tasks than a batch has room for, on several threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_more_than_the_limit_in_many_tasks() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    let one = Semaphores::local().unwrap();
+    let processes = [one.another_process().unwrap(), one];
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..1500 {
+        let (semaphores, inside) = (processes[number % 2].clone(), inside.clone());
+        tasks.spawn(async move {
+            let semaphore = semaphores.semaphore("jobs").limit(7).build().unwrap();
+            let permit = semaphore.acquire().await.unwrap();
+            assert!(inside.fetch_add(1, Ordering::SeqCst) < 7);
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            permit.release().await.unwrap();
+        });
+    }
+    in_time("all turns", tasks.join_all()).await;
+}

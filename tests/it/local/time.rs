@@ -1,0 +1,260 @@
+//! With tokio's clock paused: hours pass at once, and everything happens at the moment at which it
+//! must.
+
+use std::time::Duration;
+
+use redis_semaphore::{
+    Error, Permit, Revoked, Semaphore, SemaphoreBuilder, Semaphores, acquire_all,
+};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, advance, sleep};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Of two processes.
+fn builders(limit: u32) -> [SemaphoreBuilder; 2] {
+    let one = Semaphores::local().unwrap();
+    let other = one.another_process().unwrap();
+    [one, other].map(|semaphores| semaphores.semaphore("jobs").limit(limit))
+}
+
+fn semaphores(limit: u32) -> [Semaphore; 2] {
+    builders(limit).map(|builder| builder.build().unwrap())
+}
+
+/// Begins to wait, and is queued.
+async fn queue(
+    semaphore: &Semaphore,
+    weight: u32,
+    ahead: Duration,
+) -> JoinHandle<(Permit, Instant)> {
+    let before = semaphore.inspect().await.unwrap().queued;
+    let wait = semaphore.request().weight(weight).ahead(ahead).acquire();
+    let wait = tokio::spawn(async move { (wait.await.unwrap(), Instant::now()) });
+    while semaphore.inspect().await.unwrap().queued == before {
+        yield_now().await;
+    }
+    wait
+}
+
+fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
+    matches!(answer, Err(Error::Lost { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_go_to_those_who_wait_in_strict_order_at_once() {
+    let [one, other] = semaphores(3);
+    let held = one.acquire_many(3).await.unwrap();
+    let heavy = queue(&other, 3, Duration::ZERO).await;
+    let light = queue(&one, 1, Duration::ZERO).await;
+    let last = queue(&other, 2, Duration::ZERO).await;
+    sleep(HOUR).await;
+    let now = one.inspect().await.unwrap();
+    let waits: Vec<_> = now.waiters.iter().map(|it| (it.num_permits, it.waited)).collect();
+    assert_eq!(waits, [(3, HOUR), (1, HOUR), (2, HOUR)]);
+    assert!(one.try_acquire().await.unwrap().is_none());
+    let released = Instant::now();
+    held.release().await.unwrap();
+    let (heavy, at) = heavy.await.unwrap();
+    assert_eq!(at, released);
+    sleep(SECOND).await;
+    assert!(!light.is_finished() && !last.is_finished());
+    drop(heavy);
+    let ((light, at), (last, at_last)) = (light.await.unwrap(), last.await.unwrap());
+    assert_eq!((at, at_last), (released + SECOND, released + SECOND));
+    assert!(light.fencing_token() < last.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_start_overtakes_those_who_came_less_than_that_before() {
+    let [one, other] = semaphores(1);
+    let held = one.acquire().await.unwrap();
+    let first = queue(&one, 1, Duration::ZERO).await;
+    sleep(SECOND * 20).await;
+    let second = queue(&one, 1, Duration::ZERO).await;
+    sleep(SECOND).await;
+    let urgent = queue(&other, 1, SECOND * 10).await;
+    drop(held);
+    let tokens =
+        [first, urgent, second].map(|wait| async { wait.await.unwrap().0.fencing_token() });
+    let [first, urgent, second] = tokens;
+    let (first, urgent, second) = (first.await, urgent.await, second.await);
+    assert!(first < urgent && urgent < second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_at_its_end() {
+    let [one, other] = builders(1);
+    let one = one.auto_renew(false).build().unwrap();
+    let (other, started) = (other.build().unwrap(), Instant::now());
+    let permit = one.acquire().await.unwrap();
+    let waits = queue(&other, 1, Duration::ZERO).await;
+    sleep(SECOND * 10).await;
+    permit.refresh().await.unwrap();
+    sleep(SECOND * 5).await;
+    assert_eq!(permit.expires_in(), SECOND * 25);
+    assert_eq!(one.inspect().await.unwrap().holders[0].expires_in, SECOND * 25);
+    permit.lost().await;
+    assert_eq!(started.elapsed(), SECOND * 10 + LEASE);
+    let (next, at) = waits.await.unwrap();
+    assert_eq!(at, started + SECOND * 10 + LEASE);
+    assert!(permit.is_lost() && is_lost(permit.refresh().await));
+    assert!(is_lost(permit.release().await));
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_goes_as_far_as_a_test_advances_it() {
+    let [one, _] = builders(1);
+    let one = one.auto_renew(false).build().unwrap();
+    let permit = one.acquire().await.unwrap();
+    let watch = permit.watch();
+    advance(LEASE - Duration::from_millis(1)).await;
+    assert!(watch.is_held() && one.try_acquire().await.unwrap().is_none());
+    advance(Duration::from_millis(1)).await;
+    assert!(watch.is_lost() && one.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_kept_for_as_long_as_it_is_renewed() {
+    let [one, other] = builders(2);
+    let (kept, limited) = (one.build().unwrap(), other.max_hold(HOUR).build().unwrap());
+    let (permit, limited) = (kept.acquire().await.unwrap(), limited.acquire().await.unwrap());
+    let started = Instant::now();
+    limited.lost().await;
+    assert_eq!(started.elapsed(), HOUR);
+    sleep(HOUR * 24).await;
+    assert!(!permit.is_lost() && permit.expires_in() > SECOND * 19);
+    permit.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_too_long_leaves_the_queue() {
+    let [one, other] = semaphores(1);
+    let held = one.acquire().await.unwrap();
+    let first = queue(&one, 1, Duration::ZERO).await;
+    match other.acquire_timeout(HOUR).await.unwrap_err() {
+        Error::Timeout { waited, position, .. } => assert_eq!((waited, position), (HOUR, Some(2))),
+        error => panic!("{error}"),
+    }
+    first.abort();
+    held.release().await.unwrap();
+    sleep(SECOND).await;
+    let now = one.inspect().await.unwrap();
+    assert_eq!((now.held, now.queued), (0, 0), "{now:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_gone_blocks_its_permit_until_its_lease_ends_and_waits_no_more() {
+    let one = Semaphores::local().unwrap();
+    let [holds, waits, dead] = [(); 3].map(|()| one.another_process().unwrap());
+    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let permit = build(&holds).acquire().await.unwrap();
+    sleep(SECOND * 25).await;
+    let given_up = build(&dead);
+    let given_up = tokio::spawn(async move { given_up.acquire().await.map(drop) });
+    let next = queue(&build(&waits), 1, Duration::ZERO).await;
+    let started = Instant::now();
+    holds.shutdown().await;
+    dead.shutdown().await;
+    assert!(matches!(given_up.await.unwrap(), Err(Error::Shutdown)));
+    let (next, at) = next.await.unwrap();
+    // It was renewed every ten seconds.
+    assert_eq!((at - started, permit.is_lost()), (SECOND * 25, true));
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_revoked_is_noticed_with_the_next_renewal() {
+    let [one, other] = semaphores(1);
+    let (started, permit) = (Instant::now(), one.acquire().await.unwrap());
+    let next = queue(&other, 1, Duration::ZERO).await;
+    let revoked = other.revoke(permit.id()).await.unwrap();
+    assert!(matches!(revoked, Revoked::Permit { lease, .. } if lease == LEASE), "{revoked:?}");
+    let (next, at) = next.await.unwrap();
+    permit.lost().await;
+    assert_eq!((at, Instant::now()), (started, started + LEASE / 3));
+    drop(next);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_change_for_those_who_wait() {
+    let [one, other] = semaphores(1);
+    assert_eq!(one.set_limit(0).await.unwrap(), 1);
+    let [first, second] =
+        [queue(&one, 1, Duration::ZERO).await, queue(&other, 1, Duration::ZERO).await];
+    sleep(HOUR).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    assert_eq!(other.clear_limit().await.unwrap(), 1);
+    let (first, _) = first.await.unwrap();
+    sleep(HOUR).await;
+    assert!(!second.is_finished());
+    assert_eq!(one.add_permits(1).await.unwrap(), 2);
+    let (second, _) = second.await.unwrap();
+    first.forget().await.unwrap();
+    assert_eq!(other.limit().await.unwrap(), 1);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
+    let [one, other] = builders(2).map(|builder| builder.leave_on_drop(true).build().unwrap());
+    let started = Instant::now();
+    let mut starts = Vec::new();
+    for semaphore in [&one, &other, &one, &other, &one] {
+        sleep(SECOND).await;
+        let permit = semaphore.acquire().await.unwrap();
+        starts.push(started.elapsed());
+        permit.leave().await.unwrap();
+    }
+    assert_eq!(starts, [1, 2, 31, 32, 61].map(Duration::from_secs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_moves_or_ends_with_its_lease() {
+    let [one, other] = semaphores(1);
+    let (parted, started) = (one.acquire().await.unwrap().into_parts(), Instant::now());
+    sleep(LEASE - SECOND).await;
+    let adopted = other.adopt(parted).await.unwrap();
+    sleep(HOUR).await;
+    let parted = adopted.into_parts();
+    let next = one.acquire().await.unwrap();
+    let took = started.elapsed() - HOUR - (LEASE - SECOND);
+    // It was renewed in the meantime, a moment of ten seconds before.
+    assert!(took > LEASE * 2 / 3 - SECOND && took <= LEASE, "{took:?}");
+    assert!(is_lost(other.adopt(parted).await));
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_at_once_are_all_or_none() {
+    let semaphores = Semaphores::local().unwrap();
+    let [one, other] =
+        ["one", "other"].map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+    let held = other.acquire().await.unwrap();
+    let both = || [one.request().timeout(HOUR), other.request()];
+    let started = Instant::now();
+    let refused = acquire_all(both()).await.unwrap_err();
+    assert!(matches!(refused, Error::Timeout { waited, .. } if waited == HOUR), "{refused}");
+    assert_eq!(started.elapsed(), HOUR);
+    sleep(SECOND).await;
+    assert_eq!(one.available_permits().await.unwrap(), 1);
+    let permits = tokio::spawn(acquire_all(both()));
+    sleep(SECOND).await;
+    held.release().await.unwrap();
+    permits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_nobody_has_are_waited_for_in_vain() {
+    let [one, _] = builders(1);
+    let one = one.acknowledged_by(1, SECOND * 2).build().unwrap();
+    let started = Instant::now();
+    let refused = one.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { replicas: 0, .. }), "{refused}");
+    assert_eq!(started.elapsed(), SECOND * 2);
+    sleep(SECOND).await;
+    assert_eq!(one.available_permits().await.unwrap(), 1);
+}

@@ -1,0 +1,31 @@
+//! Keys that are lost, which no semaphore in memory meets.
+
+use super::system::Model;
+
+const LONGEST_LEASE: i64 = 604_800_000;
+
+/// The number of a key.
+pub fn lose(model: &mut Model, key: usize) {
+    match key {
+        0 => model.permits.clear(),
+        1 => model.queue = Default::default(),
+        2 => {
+            model.clients.clear();
+            model.longest_liveness = 0;
+        }
+        _ => {
+            (model.declared, model.runtime) = (None, None);
+            (model.last, model.longest_lease) = (0, 0);
+        }
+    }
+}
+
+/// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
+pub fn recover(model: &mut Model) {
+    let Model { longest_liveness, permits, queue, .. } = model;
+    let is_anybody_there = *longest_liveness > 0 || !permits.is_empty() || !queue.is_empty();
+    if !model.is_used() {
+        model.longest_lease = if is_anybody_there { LONGEST_LEASE } else { 0 };
+        model.last = model.queue.iter().next_back().map_or(0, |(ticket, _)| *ticket);
+    }
+}

@@ -1,0 +1,42 @@
+//! What is asked for, and as which arguments.
+
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub word: String,
+    pub place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    Try,
+    Wait,
+    Ahead(i64),
+    Ticket(i64),
+}
+
+/// What a refresh asks for a permit.
+#[derive(Debug, Clone)]
+pub enum Next {
+    Lease(i64),
+    Word(String),
+}
+
+impl Place {
+    pub fn argument(&self) -> String {
+        match self {
+            Self::Try => "try".to_owned(),
+            Self::Wait => "wait".to_owned(),
+            Self::Ahead(ms) => format!("+{ms}"),
+            Self::Ticket(ticket) => ticket.to_string(),
+        }
+    }
+}
+
+impl Next {
+    pub fn argument(&self) -> String {
+        match self {
+            Self::Lease(ms) => ms.to_string(),
+            Self::Word(next) => next.clone(),
+        }
+    }
+}
