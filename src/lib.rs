@@ -41,6 +41,9 @@
 //! The feature `blocking`, off unless asked for, has the same API for threads: the module
 //! `blocking`.
 //!
+//! The feature `metrics`, off unless asked for, counts what this process does, for the facade crate
+//! of that name: `docs/metrics.md` has the list.
+//!
 //! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
@@ -48,7 +51,7 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, metrics, scripts, protocol, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -56,6 +59,7 @@ mod client;
 mod context;
 mod diagnosis;
 mod error;
+mod metrics;
 mod protocol;
 mod runtime;
 mod scripts;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::metrics::Hold;
 use crate::semaphore::term::Term;
 
 /// How a permit was granted.
@@ -23,6 +24,7 @@ pub(crate) struct Lease {
     /// When a permit is held no longer, however often it was renewed.
     latest_end: Option<Instant>,
     term: Mutex<Kept>,
+    hold: Hold,
 }
 
 /// Most permits are never watched, and do without what telling others takes.
@@ -32,11 +34,16 @@ enum Kept {
 }
 
 impl Lease {
-    pub(crate) fn new(grant: Grant, duration: Duration, max_hold: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        grant: Grant,
+        duration: Duration,
+        max_hold: Option<Duration>,
+        hold: Hold,
+    ) -> Self {
         let term = Mutex::new(Kept::Alone(Term::until(grant.since + duration)));
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
-        Self { token: grant.token, latest_end, term }
+        Self { token: grant.token, latest_end, term, hold }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -51,6 +58,14 @@ impl Lease {
     }
 
     fn change(&self, change: impl FnOnce(&mut Term)) -> Term {
+        let term = self.changed(change);
+        if term.is_over() {
+            self.hold.ended(term.is_lost());
+        }
+        term
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Term)) -> Term {
         let watched = match &mut *self.kept() {
             Kept::Alone(term) => {
                 change(term);
@@ -91,6 +106,11 @@ impl Lease {
 
     pub(crate) fn lose(&self) {
         self.change(Term::lose);
+    }
+
+    /// Loses it if it has ended, and was not given back before.
+    pub(crate) fn expire(&self) {
+        self.change(|term| term.expire(Instant::now()));
     }
 
     pub(crate) fn is_lost(&self) -> bool {
