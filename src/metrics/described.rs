@@ -20,7 +20,11 @@ pub(super) const BATCH: &str = "redis_semaphore_client_batch_size";
 pub(super) fn describe() {
     let (count, seconds) = (Unit::Count, Unit::Seconds);
     describe_counter!(ACQUIRES, count, "Requests for a permit that have ended, by outcome");
-    describe_histogram!(WAIT, seconds, "From a request to its permit, of those that got one");
+    describe_histogram!(
+        WAIT,
+        seconds,
+        "From a request to its permit, of those that came from the queue"
+    );
     describe_gauge!(WAITING, count, "Requests of this client that are in the queue");
     describe_gauge!(HELD, count, "The weight of the permits that this client holds");
     describe_histogram!(HOLD, seconds, "How long permits were held");

@@ -110,13 +110,13 @@ impl Meter {
     /// A permit that was asked for then is handed out.
     pub(crate) fn granted(&self, came: Came, weight: u32, asked: Instant) -> Hold {
         let since = Instant::now();
-        let outcome = match came {
+        self.0.count(match came {
             Came::AtOnce => Outcome::Immediate,
             Came::FromTheQueue => Outcome::Waited,
             Came::Adopted => Outcome::Adopted,
-        };
-        self.0.count(outcome);
-        if !matches!(came, Came::Adopted) {
+        });
+        // Of the others there are most, and each takes one call, whose time is told.
+        if matches!(came, Came::FromTheQueue) {
             self.0.wait.record(since - asked);
         }
         self.0.held.increment(weight);
@@ -174,12 +174,12 @@ const LOST_BEFORE: u8 = 2;
 
 impl Hold {
     /// It is held no more. May be told again, and that it was lost after that it has ended.
-    pub(crate) fn ended(&self, is_lost: bool) {
-        let now = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
-        let new = now & !self.ended.fetch_or(now, Ordering::Relaxed);
+    pub(crate) fn ended(&self, at: Instant, is_lost: bool) {
+        let told = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
+        let new = told & !self.ended.fetch_or(told, Ordering::Relaxed);
         if new & ENDED != 0 {
             self.handles.held.decrement(self.weight);
-            self.handles.hold.record(self.since.elapsed());
+            self.handles.hold.record(at.saturating_duration_since(self.since));
         }
         if new & LOST_BEFORE != 0 {
             self.handles.lost.increment(1);

@@ -48,7 +48,7 @@ pub(crate) struct Waiting;
 pub(crate) struct Hold;
 
 impl Hold {
-    pub(crate) fn ended(&self, _is_lost: bool) {}
+    pub(crate) fn ended(&self, _at: Instant, _is_lost: bool) {}
 }
 
 pub(crate) struct CallMeter;

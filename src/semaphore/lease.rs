@@ -57,10 +57,10 @@ impl Lease {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Term)) -> Term {
+    fn change(&self, now: Instant, change: impl FnOnce(&mut Term)) -> Term {
         let term = self.changed(change);
         if term.is_over() {
-            self.hold.ended(term.is_lost());
+            self.hold.ended(now, term.is_lost());
         }
         term
     }
@@ -101,16 +101,17 @@ impl Lease {
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let now = Instant::now();
-        !self.change(|term| term.renew(now, sent + duration)).is_lost_at(now)
+        !self.change(now, |term| term.renew(now, sent + duration)).is_lost_at(now)
     }
 
     pub(crate) fn lose(&self) {
-        self.change(Term::lose);
+        self.change(Instant::now(), Term::lose);
     }
 
     /// Loses it if it has ended, and was not given back before.
     pub(crate) fn expire(&self) {
-        self.change(|term| term.expire(Instant::now()));
+        let now = Instant::now();
+        self.change(now, |term| term.expire(now));
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -119,7 +120,7 @@ impl Lease {
 
     /// Answers whether it was lost before.
     pub(crate) fn give_back(&self, now: Instant) -> bool {
-        self.change(|term| term.give_back(now)).is_lost_at(now)
+        self.change(now, |term| term.give_back(now)).is_lost_at(now)
     }
 
     pub(crate) fn expires_in(&self) -> Duration {

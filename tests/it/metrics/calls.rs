@@ -43,9 +43,8 @@ async fn a_call_that_fails_counts_as_such() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire_many(2).await.unwrap_err();
-    let calls = |outcome| {
-        counted.get("call_seconds_count", &[("script", "acquire"), ("outcome", outcome)])
-    };
+    let calls =
+        |outcome| counted.get("call_seconds_count", &[("script", "acquire"), ("outcome", outcome)]);
     assert_eq!((calls("failed"), calls("answered")), (1.0, 0.0));
 }
 

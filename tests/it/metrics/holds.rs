@@ -64,7 +64,6 @@ async fn adopted_ones_are_held_and_were_not_waited_for() {
     let outcomes = counted.outcomes(&name);
     let [immediate, adopted, failed] = ["immediate", "adopted", "failed"].map(|it| outcomes[it]);
     assert_eq!((immediate, adopted, failed, outcomes.len()), (1.0, 1.0, 1.0, 3));
-    assert_eq!(counted.of(&name, "wait_seconds_count"), 1.0);
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 2.0, 0.0]);
 }
 

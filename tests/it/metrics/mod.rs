@@ -2,7 +2,7 @@
 //! come back. A recorder of Prometheus is asked, as a program's would be.
 
 mod calls;
-mod counted;
+pub mod counted;
 mod holds;
 mod labels;
 mod outcomes;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::history::{Call, Event, How, What, now};
+use super::history::{Call, Event, How, What, Why, now};
 use super::theatre::{Address, Names};
 use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, RESPONSE_TIMEOUT, stalls};
 
@@ -67,6 +67,8 @@ pub fn run(orders: &Orders) {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         input.ends.send_replace(true);
     });
+    #[cfg(feature = "metrics")]
+    let counted = super::counts::begin();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let stalled = teller.clone();
         stalls::watch(move |what| stalled.say(what));
@@ -84,6 +86,8 @@ pub fn run(orders: &Orders) {
         tasks.join_all().await;
         semaphores.shutdown().await;
     });
+    #[cfg(feature = "metrics")]
+    super::counts::told(&counted, &orders.names).for_each(|counts| teller.say(counts));
 }
 
 /// Also of those in tasks of the crate, which nobody else would hear of.
@@ -146,18 +150,20 @@ impl Task {
             }
         };
         let permit = tokio::select! {
+            // It has asked, if only for a moment.
+            biased;
             permit = self.ask(call, weight, patience) => permit,
-            () = gives_up => Ok(None),
+            () = gives_up => Ok(Err(Why::Dropped)),
         };
         match permit {
-            Ok(Some(permit)) => self.hold(turn, permit).await,
-            Ok(None) => {
-                self.teller.say(What::GivesUp { turn });
+            Ok(Ok(permit)) => self.hold(turn, permit).await,
+            Ok(Err(why)) => {
+                self.teller.say(What::GivesUp { turn, why });
                 sleep(self.moment()).await;
             }
             Err(error) => {
                 self.teller.says_failed(turn, name, &error);
-                self.teller.say(What::GivesUp { turn });
+                self.teller.say(What::GivesUp { turn, why: Why::Failed });
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -174,20 +180,29 @@ impl Task {
         call: Call,
         weight: u32,
         patience: Duration,
-    ) -> Result<Option<Permit>, Error> {
+    ) -> Result<Result<Permit, Why>, Error> {
         match call {
             Call::Acquire | Call::DroppedAcquire => {
-                self.semaphore.acquire_many(weight).await.map(Some)
+                self.semaphore.acquire_many(weight).await.map(Ok)
             }
-            Call::TryAcquire => self.semaphore.try_acquire_many(weight).await,
+            Call::TryAcquire => {
+                let permit = self.semaphore.try_acquire_many(weight).await;
+                permit.map(|permit| permit.ok_or(Why::Refused))
+            }
             Call::AcquireTimeout => match self.semaphore.acquire_timeout(patience).await {
-                Err(Error::Timeout { .. }) => Ok(None),
-                permit => permit.map(Some),
+                Err(Error::Timeout { .. }) => Ok(Err(Why::TimedOut)),
+                permit => permit.map(Ok),
             },
         }
     }
 
     async fn hold(&mut self, turn: u64, permit: Permit) {
+        let watch = permit.watch();
+        self.work(turn, permit).await;
+        self.teller.say(What::Gone { turn, lost: watch.is_lost() });
+    }
+
+    async fn work(&mut self, turn: u64, permit: Permit) {
         // The clock is read first: rather too early than too late.
         let lasts = || now() + permit.expires_in().as_nanos() as u64;
         let mut until = lasts();
