@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::metrics::Meters;
 use crate::runtime::{Timer, Watch};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
@@ -28,6 +29,7 @@ pub(crate) struct Context {
     pub(crate) name: String,
     pub(crate) router: Arc<Router>,
     pub(crate) settings: ClientSettings,
+    pub(crate) meters: Meters,
     /// Acquisitions are counted from a random number on.
     acquisitions: AtomicU64,
     /// With a random key.
@@ -83,6 +85,7 @@ impl Context {
         router: Router,
         listener: Listener,
         settings: ClientSettings,
+        meters: Meters,
     ) -> Arc<Self> {
         let (router, end) = (Arc::new(router), CancellationToken::new());
         let (hasher, drivers, tasks) = Default::default();
@@ -98,6 +101,7 @@ impl Context {
             name,
             router,
             settings,
+            meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
             hasher,
             drivers,

@@ -44,6 +44,9 @@
 //! The feature `local`, off unless asked for, has semaphores in memory, for tests of what uses them:
 //! `Semaphores::local`.
 //!
+//! The feature `metrics`, off unless asked for, counts what this process does, for the facade crate
+//! of that name: `docs/metrics.md` has the list.
+//!
 //! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
@@ -51,7 +54,7 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
-// runtime, error, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -62,6 +65,7 @@ mod error;
 #[cfg(feature = "local")]
 #[doc(hidden)] // but to the test that compares it with the scripts
 pub mod local;
+mod metrics;
 mod protocol;
 mod runtime;
 mod scripts;

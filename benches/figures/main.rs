@@ -20,6 +20,8 @@ mod history;
 mod latency;
 mod memory;
 mod network;
+#[cfg(feature = "metrics")]
+mod recorder;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
@@ -39,6 +41,8 @@ fn main() -> Result<()> {
     }
     let arguments = Arguments::parse();
     let mut report = Report::default();
+    #[cfg(feature = "metrics")]
+    recorder::install()?;
     let runner = Runner::new()?;
     runner.run(on_loopback(&arguments, &mut report));
     runner.run(over_network(&arguments, &mut report));

@@ -112,6 +112,7 @@ impl<R: Request> Dispatch<R> {
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
         let requests = batch.back();
+        R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(reply) => {
                 R::batcher(&self.owner).answered_after(sent.elapsed());

@@ -31,6 +31,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::metrics::CallMeter;
 use crate::runtime::clock;
 use crate::server::{Answer, CallError, Failure};
 
@@ -48,6 +49,8 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     const AFTER: Kinds;
     /// The most calls that are out at the same time.
     const MOST_CALLS: usize = 64;
+    /// What metrics name its calls.
+    const CALLED: &'static str = Self::SCRIPT;
     type Owner: Owner;
     type Reply: Send + std::fmt::Debug + 'static;
 
@@ -119,6 +122,7 @@ pub(crate) struct Batcher<R: Request> {
     state: Mutex<State<R>>,
     /// Whoever makes the calls wants to know of something.
     changed: Notify,
+    meter: CallMeter,
 }
 
 struct State<R: Request> {
@@ -194,7 +198,7 @@ impl<R: Request> Default for Batcher<R> {
             calls,
             number,
         });
-        Self { state, changed: Notify::new() }
+        Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
     }
 }
 

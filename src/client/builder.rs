@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::context::ClientSettings;
 use crate::error::Error;
+use crate::metrics::MOST_NAMES;
 use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
 use crate::scripts::{CallBy, Library};
 use crate::server::Credentials;
@@ -39,6 +40,7 @@ pub struct SemaphoresBuilder {
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<dyn Provider>>,
     pub(crate) looks_only: bool,
+    pub(crate) metrics_names: usize,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -59,7 +61,8 @@ impl SemaphoresBuilder {
             outage_tolerance: Duration::from_secs(30),
         };
         let (owner, call_by, credentials, looks_only) = (None, CallBy::Sha1, None, false);
-        Self { prefix: "sem".to_owned(), owner, call_by, settings, credentials, looks_only }
+        let (prefix, metrics_names) = ("sem".to_owned(), MOST_NAMES);
+        Self { prefix, owner, call_by, settings, credentials, looks_only, metrics_names }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -208,6 +211,27 @@ impl SemaphoresBuilder {
         E: Into<BoxError> + 'static,
     {
         self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    /// How many distinct names of semaphores become labels of metrics; what all others do counts for
+    /// the label `other`. Default: 100, the first that are built. 0 where names are made from users
+    /// or orders, say. Feature `metrics`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let url = std::env::var("REDIS_URL").unwrap();
+    /// let semaphores = Semaphores::builder().metrics_names(500).connect(&url).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn metrics_names(mut self, most: usize) -> Self {
+        self.metrics_names = most;
         self
     }
 

@@ -10,6 +10,7 @@ use crate::client::{Semaphores, SemaphoresBuilder};
 use crate::context::{ClientSettings, Context};
 use crate::diagnosis::connect::{self, Tried};
 use crate::error::Error;
+use crate::metrics::Meters;
 use crate::protocol::word;
 use crate::runtime::clock;
 use crate::server::{Cluster, Dialer, Link, Servers, Source, tls, url};
@@ -246,8 +247,9 @@ impl SemaphoresBuilder {
     ) -> Semaphores {
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
         let router = Router::new(wakeups, &name, response_timeout, liveness);
-        let settings = self.settings;
-        Semaphores::new(Context::new(servers, self.prefix, name, router, listener, settings))
+        let (settings, meters) = (self.settings, Meters::new(self.metrics_names));
+        let context = Context::new(servers, self.prefix, name, router, listener, settings, meters);
+        Semaphores::new(context)
     }
 }
 

@@ -13,6 +13,7 @@ use tracing::Instrument;
 
 use crate::batching::Owner;
 use crate::error::Error;
+use crate::metrics::Came;
 use crate::protocol::Acquired;
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
@@ -47,16 +48,17 @@ impl<'a> Pending<'a> {
             self.core.hold(std::iter::once(self.acquisition));
             self.core.waits().remove(&self.acquisition.number);
         }
-        self.into_permit(grant)
+        let came = if was_queued { Came::FromTheQueue } else { Came::AtOnce };
+        self.into_permit(grant, came)
     }
 
     /// Fails after a shutdown, which may have taken the wait away.
-    pub(super) fn into_permit(mut self, grant: Grant) -> Result<Permit, Error> {
+    pub(super) fn into_permit(mut self, grant: Grant, came: Came) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_shut_down() {
             return Err(Error::Shutdown);
         }
         self.is_resolved = true;
-        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant))
+        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, came))
     }
 }
 
@@ -126,11 +128,13 @@ impl Core {
         &self,
         acquire: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
+        let asking = self.meter.asks();
         let answer = self.closing.unless_ended(acquire).await;
         let answer = answer.unwrap_or_else(|| match self.closing.is_shut_down() {
             true => Err(Error::Shutdown),
             false => Err(Error::Closed { semaphore: self.name.clone() }),
         });
+        asking.ended(&answer);
         answer.inspect_err(|error| tracing::debug!(%error))
     }
 
@@ -156,7 +160,7 @@ impl Core {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
                     match self.confirm(acquisition, grant, "try_acquire", patience).await? {
-                        Some(grant) => return pending.into_permit(grant).map(Some),
+                        Some(grant) => return pending.into_permit(grant, Came::AtOnce).map(Some),
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
@@ -169,6 +173,7 @@ impl Core {
                 }
             }
         }
+        self.meter.refused();
         Ok(None)
     }
 
@@ -220,6 +225,7 @@ impl Core {
                     was_queued = true;
                     acquisition.queued(answer.sent, answer.reply.server_time, place);
                     self.enqueue(Task::Heartbeat);
+                    let _waiting = self.meter.waits();
                     Box::pin(self.outcome(acquisition)).await?
                 }
                 Acquired::Refused => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::metrics::Hold;
 use crate::semaphore::term::Term;
 
 /// How a permit was granted.
@@ -24,6 +25,7 @@ pub(crate) struct Lease {
     /// When a permit is held no longer, however often it was renewed.
     latest_end: Option<Instant>,
     term: Mutex<Kept>,
+    hold: Hold,
 }
 
 /// Most permits are never watched, and do without what telling others takes.
@@ -33,11 +35,16 @@ enum Kept {
 }
 
 impl Lease {
-    pub(crate) fn new(grant: Grant, duration: Duration, max_hold: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        grant: Grant,
+        duration: Duration,
+        max_hold: Option<Duration>,
+        hold: Hold,
+    ) -> Self {
         let term = Mutex::new(Kept::Alone(Term::until(grant.since + duration)));
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
-        Self { token: grant.token, latest_end, term }
+        Self { token: grant.token, latest_end, term, hold }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -51,7 +58,15 @@ impl Lease {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Term)) -> Term {
+    fn change(&self, now: Instant, change: impl FnOnce(&mut Term)) -> Term {
+        let term = self.changed(change);
+        if term.is_over() {
+            self.hold.ended(now, term.is_lost());
+        }
+        term
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Term)) -> Term {
         let watched = match &mut *self.kept() {
             Kept::Alone(term) => {
                 change(term);
@@ -87,11 +102,17 @@ impl Lease {
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
         let now = Instant::now();
-        !self.change(|term| term.renew(now, sent + duration)).is_lost_at(now)
+        !self.change(now, |term| term.renew(now, sent + duration)).is_lost_at(now)
     }
 
     pub(crate) fn lose(&self) {
-        self.change(Term::lose);
+        self.change(Instant::now(), Term::lose);
+    }
+
+    /// Loses it if it has ended, and was not given back before.
+    pub(crate) fn expire(&self) {
+        let now = Instant::now();
+        self.change(now, |term| term.expire(now));
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -100,7 +121,7 @@ impl Lease {
 
     /// Answers whether it was lost before.
     pub(crate) fn give_back(&self, now: Instant) -> bool {
-        self.change(|term| term.give_back(now)).is_lost_at(now)
+        self.change(now, |term| term.give_back(now)).is_lost_at(now)
     }
 
     pub(crate) fn expires_in(&self) -> Duration {

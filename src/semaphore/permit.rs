@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::PermitWatch;
 use crate::batching::Request;
 use crate::error::Error;
+use crate::metrics::Came;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
@@ -92,9 +93,15 @@ impl OnDrop {
 }
 
 impl Permit {
-    pub(crate) fn new(core: Arc<Core>, acquisition: Arc<Acquisition>, grant: Grant) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        acquisition: Arc<Acquisition>,
+        grant: Grant,
+        came: Came,
+    ) -> Self {
         let settings = &core.settings;
-        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold);
+        let hold = core.meter.granted(came, acquisition.weight, acquisition.created);
+        let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
         acquisition.begin_lease(lease);
         let (semaphore, id) = (&core.name, &acquisition.word);
         tracing::debug!(semaphore, id, token = grant.token, "granted");

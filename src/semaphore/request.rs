@@ -123,13 +123,18 @@ impl AcquireRequest {
         self
     }
 
-    /// What can be seen before anything is sent.
+    /// What can be seen before anything is asked for.
     pub(super) fn check(&self) -> Result<(), Error> {
+        self.check_ahead()?;
+        self.core.check(self.weight)
+    }
+
+    fn check_ahead(&self) -> Result<(), Error> {
         if self.ahead > LONGEST_HEAD_START {
             let reason = format!("must be 0 to 1 hour, not {:?}", self.ahead);
             return Err(Error::invalid("ahead", reason));
         }
-        self.core.check(self.weight)
+        Ok(())
     }
 
     /// Waits in the queue for the permit.
@@ -147,7 +152,7 @@ impl AcquireRequest {
     ///
     /// See [`AcquireRequest`].
     pub async fn acquire(self) -> Result<Permit, Error> {
-        self.check()?;
+        self.check_ahead()?;
         let ahead = self.ahead.as_millis() as u32;
         pin!(self.core.acquire_within(self.weight, ahead, self.timeout)).await
     }

@@ -22,13 +22,23 @@ impl Term {
         self.ends
     }
 
+    /// Whether that is known: its end may have passed unseen.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Whether it is known to be lost, or was given back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lost || self.given_back
+    }
+
     pub(crate) fn is_lost_at(&self, now: Instant) -> bool {
         self.lost || (!self.given_back && now >= self.ends)
     }
 
     /// Whether it is lost, or was given back.
     pub(crate) fn is_over_at(&self, now: Instant) -> bool {
-        self.lost || self.given_back || now >= self.ends
+        self.is_over() || now >= self.ends
     }
 
     pub(crate) fn left_at(&self, now: Instant) -> Duration {
@@ -39,8 +49,12 @@ impl Term {
         self.lost = true;
     }
 
-    pub(crate) fn give_back(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         self.lost = self.is_lost_at(now);
+    }
+
+    pub(crate) fn give_back(&mut self, now: Instant) {
+        self.expire(now);
         self.given_back = true;
     }
 

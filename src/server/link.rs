@@ -23,6 +23,7 @@ use super::backoff::Backoff;
 use super::dialer::Dialer;
 use super::source::Source;
 use crate::error::{Error, is_transient, says};
+use crate::metrics::{COMMANDS, reconnected};
 use crate::scripts::{CallBy, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
@@ -198,6 +199,7 @@ impl Link {
         let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
         let number = *self.connections.borrow() + 1;
         if number > 1 {
+            reconnected(COMMANDS);
             tracing::info!(server = %self.source, "connected to Redis again");
         }
         self.connections.send_replace(number);

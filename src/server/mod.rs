@@ -27,6 +27,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::time::Instant;
 
+use crate::metrics::called;
 use crate::runtime::clock;
 
 pub(crate) use backoff::Backoff;
@@ -128,7 +129,9 @@ impl Servers {
         loop {
             let sent = Instant::now();
             let limit = patience.saturating_sub(started.elapsed());
-            let last = match self.attempt(slot, script, &write, limit).await {
+            let answer = self.attempt(slot, script, &write, limit).await;
+            called(script, sent, answer.is_ok());
+            let last = match answer {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
                 Err(failure) if failure.is_transient() => {
                     is_repeated |= failure.may_have_run;

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use super::Router;
 use super::channel::{Channel, Channels, Heard};
+use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster};
 
@@ -114,9 +115,13 @@ impl Listener {
     /// Until it is aborted.
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
+        let mut was_connected = false;
         loop {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
+                    if std::mem::replace(&mut was_connected, true) {
+                        reconnected(WAKE_UPS);
+                    }
                     backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     let Lost = self.listen(&mut subscriptions).await;
                     tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Channel, Router};
+use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
 use crate::server::{Backoff, Link};
 
@@ -79,6 +80,7 @@ pub(super) async fn listen(
             router.hear(message.get_channel_name(), message.get_payload_bytes());
         }
         subscription = next;
+        reconnected(WAKE_UPS);
         tracing::info!("listening for wake-ups again");
         router.may_have_missed();
     }

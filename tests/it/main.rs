@@ -34,6 +34,8 @@ mod lookers;
 mod lost_replies;
 mod maintenance;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod migration;
 mod model;
 mod names;

@@ -31,6 +31,7 @@ pub(crate) use remote::{Change, Limits};
 
 use crate::batching::Batcher;
 use crate::context::Context;
+use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
 use crate::protocol::{Keys, millis, word};
 use crate::semaphore::acquisition::Acquisition;
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     word_start: String,
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
+    pub(crate) meter: Meter,
     /// What its maintenance has to do. Closed by a shutdown, and at the end of the runtime.
     tasks: mpsc::UnboundedSender<(Arc<Core>, Task)>,
     /// The server was told the limit of the configuration.
@@ -107,6 +109,7 @@ impl Core {
     ) -> (Arc<Self>, Tasks) {
         let (prefix, client, router) = (&context.prefix, &context.name, &context.router);
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
+        let meter = context.meters.meter(&name);
         let channel = router.channel_for(prefix, &name, client, slot);
         let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
         let (tasks, receiver) = mpsc::unbounded_channel();
@@ -122,6 +125,7 @@ impl Core {
             word_start,
             context,
             closing,
+            meter,
             tasks,
             declared,
             acquires,

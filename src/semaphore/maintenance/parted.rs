@@ -83,6 +83,7 @@ async fn leave(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>) -> Done {
 /// Unless it was lost before it was left, and told then.
 fn warn_of_loss(core: &Core, acquisition: &Acquisition) {
     if let Some(lease) = acquisition.lease().filter(|lease| !lease.is_lost()) {
+        lease.lose();
         let (semaphore, token) = (&core.name, lease.token);
         tracing::warn!(semaphore, id = acquisition.word, token, "permit lost");
     }

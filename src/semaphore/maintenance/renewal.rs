@@ -37,6 +37,7 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
     let mut next = started + core.settings.renewal_interval();
     for batch in renewable.chunks(MAX_BATCH) {
         if let Err(error) = renew_batch(&core, batch).await {
+            core.meter.renewal_failed();
             tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
             next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
             break;
@@ -66,6 +67,7 @@ async fn renew_batch(
 fn stop(core: &Core, permit: &Acquisition, lease: &Lease) {
     // A permit that was given back meanwhile was not lost.
     if !permit.is_over() {
+        lease.expire();
         core.hold_no_more(std::iter::once(permit));
         let semaphore = &core.name;
         tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");

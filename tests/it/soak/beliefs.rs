@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Call, Event, How, Moment, What};
+use super::history::{Call, Event, How, Moment, What, Why};
 
 /// One acquire and what came of it.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Turn {
     pub end: Option<(Moment, End)>,
     /// When the release was answered, and whether the permit was still held.
     pub released: Option<(Moment, bool)>,
+    /// When the permit was gone for its process, and whether it was lost by then.
+    pub gone: Option<(Moment, bool)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +48,7 @@ pub struct Renewal {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
-    WithoutPermit,
+    WithoutPermit(Why),
     Lost,
     Released(How),
     /// Its process was killed.
@@ -150,6 +152,7 @@ fn add(
                 adopted: None,
                 end: None,
                 released: None,
+                gone: None,
             };
             if turns.insert((process, *number), turn).is_some() {
                 return Err("a turn asks twice");
@@ -166,8 +169,8 @@ fn add(
             turn.renewals.push(Renewal { at, until: *until });
         }
         What::Lost { turn } => going_on(turns, process, *turn)?.end = Some((at, End::Lost)),
-        What::GivesUp { turn } => {
-            going_on(turns, process, *turn)?.end = Some((at, End::WithoutPermit));
+        What::GivesUp { turn, why } => {
+            going_on(turns, process, *turn)?.end = Some((at, End::WithoutPermit(*why)));
         }
         What::Releases { turn, how } => {
             going_on(turns, process, *turn)?.end = Some((at, End::Released(*how)));
@@ -175,6 +178,12 @@ fn add(
         What::Released { turn, held } => match turns.get_mut(&(process, *turn)) {
             Some(turn) if turn.end.is_some() => turn.released = Some((at, *held)),
             _ => return Err("nothing was released"),
+        },
+        What::Gone { turn, lost } => match turns.get_mut(&(process, *turn)) {
+            Some(turn) if turn.end.is_some() && turn.gone.is_none() => {
+                turn.gone = Some((at, *lost));
+            }
+            _ => return Err("nothing had an end"),
         },
         What::Killed => {
             let all = turns.range_mut((process, 0)..=(process, u64::MAX)).map(|(_, turn)| turn);

@@ -45,6 +45,13 @@ impl Log {
         events
     }
 
+    /// Whether a process has told what it counted.
+    fn has_counted(&self, process: u32) -> bool {
+        let told = self.0.lock().unwrap();
+        let mut events = told.events.iter().rev();
+        events.any(|event| event.process == process && matches!(event.what, What::Counted { .. }))
+    }
+
     /// The last grant of each process and semaphore.
     pub fn last_grants(&self) -> BTreeMap<(u32, usize), Moment> {
         self.0.lock().unwrap().last_grants.clone()
@@ -172,9 +179,14 @@ impl Crew {
         for (number, mut process) in std::mem::take(&mut self.processes) {
             let status = process.child.wait().unwrap();
             process.reader.join().unwrap();
+            let found = |rule: &str, what| {
+                self.log.say(ALL, What::Found { rule: rule.to_owned(), what });
+            };
             if !status.success() {
-                let (rule, what) = ("errors".to_owned(), format!("process {number}: {status}"));
-                self.log.say(ALL, What::Found { rule, what });
+                found("errors", format!("process {number}: {status}"));
+            }
+            if cfg!(feature = "metrics") && !self.log.has_counted(number) {
+                found("metrics", format!("process {number} has not told what it counted"));
             }
         }
     }

@@ -34,6 +34,40 @@ pub enum Call {
     Adopt,
 }
 
+/// Why nothing came of asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// A try found no room.
+    Refused,
+    TimedOut,
+    /// The call was dropped.
+    Dropped,
+    Failed,
+}
+
+/// What a process counted for one semaphore, by the metrics of the crate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Permits, by how they came: at once, or from the queue. The latter have a time.
+    pub immediate: u64,
+    pub waited: u64,
+    pub wait_times: u64,
+    pub refused: u64,
+    pub timed_out: u64,
+    pub cancelled: u64,
+    pub failed: u64,
+    /// Permits that have ended.
+    pub hold_times: u64,
+    pub lost: u64,
+    /// What is left at the end.
+    pub held: i64,
+    pub waiting: i64,
+    /// In seconds, all together.
+    pub wait_time: f64,
+    pub hold_time: f64,
+}
+
 /// How a permit is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -93,6 +127,7 @@ pub enum What {
     /// Waits no longer, and has nothing.
     GivesUp {
         turn: u64,
+        why: Why,
     },
     /// A call failed; where it was to get the permit, the turn is over. An outage excuses some
     /// errors.
@@ -116,6 +151,16 @@ pub enum What {
     Offers {
         turn: u64,
         parts: String,
+    },
+    /// Has the permit no more, in whichever way it ended: whether it was lost by then.
+    Gone {
+        turn: u64,
+        lost: bool,
+    },
+    /// Has ended in good order, with all that it began, and has counted this.
+    Counted {
+        semaphore: usize,
+        counts: Counts,
     },
     /// Begins to set a limit (or to clear it: then the declared one comes back).
     SetsLimit {

@@ -11,6 +11,8 @@ mod campaign;
 mod checker;
 mod circumstances;
 mod client;
+#[cfg(feature = "metrics")]
+mod counts;
 mod crew;
 mod faults;
 mod history;

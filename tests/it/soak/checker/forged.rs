@@ -1,7 +1,7 @@
 //! Histories that are wrong in one way each, so that the checker is known to see it; and what looks
 //! wrong but is not.
 
-use super::super::history::{ALL, Call, Event, How, Moment, What};
+use super::super::history::{ALL, Call, Counts, Event, How, Moment, What, Why};
 use super::{Bounds, judge};
 
 const BOUNDS: Bounds = Bounds {
@@ -38,6 +38,10 @@ fn holds(at: Moment, process: u32, turn: u64, token: u64, until: Moment) -> Even
 
 fn releases(at: Moment, process: u32, turn: u64) -> Event {
     event(at, process, What::Releases { turn, how: How::Release })
+}
+
+fn gives_up(at: Moment, why: Why) -> Event {
+    event(at, 1, What::GivesUp { turn: 1, why })
 }
 
 fn limit(at: Moment, limit: u64) -> [Event; 2] {
@@ -334,7 +338,7 @@ fn a_head_start_that_is_too_large_is_seen() {
 
 #[test]
 fn whoever_waits_too_long_is_seen() {
-    let waits = |until| vec![asks(1, 1, 1), event(until, 1, What::GivesUp { turn: 1 })];
+    let waits = |until| vec![asks(1, 1, 1), gives_up(until, Why::Dropped)];
     assert_eq!(broken(&waits(1001)), NONE);
     assert_eq!(broken(&waits(1002)), ["waits"]);
     assert_eq!(broken(&[asks(1, 1, 1), event(1500, 2, What::Killed)]), ["waits"], "still waits");
@@ -349,11 +353,65 @@ fn whoever_waits_too_long_is_seen() {
 }
 
 #[test]
+fn what_was_counted_wrong_is_seen() {
+    // One permit of 4 ns after 1 ns, given back; and one request of each other end.
+    let mut history = vec![
+        asks(1, 1, 0),
+        holds(2, 1, 0, 1, 30),
+        releases(5, 1, 0),
+        event(7, 1, What::Gone { turn: 0, lost: false }),
+    ];
+    for (turn, why) in [Why::Refused, Why::TimedOut, Why::Dropped, Why::Failed].iter().enumerate() {
+        let turn = turn as u64 + 1;
+        history.extend([asks(8, 1, turn), event(9, 1, What::GivesUp { turn, why: *why })]);
+    }
+    // Somebody else's.
+    history.push(asks(1, 2, 1));
+    let right = Counts {
+        waited: 1,
+        wait_times: 1,
+        hold_times: 1,
+        refused: 1,
+        timed_out: 1,
+        cancelled: 1,
+        failed: 1,
+        wait_time: 1e-9,
+        hold_time: 4e-9,
+        ..Counts::default()
+    };
+    let with = |counts: Counts| {
+        let counted = event(10, 1, What::Counted { semaphore: 0, counts });
+        broken(&[&history[..], &[counted]].concat())
+    };
+    assert_eq!(with(right.clone()), NONE);
+    let at_once =
+        Counts { immediate: 1, waited: 0, wait_times: 0, wait_time: 0.0, ..right.clone() };
+    assert_eq!(with(at_once), NONE);
+    for wrong in [
+        Counts { immediate: 1, ..right.clone() },
+        Counts { wait_times: 0, ..right.clone() },
+        Counts { hold_times: 2, ..right.clone() },
+        Counts { refused: 2, ..right.clone() },
+        Counts { timed_out: 0, ..right.clone() },
+        Counts { cancelled: 0, ..right.clone() },
+        Counts { failed: 0, ..right.clone() },
+        Counts { lost: 1, ..right.clone() },
+        Counts { held: 1, ..right.clone() },
+        Counts { waiting: -1, ..right.clone() },
+        Counts { wait_time: 2e-9, ..right.clone() },
+        Counts { hold_time: 2e-9, ..right.clone() },
+        Counts { hold_time: 7e-9, ..right.clone() },
+    ] {
+        assert_eq!(with(wrong.clone()), ["metrics"], "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_log_that_cannot_be_is_refused() {
     let twice = [asks(1, 1, 1), asks(2, 1, 1)];
     assert!(judge(&twice, BOUNDS).unwrap_err().contains("asks twice"));
     let stranger = [holds(1, 1, 1, 1, 100)];
     assert!(judge(&stranger, BOUNDS).unwrap_err().contains("no such turn"));
-    let over = [asks(1, 1, 1), event(2, 1, What::GivesUp { turn: 1 }), holds(3, 1, 1, 1, 9)];
+    let over = [asks(1, 1, 1), gives_up(2, Why::Failed), holds(3, 1, 1, 1, 9)];
     assert!(judge(&over, BOUNDS).unwrap_err().contains("no such turn"));
 }

@@ -1,6 +1,7 @@
 //! Judges a history. Each rule is one function, and knows nothing of how semaphores work.
 
 mod admission;
+mod counts;
 mod forged;
 mod losses;
 mod queue;
@@ -52,6 +53,7 @@ pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String>
         Case::order,
         Case::waits,
         Case::errors,
+        Case::counts,
         Case::found,
     ];
     let mut violations: Vec<_> = rules.iter().flat_map(|rule| rule(&case)).collect();

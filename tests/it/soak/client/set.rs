@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permits, acquire_all};
 use tokio::time::sleep;
 
-use super::super::history::{Call, How, What, now};
+use super::super::history::{Call, How, What, Why, now};
 use super::super::{KINDS, Special};
 use super::task::Task;
 use super::teller::Teller;
@@ -54,7 +54,8 @@ impl SetTask {
             Some(Err(error)) => self.teller.says_failed(turns[0], "acquire_all", &error),
             None => {}
         }
-        turns.iter().for_each(|turn| self.teller.say(What::GivesUp { turn: *turn }));
+        let why = Why::Failed;
+        turns.iter().for_each(|turn| self.teller.say(What::GivesUp { turn: *turn, why }));
     }
 
     async fn hold(&mut self, turns: &[u64], permits: Permits) {

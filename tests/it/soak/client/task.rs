@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permit, PermitParts, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::super::history::{Call, How, What, now};
+use super::super::history::{Call, How, What, Why, now};
 use super::super::{KINDS, Kind, Special};
 use super::teller::Teller;
 
@@ -21,6 +21,9 @@ pub struct Task {
     kind: &'static Kind,
     random: fastrand::Rng,
 }
+
+/// A permit, or why there is none.
+type Asked = Result<Result<Permit, Why>, Error>;
 
 /// What is asked for.
 struct Wish {
@@ -60,8 +63,10 @@ impl Task {
             }
         };
         let permit = tokio::select! {
+            // It has asked, if only for a moment.
+            biased;
             permit = self.ask(wish) => permit,
-            () = gives_up => Ok(None),
+            () = gives_up => Ok(Err(Why::Dropped)),
         };
         let name = match call {
             Call::TryAcquire => "try_acquire",
@@ -97,18 +102,21 @@ impl Task {
         Duration::from_micros(self.random.u64(0..longest))
     }
 
-    async fn ask(&self, wish: Wish) -> Result<Option<Permit>, Error> {
+    async fn ask(&self, wish: Wish) -> Asked {
         let Wish { call, weight, ahead, patience } = wish;
         match call {
-            Call::TryAcquire => self.semaphore.try_acquire_many(weight).await,
+            Call::TryAcquire => {
+                let permit = self.semaphore.try_acquire_many(weight).await;
+                permit.map(|permit| permit.ok_or(Why::Refused))
+            }
             Call::AcquireTimeout => match self.semaphore.acquire_timeout(patience).await {
-                Err(Error::Timeout { .. }) => Ok(None),
-                permit => permit.map(Some),
+                Err(Error::Timeout { .. }) => Ok(Err(Why::TimedOut)),
+                permit => permit.map(Ok),
             },
             Call::HeadStart => {
-                self.semaphore.request().weight(weight).ahead(ahead).acquire().await.map(Some)
+                self.semaphore.request().weight(weight).ahead(ahead).acquire().await.map(Ok)
             }
-            _ => self.semaphore.acquire_many(weight).await.map(Some),
+            _ => self.semaphore.acquire_many(weight).await.map(Ok),
         }
     }
 
@@ -122,28 +130,35 @@ impl Task {
             _ => Duration::MAX,
         };
         let adopted = match timeout(gives_up, self.semaphore.adopt(parts)).await {
-            Ok(Err(Error::Lost { .. })) | Err(_) => Ok(None),
-            Ok(permit) => permit.map(Some),
+            Ok(Err(Error::Lost { .. })) => Ok(Err(Why::Refused)),
+            Ok(permit) => permit.map(Ok),
+            Err(_) => Ok(Err(Why::Dropped)),
         };
         self.answered(turn, "adopt", adopted).await;
     }
 
-    async fn answered(&mut self, turn: u64, call: &str, permit: Result<Option<Permit>, Error>) {
-        match permit {
-            Ok(Some(permit)) => self.hold(turn, permit).await,
-            Ok(None) => {
-                self.teller.say(What::GivesUp { turn });
+    async fn answered(&mut self, turn: u64, call: &str, asked: Asked) {
+        match asked {
+            Ok(Ok(permit)) => self.hold(turn, permit).await,
+            Ok(Err(why)) => {
+                self.teller.say(What::GivesUp { turn, why });
                 sleep(self.moment()).await;
             }
             Err(error) => {
                 self.teller.says_failed(turn, call, &error);
-                self.teller.say(What::GivesUp { turn });
+                self.teller.say(What::GivesUp { turn, why: Why::Failed });
                 sleep(Duration::from_millis(50)).await;
             }
         }
     }
 
     async fn hold(&mut self, turn: u64, permit: Permit) {
+        let watch = permit.watch();
+        self.work(turn, permit).await;
+        self.teller.say(What::Gone { turn, lost: watch.is_lost() });
+    }
+
+    async fn work(&mut self, turn: u64, permit: Permit) {
         // The clock is read first: rather too early than too late.
         let lasts = || now() + permit.expires_in().as_nanos() as u64;
         let mut until = lasts();

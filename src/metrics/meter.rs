@@ -1,0 +1,223 @@
+//! Counts. Handles are made once for each semaphore: to look them up at each event costs more than
+//! the events do.
+
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::time::Instant;
+
+use super::Came;
+use super::described::{
+    ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, RECONNECTS, RENEWAL_FAILURES, WAIT, WAITING, describe,
+};
+use super::labels::Labels;
+use crate::error::Error;
+
+/// Of all semaphores of one connection.
+pub(crate) struct Meters(Labels);
+
+impl Meters {
+    pub(crate) fn new(most_names: usize) -> Self {
+        describe();
+        Self(Labels::new(most_names))
+    }
+
+    pub(crate) fn meter(&self, name: &str) -> Meter {
+        Meter(Arc::new(Handles::of(self.0.label(name))))
+    }
+}
+
+/// What becomes of a request, in the order of [`Outcome::LABELS`].
+#[derive(Clone, Copy)]
+enum Outcome {
+    Immediate,
+    Waited,
+    Adopted,
+    Refused,
+    Timeout,
+    Cancelled,
+    Closed,
+    Failed,
+}
+
+impl Outcome {
+    const LABELS: [&str; 8] =
+        ["immediate", "waited", "adopted", "refused", "timeout", "cancelled", "closed", "failed"];
+
+    /// `None` for what could not be asked for.
+    fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::Invalid { .. } => None,
+            Error::Timeout { .. } => Some(Self::Timeout),
+            Error::Closed { .. } | Error::Shutdown => Some(Self::Closed),
+            _ => Some(Self::Failed),
+        }
+    }
+}
+
+/// Of one semaphore.
+#[derive(Clone)]
+pub(crate) struct Meter(Arc<Handles>);
+
+struct Handles {
+    acquires: [Counter; Outcome::LABELS.len()],
+    wait: Histogram,
+    waiting: Gauge,
+    held: Gauge,
+    hold: Histogram,
+    lost: Counter,
+    renewal_failures: Counter,
+}
+
+impl Handles {
+    fn of(name: String) -> Self {
+        let acquires = |outcome: &'static str| counter!(ACQUIRES, "semaphore" => name.clone(), "outcome" => outcome);
+        Self {
+            acquires: Outcome::LABELS.map(acquires),
+            wait: histogram!(WAIT, "semaphore" => name.clone()),
+            waiting: gauge!(WAITING, "semaphore" => name.clone()),
+            held: gauge!(HELD, "semaphore" => name.clone()),
+            hold: histogram!(HOLD, "semaphore" => name.clone()),
+            lost: counter!(LOST, "semaphore" => name.clone()),
+            renewal_failures: counter!(RENEWAL_FAILURES, "semaphore" => name),
+        }
+    }
+
+    fn count(&self, outcome: Outcome) {
+        self.acquires[outcome as usize].increment(1);
+    }
+}
+
+impl Meter {
+    /// Somebody asks for a permit.
+    pub(crate) fn asks(&self) -> Asking<'_> {
+        Asking { handles: &self.0, is_answered: false }
+    }
+
+    /// A request is in the queue, until this is dropped.
+    pub(crate) fn waits(&self) -> Waiting<'_> {
+        self.0.waiting.increment(1);
+        Waiting(&self.0)
+    }
+
+    /// A try has found no room.
+    pub(crate) fn refused(&self) {
+        self.0.count(Outcome::Refused);
+    }
+
+    /// A permit that was asked for then is handed out.
+    pub(crate) fn granted(&self, came: Came, weight: u32, asked: Instant) -> Hold {
+        let since = Instant::now();
+        self.0.count(match came {
+            Came::AtOnce => Outcome::Immediate,
+            Came::FromTheQueue => Outcome::Waited,
+            Came::Adopted => Outcome::Adopted,
+        });
+        // Of the others there are most, and each takes one call, whose time is told.
+        if matches!(came, Came::FromTheQueue) {
+            self.0.wait.record(since - asked);
+        }
+        self.0.held.increment(weight);
+        Hold { handles: self.0.clone(), weight, since, ended: AtomicU8::new(0) }
+    }
+
+    pub(crate) fn renewal_failed(&self) {
+        self.0.renewal_failures.increment(1);
+    }
+}
+
+/// Somebody who asks for a permit: cancelled, when this is dropped without an answer.
+pub(crate) struct Asking<'a> {
+    handles: &'a Handles,
+    is_answered: bool,
+}
+
+impl Asking<'_> {
+    /// What was granted or refused has been counted.
+    pub(crate) fn ended<T>(mut self, answer: &Result<T, Error>) {
+        self.is_answered = true;
+        if let Some(outcome) = answer.as_ref().err().and_then(Outcome::of) {
+            self.handles.count(outcome);
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.handles.count(Outcome::Cancelled);
+        }
+    }
+}
+
+pub(crate) struct Waiting<'a>(&'a Handles);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.decrement(1);
+    }
+}
+
+/// A permit, as long as it is held.
+pub(crate) struct Hold {
+    handles: Arc<Handles>,
+    weight: u32,
+    since: Instant,
+    /// Bits: what has been counted.
+    ended: AtomicU8,
+}
+
+const ENDED: u8 = 1;
+const LOST_BEFORE: u8 = 2;
+
+impl Hold {
+    /// It is held no more. May be told again, and that it was lost after that it has ended.
+    pub(crate) fn ended(&self, at: Instant, is_lost: bool) {
+        let told = if is_lost { ENDED | LOST_BEFORE } else { ENDED };
+        let new = told & !self.ended.fetch_or(told, Ordering::Relaxed);
+        if new & ENDED != 0 {
+            self.handles.held.decrement(self.weight);
+            self.handles.hold.record(at.saturating_duration_since(self.since));
+        }
+        if new & LOST_BEFORE != 0 {
+            self.handles.lost.increment(1);
+        }
+    }
+}
+
+/// The calls of one script.
+pub(crate) struct CallMeter {
+    /// Failed and answered.
+    times: [Histogram; 2],
+    sizes: Histogram,
+}
+
+impl CallMeter {
+    pub(crate) fn of(script: &'static str) -> Self {
+        let times = array::from_fn(|is_answered| time(script, is_answered == 1));
+        Self { times, sizes: histogram!(BATCH, "script" => script) }
+    }
+
+    /// One with so many requests has ended.
+    pub(crate) fn ended(&self, requests: usize, sent: Instant, is_answered: bool) {
+        self.times[usize::from(is_answered)].record(sent.elapsed());
+        self.sizes.record(requests as f64);
+    }
+}
+
+/// One of those calls that do not come often has ended.
+pub(crate) fn called(script: &str, sent: Instant, is_answered: bool) {
+    time(script, is_answered).record(sent.elapsed());
+}
+
+fn time(script: &str, is_answered: bool) -> Histogram {
+    let outcome = if is_answered { "answered" } else { "failed" };
+    histogram!(CALL, "script" => script.to_owned(), "outcome" => outcome)
+}
+
+/// A connection has taken the place of one that was lost.
+pub(crate) fn reconnected(connection: &'static str) {
+    counter!(RECONNECTS, "connection" => connection).increment(1);
+}

@@ -1,0 +1,66 @@
+//! The same without the feature: nothing.
+
+use tokio::time::Instant;
+
+use super::Came;
+use crate::error::Error;
+
+pub(crate) struct Meters;
+
+impl Meters {
+    pub(crate) fn new(_most_names: usize) -> Self {
+        Self
+    }
+
+    pub(crate) fn meter(&self, _name: &str) -> Meter {
+        Meter
+    }
+}
+
+pub(crate) struct Meter;
+
+impl Meter {
+    pub(crate) fn asks(&self) -> Asking {
+        Asking
+    }
+
+    pub(crate) fn waits(&self) -> Waiting {
+        Waiting
+    }
+
+    pub(crate) fn refused(&self) {}
+
+    pub(crate) fn granted(&self, _came: Came, _weight: u32, _asked: Instant) -> Hold {
+        Hold
+    }
+
+    pub(crate) fn renewal_failed(&self) {}
+}
+
+pub(crate) struct Asking;
+
+impl Asking {
+    pub(crate) fn ended<T>(self, _answer: &Result<T, Error>) {}
+}
+
+pub(crate) struct Waiting;
+
+pub(crate) struct Hold;
+
+impl Hold {
+    pub(crate) fn ended(&self, _at: Instant, _is_lost: bool) {}
+}
+
+pub(crate) struct CallMeter;
+
+impl CallMeter {
+    pub(crate) fn of(_script: &'static str) -> Self {
+        Self
+    }
+
+    pub(crate) fn ended(&self, _requests: usize, _sent: Instant, _is_answered: bool) {}
+}
+
+pub(crate) fn called(_script: &str, _sent: Instant, _is_answered: bool) {}
+
+pub(crate) fn reconnected(_connection: &'static str) {}

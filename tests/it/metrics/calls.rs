@@ -1,0 +1,69 @@
+//! Calls, what goes out in one of them, and connections.
+
+use redis_semaphore::Semaphores;
+use tokio::task::JoinSet;
+
+use super::counted::Counted;
+use crate::support::observer::{eventually, in_time};
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, shared_url, unique_name};
+
+const REQUESTS: u32 = 200;
+
+#[tokio::test]
+async fn each_request_goes_out_in_one_call() {
+    let counted = Counted::here();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(REQUESTS).build().unwrap();
+    let mut acquires = JoinSet::new();
+    for _ in 0..REQUESTS {
+        acquires.spawn(semaphore.request().acquire());
+    }
+    let permits = in_time("the permits", acquires.join_all()).await;
+    let acquire = [("script", "acquire")];
+    let calls = counted.get("batch_size_count", &acquire);
+    assert_eq!(counted.get("batch_size_sum", &acquire), f64::from(REQUESTS));
+    assert!((1.0..f64::from(REQUESTS / 2)).contains(&calls), "{calls}");
+    let answered = [("script", "acquire"), ("outcome", "answered")];
+    assert_eq!(counted.get("call_seconds_count", &answered), calls);
+    let took = counted.get("call_seconds_sum", &answered);
+    assert!(took > 0.0 && took < 20.0, "{took}");
+    for permit in permits {
+        permit.unwrap().release().await.unwrap();
+    }
+    assert_eq!(counted.get("batch_size_sum", &[("script", "release")]), f64::from(REQUESTS));
+    semaphore.inspect().await.unwrap();
+    let looked = [("script", "inspect"), ("outcome", "answered")];
+    assert_eq!(counted.get("call_seconds_count", &looked), 1.0);
+}
+
+#[tokio::test]
+async fn a_call_that_fails_counts_as_such() {
+    let counted = Counted::here();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    semaphore.acquire_many(2).await.unwrap_err();
+    let calls =
+        |outcome| counted.get("call_seconds_count", &[("script", "acquire"), ("outcome", outcome)]);
+    assert_eq!((calls("failed"), calls("answered")), (1.0, 0.0));
+}
+
+#[tokio::test]
+async fn connections_that_are_made_again() {
+    let server = Server::start();
+    let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("cut").limit(1).build().unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let reconnects = || {
+        ["commands", "wake-ups"].map(|it| counted.get("reconnects_total", &[("connection", it)]))
+    };
+    assert!(counted.text().contains("reconnects_total{connection=\"commands\"} 0"));
+    assert_eq!(reconnects(), [0.0, 0.0]);
+    proxy.cut_wakeups();
+    eventually("listens again", async || reconnects(), |now| *now == [0.0, 1.0]).await;
+    // The messages come from where the commands go.
+    proxy.cut_commands();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    eventually("both anew", async || reconnects(), |now| *now == [1.0, 2.0]).await;
+}

@@ -1,0 +1,75 @@
+//! A recorder, and what it has counted.
+
+use std::collections::BTreeMap;
+
+use metrics::LocalRecorderGuard;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+type Labels = BTreeMap<String, String>;
+
+/// What one thread's recorder has counted.
+pub struct Counted {
+    handle: PrometheusHandle,
+    _local: LocalRecorderGuard<'static>,
+}
+
+impl Counted {
+    /// For all that is connected and built from now on in this thread, as long as it lives.
+    pub fn here() -> Self {
+        let recorder: &PrometheusRecorder =
+            Box::leak(Box::new(PrometheusBuilder::new().build_recorder()));
+        Self { handle: recorder.handle(), _local: metrics::set_default_local_recorder(recorder) }
+    }
+
+    pub fn handle(&self) -> PrometheusHandle {
+        self.handle.clone()
+    }
+
+    pub fn text(&self) -> String {
+        self.handle.render()
+    }
+
+    /// 0 where nothing was counted.
+    pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let labels = labels.iter().map(|(label, value)| (label.to_string(), value.to_string()));
+        let key = (format!("redis_semaphore_client_{name}"), labels.collect());
+        read(&self.text()).get(&key).copied().unwrap_or_default()
+    }
+
+    pub fn of(&self, semaphore: &str, name: &str) -> f64 {
+        self.get(name, &[("semaphore", semaphore)])
+    }
+
+    /// What became of requests, without what never did.
+    pub fn outcomes(&self, semaphore: &str) -> BTreeMap<String, f64> {
+        let all = read(&self.text()).into_iter().filter_map(|((name, mut labels), count)| {
+            let is_one = name == "redis_semaphore_client_acquires_total"
+                && labels.get("semaphore").is_some_and(|name| name == semaphore);
+            (is_one && count > 0.0).then(|| (labels.remove("outcome").unwrap(), count))
+        });
+        all.collect()
+    }
+
+    /// Weight held, requests that wait, permits that have ended, and losses.
+    pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
+        ["held", "waiting", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
+    }
+}
+
+/// Names without quotation marks are all that the tests use.
+fn read(text: &str) -> BTreeMap<(String, Labels), f64> {
+    let samples = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    samples.map(sample).collect()
+}
+
+fn sample(line: &str) -> ((String, Labels), f64) {
+    let (key, value) = line.rsplit_once(' ').expect("a value");
+    let (name, labels) = key.split_once('{').unwrap_or((key, "}"));
+    let labels = labels.strip_suffix('}').expect("the end of the labels");
+    let label = |label: &str| {
+        let (label, value) = label.split_once('=').expect("a value of the label");
+        (label.to_owned(), value.trim_matches('"').to_owned())
+    };
+    let labels = labels.split(',').filter(|label| !label.is_empty()).map(label).collect();
+    ((name.to_owned(), labels), value.parse().expect("a number"))
+}

@@ -1,0 +1,150 @@
+//! Permits: held from when they are handed out until they end in any way, and each loss counts once.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, PermitParts, Semaphore, Semaphores};
+
+use super::counted::Counted;
+use crate::support::observer::{eventually, in_time};
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, shared_url, unique_name};
+
+async fn build(name: &str) -> Semaphore {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    semaphores.semaphore(name).limit(9).build().unwrap()
+}
+
+#[tokio::test]
+async fn each_way_to_end_counts_once() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let semaphore = build(&name).await;
+    let held = async |ended: u32| {
+        let permit = semaphore.acquire_many(3).await.unwrap();
+        let now = counted.held_waiting_ended_lost(&name);
+        assert_eq!(now, [3.0, 0.0, f64::from(ended), 0.0]);
+        permit
+    };
+    held(0).await.release().await.unwrap();
+    drop(held(1).await);
+    drop(held(2).await.release());
+    held(3).await.leave().await.unwrap();
+    let panicked = held(4).await;
+    let panicked = tokio::spawn(async move {
+        let _permit = panicked;
+        std::panic::panic_any("on purpose");
+    });
+    panicked.await.unwrap_err();
+    let permit = held(5).await;
+    permit.refresh().await.unwrap();
+    let _parts: PermitParts = permit.into_parts();
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 6.0, 0.0]);
+    // It is renewed from now on, by nobody's wish.
+    std::mem::forget(semaphore.acquire().await.unwrap());
+    assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 6.0, 0.0]);
+}
+
+#[tokio::test]
+async fn consumed_for_good() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).initial_permits(1).build().unwrap();
+    semaphore.acquire().await.unwrap().forget().await.unwrap();
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
+}
+
+#[tokio::test]
+async fn adopted_ones_are_held_and_were_not_waited_for() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let (here, there) = (build(&name).await, build(&name).await);
+    let parts = here.acquire_many(2).await.unwrap().into_parts();
+    let permit = there.adopt(parts.clone()).await.unwrap();
+    assert_eq!(counted.held_waiting_ended_lost(&name), [2.0, 0.0, 1.0, 0.0]);
+    assert!(matches!(there.adopt(parts).await, Err(Error::Lost { .. })));
+    permit.release().await.unwrap();
+    let outcomes = counted.outcomes(&name);
+    let [immediate, adopted, failed] = ["immediate", "adopted", "failed"].map(|it| outcomes[it]);
+    assert_eq!((immediate, adopted, failed, outcomes.len()), (1.0, 1.0, 1.0, 3));
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 2.0, 0.0]);
+}
+
+#[tokio::test]
+async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
+    let server = Server::start();
+    let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
+    let lease = Duration::from_millis(500);
+    let (builder, url) = (Semaphores::builder().response_timeout(lease / 5), proxy.url());
+    let semaphores = builder.connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore("cut").limit(2).lease(lease).build().unwrap();
+    let [released, dropped] = [semaphore.acquire().await, semaphore.acquire().await];
+    let (released, dropped) = (released.unwrap(), dropped.unwrap());
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    // Nobody asks the permits.
+    let lost = async || counted.held_waiting_ended_lost("cut");
+    eventually("both are lost", lost, |now| *now == [0.0, 0.0, 2.0, 2.0]).await;
+    assert!(counted.of("cut", "renewal_failures_total") >= 1.0);
+    proxy.refuse_connections(false);
+    released.lost().await;
+    assert!(matches!(released.refresh().await, Err(Error::Lost { .. })));
+    assert!(matches!(released.release().await, Err(Error::Lost { .. })));
+    drop(dropped);
+    assert_eq!(counted.held_waiting_ended_lost("cut"), [0.0, 0.0, 2.0, 2.0]);
+}
+
+#[tokio::test]
+async fn a_loss_that_a_call_finds_counts_once() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let semaphore = build(&name).await;
+    let [released, refreshed, left] = [(); 3].map(|()| semaphore.acquire());
+    let (released, refreshed) = (released.await.unwrap(), refreshed.await.unwrap());
+    let left = left.await.unwrap();
+    for permit in [&released, &refreshed, &left] {
+        semaphore.revoke(permit.id()).await.unwrap();
+    }
+    assert!(matches!(released.release().await, Err(Error::Lost { .. })));
+    assert_eq!(counted.held_waiting_ended_lost(&name), [2.0, 0.0, 1.0, 1.0]);
+    assert!(matches!(refreshed.refresh().await, Err(Error::Lost { .. })));
+    assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 2.0, 2.0]);
+    drop(refreshed);
+    assert!(matches!(left.leave().await, Err(Error::Lost { .. })));
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
+}
+
+#[tokio::test]
+async fn without_renewal_a_loss_counts_when_the_permit_ends() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let builder = semaphores.semaphore(&name).limit(1).auto_renew(false);
+    let semaphore = builder.lease(Duration::from_millis(50)).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    in_time("its end", permit.lost()).await;
+    drop(permit);
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let permit = runtime.block_on(async { build(&name).await.acquire().await.unwrap() });
+    drop(runtime);
+    assert_eq!(counted.of(&name, "held"), 1.0);
+    drop(permit);
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn threads_count_the_same() {
+    let (counted, name) = (Counted::here(), unique_name());
+    let semaphores = redis_semaphore::blocking::Semaphores::connect(&shared_url()).unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let permit = semaphore.acquire().unwrap();
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 0.0, 0.0]);
+    permit.release().unwrap();
+    assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(counted.outcomes(&name).into_values().collect::<Vec<_>>(), [1.0, 1.0]);
+    semaphores.shutdown().unwrap();
+}

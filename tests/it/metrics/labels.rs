@@ -1,0 +1,25 @@
+//! Names as labels: up to a cap.
+
+use redis_semaphore::Semaphores;
+
+use super::counted::Counted;
+use crate::support::server::{shared_url, unique_name};
+
+#[tokio::test]
+async fn names_beyond_the_cap_share_a_label() {
+    let counted = Counted::here();
+    let semaphores = Semaphores::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
+    let names = [(); 4].map(|()| unique_name());
+    for _ in 0..2 {
+        for name in &names {
+            // Built anew for each request, and gone with it.
+            let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+            semaphore.acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+    let immediate = |name: &str| counted.outcomes(name).get("immediate").copied();
+    assert_eq!([&names[0], &names[1]].map(|name| immediate(name)), [Some(2.0); 2]);
+    assert_eq!([&names[2], &names[3]].map(|name| immediate(name)), [None; 2]);
+    assert_eq!(immediate("other"), Some(4.0));
+    assert_eq!(counted.held_waiting_ended_lost("other"), [0.0, 0.0, 4.0, 0.0]);
+}

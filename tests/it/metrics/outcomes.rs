@@ -1,0 +1,198 @@
+//! What becomes of requests: each counts once.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use redis_semaphore::{Error, Semaphore, Semaphores, acquire_all};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::counted::Counted;
+use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::server::{shared_url, unique_name};
+
+struct Scene {
+    counted: Counted,
+    semaphores: Semaphores,
+    semaphore: Semaphore,
+    observer: Observer,
+    name: String,
+}
+
+impl Scene {
+    async fn set(limit: u32) -> Self {
+        let (counted, name, url) = (Counted::here(), unique_name(), shared_url());
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
+        let observer = Observer::new(&url, &name, limit).await;
+        Self { counted, semaphores, semaphore, observer, name }
+    }
+
+    /// Nothing else was counted.
+    #[track_caller]
+    fn assert_outcomes(&self, outcomes: &[(&str, u32)]) {
+        let wanted: BTreeMap<_, _> = outcomes
+            .iter()
+            .map(|(outcome, count)| (outcome.to_string(), f64::from(*count)))
+            .collect();
+        assert_eq!(self.counted.outcomes(&self.name), wanted);
+    }
+
+    fn waiting(&self) -> f64 {
+        self.counted.of(&self.name, "waiting")
+    }
+
+    fn waits(&self) -> f64 {
+        self.counted.of(&self.name, "wait_seconds_count")
+    }
+}
+
+#[tokio::test]
+async fn granted_at_once_and_from_the_queue() {
+    let scene = Scene::set(1).await;
+    let first = scene.semaphore.acquire().await.unwrap();
+    scene.assert_outcomes(&[("immediate", 1)]);
+    let next = tokio::spawn(scene.semaphore.request().acquire());
+    eventually("one waits", async || scene.waiting(), |waiting| *waiting == 1.0).await;
+    scene.assert_outcomes(&[("immediate", 1)]);
+    assert_eq!(scene.waits(), 0.0);
+    first.release().await.unwrap();
+    let next = in_time("its turn", next).await.unwrap().unwrap();
+    scene.assert_outcomes(&[("immediate", 1), ("waited", 1)]);
+    assert_eq!((scene.waiting(), scene.waits()), (0.0, 1.0));
+    next.release().await.unwrap();
+    scene.semaphore.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    scene.assert_outcomes(&[("immediate", 2), ("waited", 1)]);
+}
+
+#[tokio::test]
+async fn refused_in_vain_and_too_heavy() {
+    let scene = Scene::set(1).await;
+    let held = scene.semaphore.acquire().await.unwrap();
+    assert!(scene.semaphore.try_acquire().await.unwrap().is_none());
+    scene.assert_outcomes(&[("immediate", 1), ("refused", 1)]);
+    let late = scene.semaphore.acquire_timeout(Duration::from_millis(20)).await;
+    assert!(matches!(late, Err(Error::Timeout { .. })));
+    scene.assert_outcomes(&[("immediate", 1), ("refused", 1), ("timeout", 1)]);
+    let heavy = scene.semaphore.acquire_many(2).await;
+    assert!(matches!(heavy, Err(Error::TooHeavy { .. })));
+    scene.assert_outcomes(&[("failed", 1), ("immediate", 1), ("refused", 1), ("timeout", 1)]);
+    assert_eq!((scene.waiting(), scene.waits()), (0.0, 0.0));
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_not_asked_for_does_not_count() {
+    let scene = Scene::set(1).await;
+    drop(scene.semaphore.acquire());
+    drop(scene.semaphore.request().acquire());
+    assert!(matches!(scene.semaphore.acquire_many(0).await, Err(Error::Invalid { .. })));
+    let hasty = scene.semaphore.request().ahead(Duration::MAX).acquire().await;
+    assert!(matches!(hasty, Err(Error::Invalid { .. })));
+    scene.assert_outcomes(&[]);
+}
+
+#[tokio::test]
+async fn cancelled_at_any_stage() {
+    let scene = Scene::set(1).await;
+    // Before an answer.
+    assert!(scene.semaphore.acquire().now_or_never().is_none());
+    scene.assert_outcomes(&[("cancelled", 1)]);
+    scene.observer.sees(0, 0).await;
+    // In the queue.
+    let held = scene.semaphore.acquire().await.unwrap();
+    {
+        let mut waiting = pin!(scene.semaphore.acquire());
+        let poll = async || {
+            assert!(waiting.as_mut().now_or_never().is_none());
+            scene.waiting()
+        };
+        eventually("it waits", poll, |waiting| *waiting == 1.0).await;
+    }
+    assert_eq!(scene.waiting(), 0.0);
+    scene.assert_outcomes(&[("cancelled", 2), ("immediate", 1)]);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn closed_and_shut_down() {
+    let scene = Scene::set(1).await;
+    let held = scene.semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(scene.semaphore.request().acquire());
+    eventually("one waits", async || scene.waiting(), |waiting| *waiting == 1.0).await;
+    scene.semaphore.close();
+    in_time("the end of the wait", waiting).await.unwrap().unwrap_err();
+    scene.semaphore.try_acquire().await.unwrap_err();
+    scene.assert_outcomes(&[("closed", 2), ("immediate", 1)]);
+
+    let other = scene.semaphores.semaphore(&scene.name).limit(1).build().unwrap();
+    let waiting = tokio::spawn(other.request().acquire());
+    eventually("one waits", async || scene.waiting(), |waiting| *waiting == 1.0).await;
+    scene.semaphores.shutdown().await;
+    in_time("the end of the wait", waiting).await.unwrap().unwrap_err();
+    other.request().acquire().await.unwrap_err();
+    scene.assert_outcomes(&[("closed", 4), ("immediate", 1)]);
+    assert_eq!(scene.waiting(), 0.0);
+    drop(held);
+}
+
+#[tokio::test]
+async fn several_at_once_count_each() {
+    let scene = Scene::set(1).await;
+    let second = unique_name();
+    let other = scene.semaphores.semaphore(&second).limit(1).build().unwrap();
+    let both = || [scene.semaphore.request(), other.request()];
+    let permits = acquire_all(both()).await.unwrap();
+    scene.assert_outcomes(&[("immediate", 1)]);
+    assert_eq!(scene.counted.outcomes(&second)["immediate"], 1.0);
+    permits.release().await.unwrap();
+
+    // One of them is granted, whichever comes first, and given back when the other's time is over.
+    let held = [scene.semaphore.acquire().await.unwrap(), other.acquire().await.unwrap()];
+    let [first, last] = both().map(|request| request.timeout(Duration::from_millis(20)));
+    assert!(matches!(acquire_all([first, last]).await, Err(Error::Timeout { .. })));
+    let timeouts = |name: &str| scene.counted.outcomes(name).get("timeout").copied();
+    let timeouts = [timeouts(&scene.name), timeouts(&second)];
+    assert_eq!(timeouts.into_iter().flatten().sum::<f64>(), 1.0);
+    drop(held);
+    let held = async || [&scene.name, &second].map(|name| scene.counted.of(name, "held"));
+    eventually("all given back", held, |held| *held == [0.0; 2]).await;
+}
+
+/// Requests end in whichever way comes first, and each has one end.
+#[tokio::test]
+async fn races_of_ends_count_once() {
+    const TASKS: u64 = 8;
+    const TURNS: u64 = 100;
+    let scene = Scene::set(2).await;
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (semaphore, mut random) = (scene.semaphore.clone(), fastrand::Rng::with_seed(task));
+        tasks.spawn(async move {
+            let mut granted = 0;
+            for _ in 0..TURNS {
+                let patience = Duration::from_micros(random.u64(0..3000));
+                // A future that is dropped before it is polled has not asked.
+                let dropped = timeout(patience, semaphore.acquire()).await;
+                if let Ok(permit) = dropped {
+                    granted += 1;
+                    let permit = permit.unwrap();
+                    tokio::time::sleep(Duration::from_micros(random.u64(0..500))).await;
+                    if random.bool() { drop(permit) } else { permit.release().await.unwrap() }
+                }
+            }
+            granted
+        });
+    }
+    let granted: u64 = in_time("the end", tasks.join_all()).await.into_iter().sum();
+    let outcomes = scene.counted.outcomes(&scene.name);
+    let of = |outcome: &str| outcomes.get(outcome).copied().unwrap_or_default() as u64;
+    println!("{outcomes:?}");
+    assert_eq!(of("immediate") + of("waited"), granted);
+    assert_eq!(of("cancelled"), TASKS * TURNS - granted);
+    let ended = scene.counted.held_waiting_ended_lost(&scene.name);
+    assert_eq!(ended, [0.0, 0.0, granted as f64, 0.0]);
+    assert_eq!(scene.waits(), of("waited") as f64);
+}

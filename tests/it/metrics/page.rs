@@ -1,0 +1,37 @@
+//! `docs/metrics.md` tells of all metrics, and of nothing else.
+
+use std::collections::BTreeSet;
+
+use redis_semaphore::Semaphores;
+
+use super::counted::Counted;
+use crate::support::server::{shared_url, unique_name};
+
+#[tokio::test]
+async fn all_metrics_are_told_of() {
+    let page = include_str!("../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `redis_semaphore_client_"));
+    let told: BTreeSet<_> = rows
+        .map(|row| {
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            (cells[0].trim_end_matches('`').to_owned(), cells[1].to_owned())
+        })
+        .collect();
+    assert!(told.len() > 5, "{told:?}");
+
+    let counted = Counted::here();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let text = counted.text();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE redis_semaphore_client_"));
+    let counted: BTreeSet<_> = types
+        .map(|line| {
+            let (name, kind) = line.split_once(' ').unwrap();
+            assert!(text.contains(&format!("# HELP redis_semaphore_client_{name} ")), "{name}");
+            // As which it is written unless buckets are set.
+            (name.to_owned(), kind.replace("summary", "histogram"))
+        })
+        .collect();
+    assert_eq!(counted, told);
+}

@@ -1,0 +1,75 @@
+//! What processes counted, against what they told: each event once, and none left out.
+
+use super::super::beliefs::{End, Turn};
+use super::super::history::{Counts, Moment, What, Why};
+use super::{Case, Violation};
+
+impl Case<'_> {
+    pub fn counts(&self) -> Vec<Violation> {
+        let violation = |event: &super::Event| {
+            let What::Counted { semaphore, counts } = &event.what else { return None };
+            let of = |turn: &&Turn| (turn.process, turn.semaphore) == (event.process, *semaphore);
+            let wrong = Told::by(self.turns.iter().filter(of)).differs_from(counts)?;
+            let what = format!("{} of semaphore {semaphore}: {wrong}", event.process);
+            Some(Violation { rule: "metrics".to_owned(), at: event.at, what })
+        };
+        self.events.iter().filter_map(violation).collect()
+    }
+}
+
+/// What a process told of one semaphore.
+#[derive(Debug, Default)]
+struct Told {
+    counts: Counts,
+    grants: u64,
+    /// In seconds. Whoever tells does so before it asks, and after it was answered.
+    most_waiting: f64,
+    least_holding: f64,
+    most_holding: f64,
+}
+
+impl Told {
+    fn by<'a>(turns: impl Iterator<Item = &'a Turn>) -> Self {
+        let mut told = Self::default();
+        turns.for_each(|turn| told.add(turn));
+        told
+    }
+
+    fn add(&mut self, turn: &Turn) {
+        let counts = &mut self.counts;
+        if let Some((_, End::WithoutPermit(why))) = turn.end {
+            *match why {
+                Why::Refused => &mut counts.refused,
+                Why::TimedOut => &mut counts.timed_out,
+                Why::Dropped => &mut counts.cancelled,
+                Why::Failed => &mut counts.failed,
+            } += 1;
+        }
+        let Some(grant) = turn.grant else { return };
+        self.grants += 1;
+        self.most_waiting += seconds(turn.asked, grant.at);
+        let Some((gone, lost)) = turn.gone else { return };
+        counts.hold_times += 1;
+        self.most_holding += seconds(turn.asked, gone);
+        counts.lost += u64::from(lost);
+        // One that was lost may have been so for a while.
+        if let (Some(ended), false) = (turn.ended(), lost) {
+            self.least_holding += seconds(grant.at, ended);
+        }
+    }
+
+    fn differs_from(&self, counted: &Counts) -> Option<String> {
+        // Nobody tells how a permit came.
+        let Counts { immediate, waited, wait_time, hold_time, .. } = *counted;
+        let told = Counts { immediate, waited, wait_time, hold_time, ..self.counts.clone() };
+        let is_right = Counts { wait_times: waited, ..told } == *counted
+            && immediate + waited == self.grants
+            && wait_time <= self.most_waiting
+            && (self.least_holding..=self.most_holding).contains(&hold_time);
+        (!is_right).then(|| format!("{counted:?} was counted, and {self:?}"))
+    }
+}
+
+fn seconds(from: Moment, to: Moment) -> f64 {
+    (to - from) as f64 / 1e9
+}

@@ -1,0 +1,54 @@
+//! What a client process counts, for the checker to compare with what it tells.
+
+use std::time::Duration;
+
+use super::history::{Counts, What};
+use super::theatre::Names;
+use super::{KINDS, Special};
+use crate::metrics::counted::Counted;
+
+/// Keeps what was counted from growing without end.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// For all that this thread connects and builds from now on.
+pub fn begin() -> Counted {
+    let counted = Counted::here();
+    let recorder = counted.handle();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(UPKEEP);
+            recorder.run_upkeep();
+        }
+    });
+    counted
+}
+
+/// When all that was begun has ended. Of some semaphores a task does not tell each permit that it had
+/// for a moment: in a set, or while an adoption was dropped.
+pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
+    let numbered = names.iter().enumerate().filter(|(semaphore, _)| {
+        !matches!(KINDS[*semaphore].special, Special::OfSet | Special::Passes)
+    });
+    numbered.map(|(semaphore, name)| What::Counted { semaphore, counts: of(counted, name) })
+}
+
+fn of(counted: &Counted, name: &str) -> Counts {
+    let outcomes = counted.outcomes(name);
+    let outcome = |outcome: &str| outcomes.get(outcome).copied().unwrap_or_default() as u64;
+    let value = |metric: &str| counted.of(name, metric);
+    Counts {
+        immediate: outcome("immediate"),
+        waited: outcome("waited"),
+        wait_times: value("wait_seconds_count") as u64,
+        refused: outcome("refused"),
+        timed_out: outcome("timeout"),
+        cancelled: outcome("cancelled"),
+        failed: outcome("failed") + outcome("closed"),
+        hold_times: value("hold_seconds_count") as u64,
+        lost: value("lost_total") as u64,
+        held: value("held") as i64,
+        waiting: value("waiting") as i64,
+        wait_time: value("wait_seconds_sum"),
+        hold_time: value("hold_seconds_sum"),
+    }
+}
