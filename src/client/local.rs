@@ -13,16 +13,15 @@ impl Semaphores {
     /// For tests of what uses semaphores: they are in memory, and need neither Redis nor a network.
     /// Feature `local`.
     ///
-    /// Each call makes a server of its own, which its clones share, and what
-    /// [`another_process`](Self::another_process) makes of it. All calls are there, and answer as
-    /// those to a real server do, errors and losses included. Three things are different: there are
-    /// no outages; nothing is forgotten because it was not used for long; and nothing outlives the
-    /// process.
+    /// Each call makes a server of its own, which is shared by clones and by what
+    /// [`another_process`](Self::another_process) makes. All calls are there, and answer as those to a
+    /// real server do, errors and losses included. Three things are different: there are no outages;
+    /// nothing is forgotten because it was not used for long; and nothing outlives the process.
     ///
     /// Time is tokio's. So a test that pauses it (tokio's feature `test-util`) does not wait for
-    /// leases, timeouts and losses: while all tasks wait, the clock goes on to the next of them by
-    /// itself, or a test advances it with `tokio::time::advance`. It is that of the runtime in which
-    /// this is called; from elsewhere, call it when time goes on.
+    /// leases, timeouts and losses: while all tasks wait, the clock goes on by itself to the next
+    /// moment at which one of them goes on, or a test advances it with `tokio::time::advance`. Each
+    /// runtime has a clock of its own, so a test that pauses it does all in one.
     ///
     /// # Errors
     ///
