@@ -31,7 +31,7 @@ pub(super) fn describe() {
     describe_counter!(LOST, count, "Permits that were lost before they were given back");
     describe_counter!(RENEWAL_FAILURES, count, "Renewals that had no answer, and are repeated");
     describe_counter!(RECONNECTS, count, "Connections to Redis that took a lost one's place");
-    describe_histogram!(CALL, seconds, "CallMeter of scripts, by what became of them");
+    describe_histogram!(CALL, seconds, "Calls of scripts, by what became of them");
     describe_histogram!(BATCH, count, "Requests that went out in one call");
     for connection in [COMMANDS, WAKE_UPS] {
         counter!(RECONNECTS, "connection" => connection).increment(0);

@@ -60,8 +60,8 @@ impl Term {
 
     /// Unless it is over.
     pub(crate) fn renew(&mut self, now: Instant, ends: Instant) {
-        self.lost |= now >= self.ends;
-        if !self.lost {
+        self.expire(now);
+        if !self.is_over() {
             // Answers may come in another order than they were asked for.
             self.ends = self.ends.max(ends);
         }

@@ -54,7 +54,8 @@ async fn renew_batch(
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
     let answer = core.refresh(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
-        if !is_held {
+        // One that was given back meanwhile was not lost.
+        if !is_held && !permit.is_over() {
             lease.lose();
         }
         if !is_held || !lease.renewed(answer.sent, *lasts) {

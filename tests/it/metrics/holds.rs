@@ -6,7 +6,7 @@ use redis_semaphore::{Error, PermitParts, Semaphore, Semaphores};
 
 use super::counted::Counted;
 use crate::support::observer::{eventually, in_time};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, shared_url, unique_name};
 
 async fn build(name: &str) -> Semaphore {
@@ -108,6 +108,32 @@ async fn a_loss_that_a_call_finds_counts_once() {
     drop(refreshed);
     assert!(matches!(left.leave().await, Err(Error::Lost { .. })));
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
+}
+
+/// Its renewal is under way when it is passed on, and is told that nobody has it under that id.
+#[tokio::test]
+async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
+    let server = Server::start();
+    let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
+    let lease = Duration::from_secs(3);
+    let build = async |url: String| {
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        semaphores.semaphore("moves").limit(1).lease(lease).build().unwrap()
+    };
+    let (here, there) = (build(proxy.url()).await, build(server.url()).await);
+    let permit = here.acquire().await.unwrap();
+    let watch = permit.watch();
+    proxy.commands(Flow::Hold);
+    eventually("a renewal is under way", async || proxy.held_requests(), |held| *held > 0).await;
+    let adopted = there.adopt(permit.into_parts()).await.unwrap();
+    proxy.commands(Flow::Pass);
+    let renewal = [("script", "refresh"), ("outcome", "answered")];
+    let answered = async || counted.get("call_seconds_count", &renewal);
+    // The adoption is one, too.
+    eventually("the renewal's answer", answered, |calls| *calls >= 2.0).await;
+    assert!(!watch.is_held() && !watch.is_lost());
+    adopted.release().await.unwrap();
+    assert_eq!(counted.held_waiting_ended_lost("moves"), [0.0, 0.0, 2.0, 0.0]);
 }
 
 #[tokio::test]
