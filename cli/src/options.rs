@@ -30,6 +30,10 @@ pub struct Options {
 }
 
 const RUN: &str = "\
+Of all jobs with this name one at a time, and at most ten starts in any minute:
+  redis-semaphore run nightly --limit 1 -- ./back-up
+  redis-semaphore run mails --limit 10 --lease 60s --leave -- ./send-mail
+
 Exit status: that of the command; 128 and the number of the signal that killed it; or
   2    an option is wrong, or no limit is in force and there is no --limit
   69   Redis cannot be reached or used, or gave no answer; the command was not started
@@ -44,14 +48,14 @@ The command has in its environment:
   REDIS_SEMAPHORE_ID     the permit, as Redis shows it
   REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
 
-It runs in a process group of its own, in the foreground of the terminal where there is one. Signals
-that this tool gets are passed on to that group. When the permit is lost, the group gets SIGTERM, and
-SIGKILL after --grace; where renewals fail, early enough that both come before the lease ends. The
-same happens when this tool is killed. What the command leaves behind in the background goes on
+It runs in a process group of its own, in the foreground of the terminal where there is one. Signals \
+that this tool gets are passed on to that group. When the permit is lost, the group gets SIGTERM, and \
+SIGKILL after --grace; where renewals fail, early enough that both come before the lease ends. The \
+same happens when this tool is killed. What the command leaves behind in the background goes on \
 without a permit.
 
-With --leave the permit is held until the command has started, and then counts that start for the
-length of --lease. The command goes on without it, also when this tool is killed. What could not be
+With --leave the permit is held until the command has started, and then counts that start for the \
+length of --lease. The command goes on without it, also when this tool is killed. What could not be \
 started does not count.";
 
 #[derive(Debug, Subcommand)]
@@ -205,10 +209,10 @@ pub struct Guard {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right
+The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
 +scan. What it took is told on standard error.
 
-Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all
+Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
 commands.")]
 pub struct Ls {
     /// Only names like this: * stands for any characters, ? for one, \\ makes the next one plain
@@ -232,10 +236,10 @@ pub struct Inspect {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A limit that is set holds for all processes, goes before what they declare, and stays until `clear`.
+A limit that is set holds for all processes, goes before what they declare, and stays until `clear`. \
 0 lets nobody in; who holds goes on. A lower limit takes no permit away.
 
-Exit status: 0 shown or changed, 1 there is no such semaphore (only without a change), others as for
+Exit status: 0 shown or changed, 1 there is no such semaphore (only without a change), others as for \
 all commands.")]
 pub struct Limit {
     /// The name of the semaphore
@@ -250,7 +254,7 @@ pub struct Limit {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was
+The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
 let in work at the same time. End its process first where that must not be.
 
 Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]

@@ -6,18 +6,18 @@ use std::time::Duration;
 use clap::Args;
 
 const ABOUT: &str = "\
-Serves /metrics in the text format of Prometheus. At each scrape it looks for all semaphores under
+Serves /metrics in the text format of Prometheus. At each scrape it looks for all semaphores under \
 the prefix, and at each of them.
 
-Nobody is asked for a password: whoever reaches the address reads the names of the semaphores. So it
+Nobody is asked for a password: whoever reaches the address reads the names of the semaphores. So it \
 listens on this machine only, unless told otherwise.";
 
 const RESULTS: &str = "\
-The user of the server needs the rights that semaphores need, and besides +scan, in a cluster
-+cluster|nodes, and for redis_semaphore_keys +dbsize. docs/operations.md lists the metrics;
+The user of the server needs the rights that semaphores need, and besides +scan, in a cluster \
++cluster|nodes, and for redis_semaphore_keys +dbsize. docs/operations.md lists the metrics; \
 docs/alerts.yml and docs/grafana.json use them.
 
-It runs until it is told to end (SIGTERM, or Ctrl-C). While Redis is away it goes on, and says
+It runs until it is told to end (SIGTERM, or Ctrl-C). While Redis is away it goes on, and says \
 redis_semaphore_up 0.
 
 Exit status: 0 told to end, others as for all commands.";

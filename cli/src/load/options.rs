@@ -8,8 +8,8 @@ use crate::failure::Failure;
 const ABOUT: &str = "\
 Measures what a semaphore does under load, on a real Redis server.
 
-Every task acquires, holds and releases, again and again, until the time is over. All tasks of all
-processes share one semaphore. A task that still waits in the end gives up, which is not counted.
+Every task acquires, holds and releases, again and again, until the time is over. All tasks of all \
+processes share one semaphore. A task that still waits in the end gives up, which is not counted. \
 Ctrl-C ends the run early: the results are for the time until then.";
 
 const RESULTS: &str = "\
@@ -31,7 +31,7 @@ Results (names as with --json; the options are repeated there, too):
   max_held               the largest weight that was held at once, by the holders' own clocks
   lost                   permits that were lost before they were released
 
-Exit status: 0 measured, 1 measured, and more than the limit was held at once, others as for all
+Exit status: 0 measured, 1 measured, and more than the limit was held at once, others as for all \
 commands (69 also when a process died).";
 
 #[derive(Debug, Args, Serialize)]

@@ -14,8 +14,8 @@ Keys:
   Esc                               back
   q, Ctrl-C                         leave
 
-What is on the screen is looked at at the pace of --every, all others ten times less often. For new
-semaphores the server looks through all its keys, in steps of well below 1 ms: five times less often,
+What is on the screen is looked at at the pace of --every, all others ten times less often. For new \
+semaphores the server looks through all its keys, in steps of well below 1 ms: five times less often, \
 and for a tenth of the time at most. The user needs the right +scan for that.";
 
 #[derive(Debug, Args)]

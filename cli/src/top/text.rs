@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::table::rounded;
+
 const CUT: &str = "…";
 
 /// The beginning, if it does not fit wholly.
@@ -53,12 +55,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// In whole seconds, or ms below one; two units at most.
 pub fn short(time: Duration) -> String {
-    let time = match time.as_secs() {
-        0 => Duration::from_millis(time.as_millis() as u64),
-        seconds => Duration::from_secs(seconds),
-    };
-    let text = humantime::format_duration(time).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    rounded(time).split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// As `short`, of what is promised to last no longer: 3.3 s are 4 s at most.

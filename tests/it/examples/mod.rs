@@ -5,6 +5,7 @@ mod help;
 mod hold;
 mod market;
 mod pages;
+mod recipes;
 mod textbook;
 
 use std::process::{Output, Stdio};

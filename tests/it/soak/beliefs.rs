@@ -56,6 +56,29 @@ pub enum End {
 }
 
 impl Turn {
+    fn asked(event: &Event) -> Option<Self> {
+        let What::Asks { turn, semaphore, weight, call, ahead } = event.what else {
+            return None;
+        };
+        Some(Self {
+            process: event.process,
+            number: turn,
+            semaphore,
+            weight,
+            call,
+            asked: event.at,
+            ahead,
+            queued: None,
+            grant: None,
+            renewals: Vec::new(),
+            offered: None,
+            adopted: None,
+            end: None,
+            released: None,
+            gone: None,
+        })
+    }
+
     pub fn ended(&self) -> Option<Moment> {
         self.end.map(|(at, _)| at)
     }
@@ -136,25 +159,9 @@ fn add(
 ) -> Result<(), &'static str> {
     let (at, process) = (event.at, event.process);
     match &event.what {
-        What::Asks { turn: number, semaphore, weight, call, ahead } => {
-            let turn = Turn {
-                process,
-                number: *number,
-                semaphore: *semaphore,
-                weight: *weight,
-                call: *call,
-                asked: at,
-                ahead: *ahead,
-                queued: None,
-                grant: None,
-                renewals: Vec::new(),
-                offered: None,
-                adopted: None,
-                end: None,
-                released: None,
-                gone: None,
-            };
-            if turns.insert((process, *number), turn).is_some() {
+        What::Asks { turn, .. } => {
+            let asked = Turn::asked(event).expect("it asks");
+            if turns.insert((process, *turn), asked).is_some() {
                 return Err("a turn asks twice");
             }
         }

@@ -167,9 +167,7 @@ impl Task {
         self.teller.say(What::Holds { turn, semaphore, token, until, id });
         let is_careless = self.kind.special == Special::Passes && self.random.u32(0..50) == 0;
         if is_careless {
-            let (name, ms) = (self.semaphore.name(), permit.expires_in().as_millis());
-            let parts = format!("{} {token} {ms} {name}", permit.id());
-            self.teller.say(What::Offers { turn, parts });
+            self.offer_and_hold(turn, &permit);
         }
         let (one_in, long_work) = &self.kind.long_work;
         let work = match self.random.u32(0..*one_in) {
@@ -211,6 +209,13 @@ impl Task {
             }
         }
         self.give_back(turn, permit, is_careless).await;
+    }
+
+    fn offer_and_hold(&self, turn: u64, permit: &Permit) {
+        let (id, token, name) = (permit.id(), permit.fencing_token(), self.semaphore.name());
+        let ms = permit.expires_in().as_millis();
+        let parts = format!("{id} {token} {ms} {name}");
+        self.teller.say(What::Offers { turn, parts });
     }
 
     async fn give_back(&mut self, turn: u64, permit: Permit, was_offered: bool) {

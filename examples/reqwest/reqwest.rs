@@ -1,0 +1,90 @@
+//! An API that allows so many calls at a time, and four processes that call it with reqwest: each
+//! call has a permit, so all of them together keep to that. The API is a small server here, which
+//! counts the calls that are inside.
+//!
+//! ```text
+//! scripts/with-redis cargo run --example reqwest
+//! ```
+
+#[path = "../shared/crew.rs"]
+mod crew;
+#[path = "../shared/start.rs"]
+mod start;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use axum::{Router, routing::get};
+use clap::Parser;
+use futures_util::future::try_join_all;
+use redis_semaphore::{Semaphore, Semaphores};
+use reqwest::Client;
+use start::Result;
+use tokio::net::TcpListener;
+
+const PROCESSES: usize = 4;
+const CALLS: usize = 10;
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls an API from four processes, and prints how many calls were inside at once
+#[derive(Parser)]
+struct Options {
+    /// How many calls the API allows at once
+    #[arg(default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[arg(default_value = "api")]
+    name: String,
+    /// How the program starts itself again
+    #[arg(hide = true)]
+    api: Option<String>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Options { limit, name, api } = Options::parse();
+    if let Some(api) = api {
+        crew::end_with_parent();
+        return client(limit, &name, &api).await;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let api = format!("http://{}/", listener.local_addr()?);
+    tokio::spawn(axum::serve(listener, Router::new().route("/", get(answer))).into_future());
+    let client = || vec![limit.to_string(), name.clone(), api.clone()];
+    let mut answers = 0;
+    crew::run((0..PROCESSES).map(|_| client()), |_| answers += 1).await?;
+    println!("{answers} calls of {PROCESSES} processes, at most {} at once", MOST.load(SeqCst));
+    Ok(())
+}
+
+/// What the API does.
+async fn answer() -> &'static str {
+    MOST.fetch_max(INSIDE.fetch_add(1, SeqCst) + 1, SeqCst);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    INSIDE.fetch_sub(1, SeqCst);
+    "done"
+}
+
+/// One process: it would make all its calls at once.
+async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
+    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+    let client = Client::new();
+    for answer in try_join_all((0..CALLS).map(|_| call(&semaphore, &client, api))).await? {
+        println!("{answer}");
+    }
+    semaphores.shutdown().await;
+    Ok(())
+}
+
+/// The permit is held until the whole answer is there. Where it is lost, the call is cut off.
+async fn call(semaphore: &Semaphore, client: &Client, api: &str) -> Result<String> {
+    let permit = semaphore.acquire().await?;
+    let answer = async { client.get(api).send().await?.error_for_status()?.text().await };
+    let answer = tokio::select! {
+        answer = answer => answer?,
+        () = permit.lost() => return Err("the permit was lost during the call".into()),
+    };
+    permit.release().await?;
+    Ok(answer)
+}

@@ -1,0 +1,99 @@
+//! Reports on a database, which three processes query with sqlx. Each has a pool of connections for
+//! its small queries; a heavy one has a permit as well, so that only so many run at once, over all
+//! processes.
+//!
+//! ```text
+//! scripts/with-redis cargo run --example sqlx
+//! ```
+
+#[path = "../shared/crew.rs"]
+mod crew;
+#[path = "../shared/start.rs"]
+mod start;
+#[path = "../../cli/src/load/sweep.rs"]
+mod sweep;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use futures_util::future::try_join_all;
+use redis_semaphore::{Semaphore, Semaphores};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use start::Result;
+
+const PROCESSES: usize = 3;
+const REPORTS: usize = 4;
+const CREATE: &str = "CREATE TABLE sales AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 \
+                      FROM n WHERE i < 20000) SELECT i % 100 AS shop, i * 7919 % 1000 AS price FROM n";
+const HEAVY: &str = "SELECT count(*) FROM sales AS a JOIN sales AS b USING (shop)";
+
+/// Queries a database from three processes, and prints how many heavy queries ran at once
+#[derive(Parser)]
+struct Options {
+    /// How many heavy queries the database can take at once
+    #[arg(default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[arg(default_value = "reports")]
+    name: String,
+    /// How the program starts itself again
+    #[arg(hide = true)]
+    database: Option<String>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Options { limit, name, database } = Options::parse();
+    if let Some(database) = database {
+        crew::end_with_parent();
+        return reports(limit, &name, &database).await;
+    }
+    let path = std::env::temp_dir().join(format!("sqlx-{}.sqlite", std::process::id()));
+    let queried = query_all(limit, &name, &path).await;
+    std::fs::remove_file(&path)?;
+    queried
+}
+
+async fn query_all(limit: u32, name: &str, path: &Path) -> Result<()> {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    sqlx::query(CREATE).execute(&SqlitePool::connect_with(options).await?).await?;
+    let process = || vec![limit.to_string(), name.to_owned(), path.display().to_string()];
+    let mut lines = Vec::new();
+    crew::run((0..PROCESSES).map(|_| process()), |line| lines.push(line.to_owned())).await?;
+    let times = |line: &String| line.split_once(' ').map(|(from, to)| (from.parse(), to.parse()));
+    let times = lines.iter().filter_map(times).map(|(from, to)| Ok((from?, to?)));
+    let times = times.collect::<Result<Vec<_>>>()?;
+    let (count, most) = (times.len(), sweep::most_at_once(times.into_iter()));
+    println!("{count} heavy queries of {PROCESSES} processes, at most {most} at once");
+    Ok(())
+}
+
+/// One process: it would make all its reports at once.
+async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
+    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+    let options = SqliteConnectOptions::new().filename(database).read_only(true);
+    let pool = SqlitePool::connect_with(options).await?;
+    try_join_all((0..REPORTS).map(|_| report(&semaphore, &pool))).await?;
+    semaphores.shutdown().await;
+    Ok(())
+}
+
+/// First the permit, then the connection: who waits for a permit keeps none from small queries.
+async fn report(semaphore: &Semaphore, pool: &SqlitePool) -> Result<()> {
+    let permit = semaphore.acquire().await?;
+    let began = now()?;
+    let pairs: i64 = tokio::select! {
+        pairs = sqlx::query_scalar(HEAVY).fetch_one(pool) => pairs?,
+        () = permit.lost() => return Err("the permit was lost during a query".into()),
+    };
+    println!("{began} {}", now()?);
+    permit.release().await?;
+    assert_eq!(pairs, 100 * 200 * 200);
+    Ok(())
+}
+
+/// In µs.
+fn now() -> Result<u64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64)
+}

@@ -1,0 +1,30 @@
+//! The recipes with other crates: several processes, and never more at once than the limit.
+
+use super::{fails, output_of};
+use crate::support::observer::Observer;
+use crate::support::server::{shared_admin_url, unique_name};
+
+async fn keeps_to_its_limit(example: &str, done: &str) {
+    let name = unique_name();
+    let output = output_of(example, &["2", &name]).await;
+    let most = output.strip_prefix(done).and_then(|rest| rest.strip_suffix(" at once\n"));
+    let most: u32 = most.and_then(|most| most.parse().ok()).expect(&output);
+    assert!((1..=2).contains(&most), "{output}");
+    Observer::new(&shared_admin_url(), &name, 2).await.sees(0, 0).await;
+}
+
+#[tokio::test]
+async fn an_api_never_has_more_calls_than_it_allows() {
+    keeps_to_its_limit("reqwest", "40 calls of 4 processes, at most ").await;
+}
+
+#[tokio::test]
+async fn a_database_never_has_more_heavy_queries_than_it_can_take() {
+    keeps_to_its_limit("sqlx", "12 heavy queries of 3 processes, at most ").await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    fails("reqwest", &["0"], 2, "0 is not in 1..").await;
+    fails("sqlx", &["0"], 2, "0 is not in 1..").await;
+}
