@@ -16,7 +16,8 @@ Keys:
 
 What is on the screen is looked at at the pace of --every, all others ten times less often. For new
 semaphores the server looks through all its keys, in steps of well below 1 ms: five times less often,
-and for a tenth of the time at most. The user needs the right +scan for that.";
+and for a tenth of the time at most. A user of the server who may only look is enough, until something
+is changed: docs/protocol.md has the rules.";
 
 #[derive(Debug, Args)]
 #[command(after_help = KEYS)]
