@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use redis_semaphore::Error;
 
+use crate::output::tell;
+
 /// The answer is no.
 pub const NO: u8 = 1;
 /// Wrong options, as clap has it.
@@ -15,6 +17,10 @@ pub const USAGE: u8 = 2;
 pub const UNAVAILABLE: u8 = 69;
 /// The permit was lost.
 pub const LOST: u8 = 70;
+/// The system refused what any program needs: a file, a process, a signal.
+pub const SYSTEM: u8 = 71;
+/// The output could not be written.
+pub const UNWRITABLE: u8 = 74;
 /// There was no permit in time.
 pub const NO_PERMIT: u8 = 75;
 
@@ -33,17 +39,18 @@ impl Failure {
         Self::new(USAGE, reason)
     }
 
-    /// One of several semaphores cannot be used.
-    pub fn from_error_about(name: &str, error: &Error) -> Self {
-        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        let text = error.to_string();
-        // The text may have the name already.
-        let about = if text.contains(name) { String::new() } else { format!("{name}: ") };
-        Self::new(NO, format!("{about}{text}{cause}"))
+    /// For `map_err`: what could not be done.
+    pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::new(SYSTEM, format!("{step}: {error}"))
+    }
+
+    /// One of several semaphores cannot be used, which the error names.
+    pub fn of_one(error: &Error) -> Self {
+        Self::new(NO, with_cause(error))
     }
 
     pub fn tell(self) -> ExitCode {
-        eprintln!("redis-semaphore: {}", self.reason);
+        tell(format_args!("redis-semaphore: {}", self.reason));
         ExitCode::from(self.status)
     }
 }
@@ -64,14 +71,26 @@ impl From<Error> for Failure {
             Error::Timeout { .. } => NO_PERMIT,
             _ => UNAVAILABLE,
         };
-        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        Self::new(status, format!("{error}{cause}"))
+        Self::new(status, with_cause(&error))
     }
 }
 
-/// Of standard output: whoever reads it has gone.
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::new(74, format!("writing the output failed: {error}"))
+fn with_cause(error: &Error) -> String {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}
+
+/// Where anything may fail: a message for a person, or one of those above.
+pub type AnyError = Box<dyn StdError + Send + Sync>;
+
+impl From<AnyError> for Failure {
+    fn from(error: AnyError) -> Self {
+        match error.downcast::<Self>() {
+            Ok(failure) => *failure,
+            Err(error) => match error.downcast::<Error>() {
+                Ok(error) => Self::from(*error),
+                Err(error) => Self::new(UNAVAILABLE, error),
+            },
+        }
     }
 }

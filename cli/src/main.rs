@@ -1,42 +1,54 @@
 //! `redis-semaphore`: limits how many commands run at once, on any number of machines.
 //!
 //! Read `options.rs` first: what may be asked for. `server.rs` connects; each command is a file of
-//! its own in `commands/`, but for the largest, `run`, which is a folder.
+//! its own in `commands/`, but for the larger ones, `run`, `top`, `exporter`, `demo` and `load`, which
+//! are folders. What ends a command is in `failure.rs`, and what it says goes through `output.rs`.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod commands;
 mod demo;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod failure;
+mod interruption;
 mod load;
 mod options;
+mod output;
 mod pattern;
+mod role;
 mod run;
 mod server;
+mod survey;
 mod table;
+mod terminal;
 #[cfg(feature = "top")]
 mod top;
+mod workers;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
+use crate::failure::Failure;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
-    let Options { server, command } = Options::parse();
+    let role = role::of_this_process();
+    if let Some(grace) = role.as_deref().and_then(|role| role.strip_prefix("guard ")) {
+        return run::guard(grace).unwrap_or_else(Failure::tell);
+    }
+    let Options { server, command } = Options::read();
     if !(draws(&command) && std::io::stderr().is_terminal()) {
         start_log();
     }
     let outcome = match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
-        Command::Demo(asked) => demo::run(&server, &asked),
-        Command::Load(asked) => load::run(&server, &asked),
+        Command::Demo => demo::run(server, role),
+        Command::Load(asked) => load::run(&server, &asked, role.is_some()),
         Command::Ls(asked) => commands::ls::run(&server, &asked),
         Command::Inspect(asked) => commands::inspect::run(&server, &asked),
         Command::Limit(asked) => commands::limit::run(&server, &asked),
@@ -47,9 +59,8 @@ fn main() -> ExitCode {
         Command::Exporter(asked) => exporter::run(server, asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
         Command::Run(asked) => run::run(&server, &asked),
-        Command::Guard(asked) => run::guard(&asked),
     };
-    outcome.unwrap_or_else(|failure| failure.tell())
+    outcome.unwrap_or_else(Failure::tell)
 }
 
 /// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.

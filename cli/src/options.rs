@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{FalseyValueParser, Resettable};
+use clap::error::ErrorKind;
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::limit::Change;
 #[cfg(feature = "exporter")]
@@ -17,6 +19,7 @@ Exit status (`run` has more of them, see there):
   1   done, and the answer is no: see the command
   2   an option is wrong
   69  Redis cannot be reached or used, or gave no answer
+  71  the system refused a file, a process or the like
   74  the output could not be written";
 
 /// Limits how many commands run at once, on any number of machines, through Redis
@@ -29,6 +32,32 @@ pub struct Options {
     pub command: Command,
 }
 
+impl Options {
+    /// Of this process. Ends it where something is wrong with them.
+    pub fn read() -> Self {
+        let mut command = Self::command().mut_args(without_empty_variable);
+        let options = Self::from_arg_matches(&command.get_matches_mut());
+        let options = options.unwrap_or_else(|error| error.exit());
+        // clap would take REDIS_CLUSTER=no for a conflict, too.
+        if options.server.cluster && options.server.sentinel.is_some() {
+            let reason =
+                "--cluster and --sentinel exclude each other: the URLs are one or the other";
+            command.error(ErrorKind::ArgumentConflict, reason).exit();
+        }
+        options
+    }
+}
+
+/// A variable that is empty is one that is not set, but for REDIS_URL: whoever wanted some server
+/// must not get the one of this machine.
+fn without_empty_variable(option: Arg) -> Arg {
+    let is_empty = |name| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    match option.get_env() {
+        Some(name) if option.get_id() != "url" && is_empty(name) => option.env(Resettable::Reset),
+        _ => option,
+    }
+}
+
 const RUN: &str = "\
 Of all jobs with this name one at a time, and at most ten starts in any minute:
   redis-semaphore run nightly --limit 1 -- ./back-up
@@ -38,6 +67,7 @@ Exit status: that of the command; 128 and the number of the signal that killed i
   2    an option is wrong, or no limit is in force and there is no --limit
   69   Redis cannot be reached or used, or gave no answer; the command was not started
   70   the permit was lost, and the command was ended, or had just ended by itself
+  71   the system refused a file, a process or the like; the command was not started
   75   no permit within --timeout, or none at once with --no-wait
   126  the command cannot be started
   127  the command was not found
@@ -62,9 +92,6 @@ started does not count.";
 pub enum Command {
     /// Run a command while holding a permit: wait for one, renew it, give it back
     Run(Run),
-    /// What ends the command when `run` cannot
-    #[command(hide = true)]
-    Guard(Guard),
     /// List the semaphores: who holds how much, how many wait, and for how long
     Ls(Ls),
     /// Show one semaphore: its limits, who holds it, who waits
@@ -82,7 +109,11 @@ pub enum Command {
     #[cfg(feature = "exporter")]
     Exporter(Exporter),
     /// See six processes share a semaphore, one of which is killed: it takes ten seconds
-    Demo(Demo),
+    #[command(
+        after_help = "Exit status: 0 all that was promised was seen, 1 it was not, others as for \
+                            all commands."
+    )]
+    Demo,
     /// Measure what a semaphore does under load
     Load(Load),
     /// Print what makes a shell complete this tool's options
@@ -95,9 +126,9 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub struct Server {
-    /// One server, several nodes of a cluster or several sentinels, separated by commas:
-    /// redis://HOST:PORT/DB, rediss:// for TLS, redis+unix:///PATH. Only in the environment may it
-    /// have a password in it
+    /// Where the server is: redis://HOST:PORT/DB, rediss:// for TLS, redis+unix:///PATH. Several,
+    /// separated by commas, are a primary and its replicas, or what --cluster or --sentinel says.
+    /// Only in the environment may it have a password in it
     #[arg(
         long,
         global = true,
@@ -115,7 +146,7 @@ pub struct Server {
     #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The URLs are nodes of a cluster
-    #[arg(long, global = true, env = "REDIS_CLUSTER", conflicts_with = "sentinel")]
+    #[arg(long, global = true, env = "REDIS_CLUSTER", value_parser = FalseyValueParser::new())]
     pub cluster: bool,
     /// The URLs are sentinels, which know where the primary of this service is
     #[arg(long, global = true, env = "REDIS_SENTINEL", value_name = "SERVICE")]
@@ -151,9 +182,11 @@ pub struct Server {
 #[derive(Debug, Args)]
 #[command(after_help = RUN)]
 pub struct Run {
-    /// The name of the semaphore
+    /// The name of the semaphore. One that begins with a dash cannot be used here, as it would be
+    /// taken for an option
     pub name: String,
-    /// How much may be held at once [default: the limit in force]
+    /// How much may be held at once. This declares it for everybody: of several the newest is in
+    /// force [default: the limit in force]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// How much of the limit the command takes
@@ -202,12 +235,6 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
-pub struct Guard {
-    #[arg(long, value_parser = humantime::parse_duration)]
-    pub grace: Duration,
-}
-
-#[derive(Debug, Args)]
 #[command(after_help = "\
 The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
 +scan. What it took is told on standard error.
@@ -239,7 +266,7 @@ pub struct Inspect {
 A limit that is set holds for all processes, goes before what they declare, and stays until `clear`. \
 0 lets nobody in; who holds goes on. A lower limit takes no permit away.
 
-Exit status: 0 shown or changed, 1 there is no such semaphore (only without a change), others as for \
+Exit status: 0 shown or changed, 1 there is no such semaphore to show or to clear, others as for \
 all commands.")]
 pub struct Limit {
     /// The name of the semaphore
@@ -276,16 +303,6 @@ pub struct Doctor {
     /// One JSON object instead of text: see docs/cli.md
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 all that was promised was seen, 1 it was not, others as for \
-                        all commands."
-)]
-pub struct Demo {
-    #[arg(long, num_args = 2, hide = true)]
-    pub worker: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -2,23 +2,31 @@
 
 /// Whether a name is as a pattern with * and ? says.
 pub fn is_like(name: &str, pattern: &str) -> bool {
-    let mut rest = pattern.chars();
-    match rest.next() {
-        None => name.is_empty(),
-        Some('*') => {
-            let rest = rest.as_str().trim_start_matches('*');
-            let ends = name.char_indices().map(|(end, _)| end).chain([name.len()]);
-            ends.into_iter().any(|end| is_like(&name[end..], rest))
-        }
-        Some(first) => {
-            let wanted = match first {
-                '?' => None,
-                '\\' => rest.next().or(Some('\\')),
-                plain => Some(plain),
-            };
-            let mut name = name.chars();
-            let is_same = name.next().is_some_and(|c| wanted.is_none_or(|wanted| c == wanted));
-            is_same && is_like(name.as_str(), rest.as_str())
+    let (mut name, mut pattern) = (name.chars(), pattern.chars());
+    // What was behind the last star, and what of the name it has not taken yet. What an earlier one
+    // takes need not be tried again.
+    let mut star = None;
+    loop {
+        let mut rest = pattern.clone();
+        let wanted = match rest.next() {
+            Some('*') => {
+                pattern = rest;
+                star = Some((pattern.clone(), name.clone()));
+                continue;
+            }
+            None if name.as_str().is_empty() => return true,
+            Some('?') => Some(None),
+            Some('\\') => Some(rest.next().or(Some('\\'))),
+            plain => plain.map(Some),
+        };
+        let Some(found) = name.next() else { return false };
+        if wanted.is_some_and(|wanted| wanted.is_none_or(|wanted| wanted == found)) {
+            pattern = rest;
+        } else if let Some((behind, left)) = &mut star {
+            left.next();
+            (pattern, name) = (behind.clone(), left.clone());
+        } else {
+            return false;
         }
     }
 }
@@ -39,6 +47,9 @@ mod tests {
             ("a*b", "a\\*b"),
             ("a\\", "a\\\\"),
             ("[x]", "[x]"),
+            ("aab", "*ab"),
+            ("axxbxb", "a*b*b"),
+            ("", "**"),
         ] {
             assert!(is_like(name, pattern), "{name} {pattern}");
         }
@@ -47,5 +58,12 @@ mod tests {
         {
             assert!(!is_like(name, pattern), "{name} {pattern}");
         }
+    }
+
+    #[test]
+    fn many_stars_take_no_longer() {
+        let name = "a".repeat(10_000);
+        assert!(!is_like(&name, &("*a".repeat(20) + "*b")));
+        assert!(is_like(&name, &"*a".repeat(20)));
     }
 }

@@ -1,7 +1,8 @@
 //! From the options to a connection.
 
+use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis_semaphore::redis::{Client, ConnectionAddr, ConnectionInfo, TlsMode};
@@ -40,8 +41,9 @@ fn run_with<T, E: Into<Failure>>(
     })
 }
 
-pub fn runtime() -> io::Result<Runtime> {
-    runtime::Builder::new_current_thread().enable_all().build()
+pub fn runtime() -> Result<Runtime, Failure> {
+    let built = runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(Failure::system("the runtime cannot be started"))
 }
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
@@ -72,7 +74,7 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     if server.cluster || server.sentinel.is_some() {
         return Ok(None);
     }
-    let client = open(server, url)?.map_err(Error::Redis)?;
+    let client = open(server, url)?.map_err(|error| Failure::usage(format!("--url: {error}")))?;
     let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
     let info = client.get_connection_info();
     let mut settings = info.redis_settings().clone().set_password(password);
@@ -138,7 +140,7 @@ fn with_certificates(
 }
 
 /// Everybody on the machine can read the arguments of a process.
-pub fn refuse_passwords() -> Result<(), Failure> {
+fn refuse_passwords() -> Result<(), Failure> {
     let is_secret = |url: &str| {
         url.contains("://")
             && Client::open(url).is_ok_and(|client| {
@@ -146,9 +148,10 @@ pub fn refuse_passwords() -> Result<(), Failure> {
             })
     };
     // What comes after that is the command that `run` runs.
-    let mut ours = std::env::args().take_while(|argument| argument != "--");
-    let has_one =
-        |argument: String| argument.trim_start_matches("--url=").split(',').any(is_secret);
+    let mut ours = std::env::args_os().take_while(|argument| argument != "--");
+    let has_one = |argument: OsString| {
+        argument.to_string_lossy().trim_start_matches("--url=").split(',').any(is_secret)
+    };
     match ours.any(has_one) {
         false => Ok(()),
         true => Err(Failure::usage(

@@ -1,6 +1,6 @@
 //! `doctor`: what endangers the semaphores on a server.
 
-use std::io::{IsTerminal, stdout};
+use std::io::stdout;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::options::{Doctor, Server};
+use crate::output::say;
 use crate::server::looking;
+use crate::terminal::has_colours;
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
     let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
     match asked.json {
-        true => println!("{}", as_json(&diagnosis)),
-        false => println!("{}", as_text(&diagnosis, has_colours())),
+        true => say(as_json(&diagnosis))?,
+        false => say(as_text(&diagnosis))?,
     }
     Ok(match diagnosis.worst() {
         Verdict::Danger => ExitCode::FAILURE,
@@ -47,9 +49,9 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 }
 
 /// As the library displays it, with the verdicts in colours where there are some.
-fn as_text(diagnosis: &Diagnosis, has_colours: bool) -> String {
+fn as_text(diagnosis: &Diagnosis) -> String {
     let mut text = diagnosis.to_string();
-    if !has_colours {
+    if !has_colours(&stdout()) {
         return text;
     }
     for (verdict, colour) in [
@@ -63,11 +65,4 @@ fn as_text(diagnosis: &Diagnosis, has_colours: bool) -> String {
         text = text.replace(&format!("\n{verdict} "), &coloured);
     }
     text
-}
-
-/// See no-color.org.
-fn has_colours() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }

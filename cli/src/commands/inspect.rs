@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
 use serde_json::{Value, json};
 
-use super::{limit_of, must_exist};
+use super::must_exist;
 use crate::failure::Failure;
 use crate::options::{Inspect, Server};
+use crate::output::say;
 use crate::server::looking;
+use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
 
 /// How many holders and waiters the library tells at once.
@@ -20,8 +22,8 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
     must_exist(name, &now)?;
     match asked.json {
-        true => println!("{}", as_json(name, &now)),
-        false => println!("{}", as_text(name, &now)),
+        true => say(as_json(name, &now))?,
+        false => say(as_text(name, &now))?,
     }
     Ok(ExitCode::SUCCESS)
 }

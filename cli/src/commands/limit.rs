@@ -5,11 +5,14 @@ use std::str::FromStr;
 
 use redis_semaphore::{Error, Inspection, Semaphores};
 use serde::Serialize;
+use serde_json::json;
 
-use super::{limit_of, must_exist};
+use super::must_exist;
 use crate::failure::Failure;
 use crate::options::{Limit, Server};
+use crate::output::say;
 use crate::server::{looking, with};
+use crate::survey::{NOBODY, limit_of};
 use crate::table::or_none;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +36,23 @@ impl FromStr for Change {
             ("clear", _) => Ok(Self::Clear),
             (_, Some(more)) => Ok(Self::Add(number(more)?)),
             _ => Ok(Self::Set(number(text)?)),
+        }
+    }
+}
+
+impl Change {
+    /// What would end in an error, or create a semaphore that nobody wants.
+    fn check(self, name: &str, before: &Inspection) -> Result<(), Failure> {
+        match (self, limit_of(before)) {
+            (Self::Clear, _) => must_exist(name, before),
+            (Self::Add(more), Some(limit)) if limit.checked_add(more).is_none() => {
+                Err(Failure::usage(format!(
+                    "{name}: +{more} is too much: the limit in force is {limit}, and the largest \
+                     is {}",
+                    u32::MAX
+                )))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -65,21 +85,21 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
         }
         Some(change) => with(server, async |semaphores: &Semaphores| {
             let before = look_at(semaphores, name).await?;
-            change_limit(semaphores, name, change, &before).await
+            change.check(name, &before)?;
+            change_limit(semaphores, name, change, &before).await.map_err(Failure::from)
         })?,
     };
     match asked.json {
-        true => println!("{}", serde_json::to_string(&limits).map_err(std::io::Error::from)?),
-        false => println!("{}", limits.as_text()),
+        true => say(json!(limits))?,
+        false => say(limits.as_text())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
-    // Nobody in particular: the limits are told with each page.
-    let nobody = u64::from(u32::MAX);
+    // The limits are told with each page.
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
-    semaphore.inspect_from(nobody, nobody).await
+    semaphore.inspect_from(NOBODY, NOBODY).await
 }
 
 /// What was before is what the change itself answers, where it does: others may change it, too.
@@ -122,15 +142,16 @@ impl<'a> Limits<'a> {
     }
 
     fn as_text(&self) -> String {
-        let source = match self.runtime_limit {
-            Some(_) => format!("set at run time; declared: {}", or_none(self.declared_limit)),
-            None => "declared".to_owned(),
+        let source = match (self.runtime_limit, self.declared_limit) {
+            (Some(_), declared) => format!(" (set at run time; declared: {})", or_none(declared)),
+            (None, Some(_)) => " (declared)".to_owned(),
+            (None, None) => String::new(),
         };
         let limit = or_none(self.limit);
         match &self.before {
-            None => format!("{}: limit {limit} ({source})", self.name),
+            None => format!("{}: limit {limit}{source}", self.name),
             Some(Before { limit: before, .. }) => {
-                format!("{}: limit {} before, {limit} now ({source})", self.name, or_none(*before))
+                format!("{}: limit {} before, {limit} now{source}", self.name, or_none(*before))
             }
         }
     }

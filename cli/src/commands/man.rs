@@ -1,15 +1,30 @@
-//! `man`: the manual page, in roff, with all commands in it.
+//! `man`: the manual page, in roff, and behind it that of each command.
 
-use std::io;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::failure::Failure;
 use crate::options::Options;
+use crate::output::{unwritable, write};
 
 pub fn print() -> Result<ExitCode, Failure> {
-    Man::new(Options::command()).render(&mut io::stdout())?;
+    let mut whole = Options::command().disable_help_subcommand(true);
+    // Gives each command its whole name.
+    whole.build();
+    let mut text = Vec::new();
+    for page in std::iter::once(whole.clone()).chain(whole.get_subcommands().map(own_page)) {
+        Man::new(page).render(&mut text).map_err(unwritable)?;
+    }
+    write(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without the options that all commands have: they are on the first page.
+fn own_page(command: &Command) -> Command {
+    command.clone().mut_args(|option| {
+        let is_everywhere = option.is_global_set();
+        option.hide(is_everywhere)
+    })
 }

@@ -11,11 +11,7 @@ pub mod revoke;
 use redis_semaphore::Inspection;
 
 use crate::failure::{Failure, NO};
-
-/// The limit in force, where there is one.
-pub fn limit_of(now: &Inspection) -> Option<u32> {
-    now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
-}
+use crate::survey::limit_of;
 
 fn must_exist(name: &str, now: &Inspection) -> Result<(), Failure> {
     let is_there = limit_of(now).is_some() || now.last_token > 0 || now.held + now.queued > 0;

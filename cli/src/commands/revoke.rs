@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, NO};
 use crate::options::{Revoke, Server};
+use crate::output::say;
 use crate::server::with;
 use crate::table::{millis, rounded};
 
@@ -22,43 +23,41 @@ pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
         _ => ("nothing", None),
     };
     match asked.json {
-        true => println!(
-            "{}",
-            json!({
-                "name": asked.name,
-                "id": asked.id,
-                "was": was,
-                "overlap_ms": overlap.map(|(usual, _)| millis(usual)),
-                "longest_overlap_ms": overlap.map(|(_, longest)| millis(longest)),
-            })
-        ),
-        false => tell(asked, was, overlap)?,
+        true => say(json!({
+            "name": asked.name,
+            "id": asked.id,
+            "was": was,
+            "overlap_ms": overlap.map(|(usual, _)| millis(usual)),
+            "longest_overlap_ms": overlap.map(|(_, longest)| millis(longest)),
+        }))?,
+        false => say(as_text(asked, was, overlap)?)?,
     }
     Ok(ExitCode::from(if was == "nothing" { NO } else { 0 }))
 }
 
-fn tell(asked: &Revoke, was: &str, overlap: Option<(Duration, Duration)>) -> Result<(), Failure> {
+fn as_text(
+    asked: &Revoke,
+    was: &str,
+    overlap: Option<(Duration, Duration)>,
+) -> Result<String, Failure> {
     let name = &asked.name;
     match (was, overlap) {
-        (_, Some((usual, longest))) => println!(
+        (_, Some((usual, longest))) => Ok(format!(
             "{name}: it was a permit. Its holder hears of it at its next renewal: for up to {} it and \
              whoever was let in work at the same time (for up to {} where it cannot reach Redis)",
             rounded(usual),
             rounded(longest)
-        ),
-        ("request", _) => println!(
+        )),
+        ("request", _) => Ok(format!(
             "{name}: it was a request that waited. If its process lives, it asks again and gets its \
              old place: end the process to keep it out"
-        ),
-        _ => {
-            return Err(Failure::new(
-                NO,
-                format!(
-                    "{name}: nobody holds or waits by that id: it was given back, or its lease has \
-                     ended; `inspect` shows who is there now"
-                ),
-            ));
-        }
+        )),
+        _ => Err(Failure::new(
+            NO,
+            format!(
+                "{name}: nobody holds or waits by that id: it was given back, or its lease has \
+                 ended; `inspect` shows who is there now"
+            ),
+        )),
     }
-    Ok(())
 }

@@ -1,16 +1,15 @@
 //! The crew: the worker processes, as the supervisor sees them.
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStdout};
 use tokio::sync::mpsc;
 
 use crate::demo::Result;
-use crate::demo::clock::Moment;
+use crate::demo::moment::Moment;
 use crate::demo::plan::WORKERS;
 use crate::demo::report::Report;
+use crate::workers::{self, Reporter, Reports};
 
 /// How long workers have to give back what they hold when they are told to end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
@@ -18,7 +17,7 @@ const TIME_TO_LEAVE: Duration = Duration::from_secs(3);
 pub struct Crew {
     /// The first is worker 1.
     children: Vec<Child>,
-    reports: mpsc::Receiver<Result<(usize, Report)>>,
+    reports: Reports<Report>,
 }
 
 /// The name under which `inspect` shows the permits of a worker.
@@ -32,20 +31,11 @@ pub fn worker_of(name: &str) -> Option<usize> {
 
 impl Crew {
     /// Starts this program again as each of the workers.
-    pub fn start(url: &str, prefix: &str) -> Result<Self> {
-        let program = std::env::current_exe()?;
+    pub fn start(prefix: &str) -> Result<Self> {
         let (sender, reports) = mpsc::channel(100);
         let mut children = Vec::new();
         for worker in 0..WORKERS {
-            let mut child = Command::new(&program)
-                .args(["demo", "--worker", &name(worker), prefix])
-                .env("REDIS_URL", url) // It may have a password, which arguments must not.
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                // Ctrl-C is for the supervisor alone, which then ends the workers in good order.
-                .process_group(0)
-                .kill_on_drop(true)
-                .spawn()?;
+            let mut child = workers::start(format!("{} {prefix}", name(worker)))?;
             let output = child.stdout.take().expect("it was asked for");
             tokio::spawn(pass_on_reports(worker, output, sender.clone()));
             children.push(child);
@@ -101,16 +91,9 @@ impl Crew {
 }
 
 /// Ends, and with it the last of the senders, when the worker has ended.
-async fn pass_on_reports(
-    worker: usize,
-    output: ChildStdout,
-    reports: mpsc::Sender<Result<(usize, Report)>>,
-) {
-    let mut lines = BufReader::new(output).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let report = line.parse().map(|report| (worker, report));
-        if reports.send(report).await.is_err() {
-            return; // The supervisor has stopped listening.
-        }
+async fn pass_on_reports(worker: usize, output: ChildStdout, reports: Reporter<Report>) {
+    if let Err(error) = workers::pass_on(worker, output, str::parse, &reports).await {
+        // Nobody may listen any more.
+        let _ = reports.send(Err(error)).await;
     }
 }

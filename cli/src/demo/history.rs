@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::demo::clock::Moment;
+use crate::demo::moment::Moment;
 use crate::demo::plan::{LIMIT, WORKERS};
 use crate::demo::report::{Report, What};
 

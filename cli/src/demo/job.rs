@@ -31,11 +31,10 @@ pub struct Progress {
 }
 
 impl Job {
-    pub async fn open(url: &str, prefix: &str) -> Result<Self> {
+    pub async fn open(client: Client, prefix: &str) -> Result<Self> {
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let client = Client::open(url)?;
         let redis = client.get_multiplexed_async_connection_with_config(&settings).await?;
         let (waiting, done) = (format!("{prefix}:pages:waiting"), format!("{prefix}:pages:done"));
         Ok(Self { redis, prefix: prefix.to_owned(), waiting, done })

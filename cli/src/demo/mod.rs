@@ -7,10 +7,10 @@
 //! Read `worker.rs` first: it is what a program looks like that uses the semaphore. `plan.rs` is
 //! what all of its processes must agree on. The rest sets the scene and checks what happened.
 
-mod clock;
 mod crew;
 mod history;
 mod job;
+mod moment;
 mod plan;
 mod proof;
 mod report;
@@ -22,31 +22,37 @@ mod worker;
 
 use std::process::ExitCode;
 
-use tokio::runtime::Runtime;
+use redis_semaphore::redis::Client;
 
-use crate::failure::{Failure, UNAVAILABLE};
-use crate::options::{Demo, Server};
-use crate::server::refuse_passwords;
+use crate::failure::{AnyError, Failure};
+use crate::options::Server;
+use crate::server::{runtime, single};
 
 /// Whatever fails here ends up as a message for a person.
-type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T> = std::result::Result<T, Error>;
+type Result<T> = std::result::Result<T, AnyError>;
 
-pub fn run(server: &Server, asked: &Demo) -> std::result::Result<ExitCode, Failure> {
-    refuse_passwords()?;
-    let [url] = &server.url[..] else {
-        return Err(Failure::usage("--url: the demo wants one server"));
-    };
-    let runtime = Runtime::new()?;
-    let outcome = runtime.block_on(async {
-        match &asked.worker[..] {
-            // This is how the supervisor starts this program again, once for each worker.
-            [name, prefix] => worker::run(url, name, prefix).await.map(|()| ExitCode::SUCCESS),
-            _ => supervisor::run(url).await,
+/// With a role this is one of the workers, which the supervisor has started: its name, and the
+/// prefix of the run.
+pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode, Failure> {
+    let client = only(&server)?;
+    let runtime = runtime()?;
+    match role.as_deref().and_then(|role| role.split_once(' ')) {
+        None => Ok(runtime.block_on(supervisor::run(server, client))?),
+        Some((name, prefix)) => {
+            let server = Server { prefix: prefix.to_owned(), ..server };
+            let worked =
+                runtime.block_on(worker::run(&server, client, name)).map_err(Failure::from);
+            let named = |failure: Failure| {
+                Failure::new(failure.status, format_args!("{name}: {}", failure.reason))
+            };
+            worked.map(|()| ExitCode::SUCCESS).map_err(named)
         }
-    });
-    outcome.map_err(|error| {
-        let who = asked.worker.first().map(|name| format!("{name}: ")).unwrap_or_default();
-        Failure::new(UNAVAILABLE, format!("{who}{error}"))
+    }
+}
+
+/// The pages of the job stand in one server: nothing follows them to another one.
+fn only(server: &Server) -> std::result::Result<Client, Failure> {
+    single(server)?.ok_or_else(|| {
+        Failure::usage("demo: it wants one server: one --url, and neither --cluster nor --sentinel")
     })
 }

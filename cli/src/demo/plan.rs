@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
+use crate::failure::Failure;
+use crate::options::Server;
+use crate::server;
+
 /// How many processes there are ...
 pub const WORKERS: usize = 6;
 /// ... and how many of them may work at the same time.
@@ -30,8 +34,8 @@ pub fn is_long(page: u32) -> bool {
 }
 
 /// A process connects once. The owner is the name under which `inspect` shows its permits.
-pub async fn connect(url: &str, prefix: &str, owner: &str) -> Result<Semaphores, Error> {
-    Semaphores::builder().prefix(prefix).owner(owner).connect(url).await
+pub async fn connect(server: &Server, owner: &str) -> Result<Semaphores, Failure> {
+    server::connect(server, Semaphores::builder().owner(owner)).await
 }
 
 /// Processes that use the same name and prefix on the same server share the semaphore.

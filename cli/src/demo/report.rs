@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::demo::clock::Moment;
+use crate::demo::moment::Moment;
+use crate::failure::AnyError;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
@@ -48,7 +49,7 @@ impl fmt::Display for Report {
 }
 
 impl FromStr for Report {
-    type Err = crate::demo::Error;
+    type Err = AnyError;
 
     fn from_str(line: &str) -> crate::demo::Result<Self> {
         let words: Vec<&str> = line.split(' ').collect();

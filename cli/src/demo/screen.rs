@@ -1,8 +1,12 @@
 //! Standard output: a terminal, where a picture is drawn again and again in the same place, or a
 //! file, where a line is added now and then.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::stdout;
 use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::output::{say, write};
+use crate::terminal::{can_draw, has_colours};
 
 /// How often a file gets a line.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -22,10 +26,8 @@ pub struct Screen {
 
 impl Screen {
     pub fn new() -> Self {
-        let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-        let is_terminal = io::stdout().is_terminal() && !is_dumb;
-        let no_colours = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
-        let paint = Paint { is_on: is_terminal && !no_colours };
+        let is_terminal = can_draw(&stdout());
+        let paint = Paint { is_on: has_colours(&stdout()) };
         Self { paint, is_terminal, drawn: 0, last_line: None }
     }
 
@@ -34,34 +36,27 @@ impl Screen {
         &mut self,
         picture: impl FnOnce() -> Vec<String>,
         line: impl FnOnce() -> String,
-    ) -> io::Result<()> {
+    ) -> Result<(), Failure> {
         if self.is_terminal {
             let picture = picture();
             let over = UP_AND_CLEAR.repeat(self.drawn);
             self.drawn = picture.len();
             // In one piece, so that it does not flicker.
-            return write(&format!("{over}{CUT}{}\n{WRAP}", picture.join("\n")));
+            return write(format!("{over}{CUT}{}\n{WRAP}", picture.join("\n")).as_bytes());
         }
         if self.last_line.is_some_and(|last| last.elapsed() < PAUSE) {
             return Ok(());
         }
         self.last_line = Some(Instant::now());
-        write(&format!("{}\n", line()))
+        say(line())
     }
 
     /// Prints something that stays. The next picture comes below.
-    pub fn say(&mut self, text: &str) -> io::Result<()> {
+    pub fn say(&mut self, text: &str) -> Result<(), Failure> {
         let over = UP_AND_CLEAR.repeat(self.drawn);
         self.drawn = 0;
-        write(&format!("{over}{text}\n"))
+        say(format_args!("{over}{text}"))
     }
-}
-
-/// Not `print!`, which panics when the reader of a pipe has gone.
-fn write(text: &str) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -3,36 +3,40 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use redis_semaphore::redis::Client;
 use redis_semaphore::{Holder, Inspection, Semaphore};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
-use crate::demo::clock::Moment;
 use crate::demo::crew::{self, Crew};
 use crate::demo::history::{History, Kill, Page, Step};
 use crate::demo::job::Job;
+use crate::demo::moment::Moment;
 use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
 use crate::demo::screen::Screen;
 use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
+use crate::interruption::interruption;
+use crate::options::Server;
+use crate::output::tell;
 
 /// How often to ask Redis who holds and who waits.
 const TICK: Duration = Duration::from_millis(50);
 /// Ten seconds are enough on a machine with nothing else to do.
 const TOO_LONG: Duration = Duration::from_secs(40);
 
-pub async fn run(url: &str) -> Result<ExitCode> {
+pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let interrupted = interruption()?;
     // Runs must not meet each other, nor what else is on the server.
-    let prefix = format!("demo:{}", Uuid::new_v4());
-    let semaphores = plan::connect(url, &prefix, "supervisor").await?;
+    let prefix = format!("{}:demo:{}", server.prefix, Uuid::new_v4());
+    let server = Server { prefix, ..server };
+    let semaphores = plan::connect(&server, "supervisor").await?;
     let semaphore = plan::database_connections(&semaphores)?;
-    let job = Job::open(url, &prefix).await?;
+    let job = Job::open(client, &server.prefix).await?;
 
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_told: false };
-    let outcome = run.start_and_watch(url, &prefix, interrupted).await;
+    let outcome = run.start_and_watch(&server.prefix, interrupted).await;
     // However it ended, no worker is there any more.
     semaphores.shutdown().await;
     let deleted = run.job.delete_all().await;
@@ -53,7 +57,6 @@ struct Run {
 impl Run {
     async fn start_and_watch(
         &mut self,
-        url: &str,
         prefix: &str,
         interrupted: impl Future<Output = u8>,
     ) -> Result<ExitCode> {
@@ -61,14 +64,14 @@ impl Run {
             "{WORKERS} processes work off {PAGES} pages, never more than {LIMIT} of them at once.\n"
         ))?;
         self.job.add_pages().await?;
-        let mut crew = Crew::start(url, prefix)?;
+        let mut crew = Crew::start(prefix)?;
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TOO_LONG, self.watch(&mut crew)) => {
                 outcome.unwrap_or_else(|_| Err(format!("not done within {TOO_LONG:?}").into()))
             }
             signal = interrupted => {
                 crew.stop().await;
-                eprintln!("\ninterrupted; the workers have ended, too");
+                tell("\ninterrupted; the workers have ended, too");
                 return Ok(ExitCode::from(128 + signal));
             }
         };
@@ -206,19 +209,4 @@ impl Run {
     fn victim(&self) -> Option<usize> {
         self.history.kill.map(|kill| kill.worker)
     }
-}
-
-/// Ends with the number of the first signal that asks this program to end.
-fn interruption() -> Result<impl Future<Output = u8>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        let kind = tokio::select! {
-            _ = interrupt.recv() => SignalKind::interrupt(),
-            _ = terminate.recv() => SignalKind::terminate(),
-            _ = hangup.recv() => SignalKind::hangup(),
-        };
-        kind.as_raw_value() as u8
-    })
 }

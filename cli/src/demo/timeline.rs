@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::demo::clock::Moment;
 use crate::demo::crew;
 use crate::demo::history::{History, Span};
+use crate::demo::moment::Moment;
 use crate::demo::plan::WORKERS;
 use crate::demo::screen::Paint;
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis_semaphore::{Holder, Inspection, Waiter};
 
-use crate::demo::clock::Moment;
 use crate::demo::crew;
 use crate::demo::history::History;
 use crate::demo::job::Progress;
+use crate::demo::moment::Moment;
 use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
 use crate::demo::screen::Paint;
 

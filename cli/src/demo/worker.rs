@@ -1,26 +1,29 @@
 //! A worker: one of the processes that share the semaphore.
 
-use std::io::Write;
 use std::time::Duration;
 
+use redis_semaphore::redis::Client;
 use redis_semaphore::{Error, Permit, Semaphore};
-use tokio::sync::oneshot;
 
 use crate::demo::Result;
-use crate::demo::clock::Moment;
 use crate::demo::job::{Job, Progress};
+use crate::demo::moment::Moment;
 use crate::demo::plan;
 use crate::demo::report::{Report, What};
+use crate::options::Server;
+use crate::output::say;
+use crate::workers;
 
-pub async fn run(url: &str, name: &str, prefix: &str) -> Result<()> {
-    let semaphores = plan::connect(url, prefix, name).await?;
+pub async fn run(server: &Server, client: Client, name: &str) -> Result<()> {
+    let semaphores = plan::connect(server, name).await?;
     let semaphore = plan::database_connections(&semaphores)?;
-    let job = Job::open(url, prefix).await?;
+    let job = Job::open(client, &server.prefix).await?;
 
+    let mut input = workers::input();
     let outcome = tokio::select! {
         outcome = work_off_pages(&semaphore, &job, name) => outcome,
         // Drops whatever goes on: a wait leaves the queue, a permit is given back.
-        () = supervisor_gone() => Ok(()),
+        () = workers::closed(&mut input) => Ok(()),
     };
     // What was dropped is given back in the background; this waits until Redis has it.
     semaphores.shutdown().await;
@@ -90,18 +93,5 @@ async fn do_page(page: u32, permit: &Permit, job: &Job, name: &str) -> Result<bo
 
 /// Reports go to the supervisor through standard output, one a line. When it is gone, this fails.
 fn tell(what: What) -> Result<()> {
-    Ok(writeln!(std::io::stdout(), "{}", Report { at: Moment::now(), what })?)
-}
-
-/// The supervisor never writes to a worker's standard input: it ends when the supervisor closes it,
-/// or has died. So no worker ever outlives its supervisor.
-async fn supervisor_gone() {
-    let (gone, is_gone) = oneshot::channel::<()>();
-    // A thread of our own, as a read from standard input cannot be cancelled, and tokio would wait
-    // for its end.
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        drop(gone);
-    });
-    let _ = is_gone.await;
+    Ok(say(Report { at: Moment::now(), what })?)
 }

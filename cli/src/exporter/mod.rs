@@ -14,12 +14,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exporter::options::Exporter;
 use crate::exporter::shared::Looks;
 use crate::failure::{Failure, USAGE};
+use crate::interruption::interruption;
 use crate::options::Server;
+use crate::output::tell;
 use crate::server::runtime;
 
 pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
@@ -31,18 +32,19 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
         |error: io::Error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
     let listener = TcpListener::bind(asked.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
-    let mut terminated = signal(SignalKind::terminate())?;
+    let interrupted = interruption()?;
     let looks = Arc::new(Looks::new(server, asked));
     // A wrong option is told at once. For Redis it can wait: that may be started later.
     match looks.connect().await {
         Err(failure) if failure.status == USAGE => return Err(failure),
         connected => looks.tell_changes(connected.err().as_ref()),
     }
-    eprintln!("redis-semaphore: listening on http://{address}/metrics");
+    tell(format_args!("redis-semaphore: listening on http://{address}/metrics"));
     tokio::select! {
-        served = web::serve(listener, looks.clone()) => served?,
-        _ = terminated.recv() => {}
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        served = web::serve(listener, looks.clone()) => {
+            served.map_err(Failure::system("no more answers"))?;
+        }
+        _ = interrupted => {}
     }
     looks.shut_down().await;
     Ok(ExitCode::SUCCESS)

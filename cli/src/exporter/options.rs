@@ -13,9 +13,9 @@ Nobody is asked for a password: whoever reaches the address reads the names of t
 listens on this machine only, unless told otherwise.";
 
 const RESULTS: &str = "\
-The user of the server needs the rights that semaphores need, and besides +scan, in a cluster \
-+cluster|nodes, and for redis_semaphore_keys +dbsize. docs/operations.md lists the metrics; \
-docs/alerts.yml and docs/grafana.json use them.
+A user of the server who may only look is enough: docs/protocol.md has the rules. Of them +scan, and \
+in a cluster +cluster|nodes, are for the names, and +dbsize is for redis_semaphore_keys alone. \
+docs/operations.md lists the metrics; docs/alerts.yml and docs/grafana.json use them.
 
 It runs until it is told to end (SIGTERM, or Ctrl-C). While Redis is away it goes on, and says \
 redis_semaphore_up 0.

@@ -14,6 +14,7 @@ use crate::exporter::options::Exporter;
 use crate::exporter::text::text;
 use crate::failure::{Failure, UNAVAILABLE};
 use crate::options::Server;
+use crate::output::tell;
 use crate::server::connect;
 
 type Look = BoxFuture<'static, Arc<str>>;
@@ -83,8 +84,8 @@ impl Looks {
     pub fn tell_changes(&self, failure: Option<&Failure>) {
         let mut is_failing = self.is_failing.lock().unwrap_or_else(PoisonError::into_inner);
         match failure {
-            Some(failure) if !*is_failing => eprintln!("redis-semaphore: {failure}"),
-            None if *is_failing => eprintln!("redis-semaphore: Redis can be looked at again"),
+            Some(failure) if !*is_failing => tell(format_args!("redis-semaphore: {failure}")),
+            None if *is_failing => tell("redis-semaphore: Redis can be looked at again"),
             _ => {}
         }
         *is_failing = failure.is_some();

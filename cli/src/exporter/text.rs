@@ -10,7 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::exporter::look::{Picture, State};
+use crate::exporter::look::Picture;
+use crate::survey::Summary;
 
 const UP: &str = "Whether the semaphores could be looked at: 1, or 0";
 const SCRAPE: &str = "How long the look at all semaphores took";
@@ -49,16 +50,16 @@ impl Collector for Told {
         if let Some(keys) = picture.keys {
             one(encoder, ("keys", KEYS), keys, None)?;
         }
-        let left_out = [("max", picture.over_max), ("refused", picture.refused)];
+        let left_out = [("max", picture.over_max), ("refused", picture.refused())];
         let left_out = left_out.map(|(reason, number)| (reason, number as u64));
         by_label(encoder, ("left_out", LEFT_OUT), "reason", left_out, None)?;
-        of_each(picture, encoder, ("limit", LIMIT), |state| state.limit.map(u64::from))?;
-        let declared = |state: &State| state.declared_limit.map(u64::from);
+        of_each(picture, encoder, ("limit", LIMIT), |summary| summary.limit.map(u64::from))?;
+        let declared = |summary: &Summary| summary.declared.map(u64::from);
         of_each(picture, encoder, ("declared_limit", DECLARED), declared)?;
-        of_each(picture, encoder, ("held", HELD), |state| Some(state.held))?;
-        of_each(picture, encoder, ("queued", QUEUED), |state| Some(state.queued))?;
-        let waits = picture.states.iter();
-        let waits = waits.map(|(name, state)| (&**name, state.longest_wait.as_secs_f64()));
+        of_each(picture, encoder, ("held", HELD), |summary| Some(summary.held))?;
+        of_each(picture, encoder, ("queued", QUEUED), |summary| Some(summary.queued))?;
+        let wait = |summary: &Summary| summary.longest_wait.unwrap_or_default().as_secs_f64();
+        let waits = picture.told().map(|(name, summary)| (name, wait(summary)));
         let described = ("longest_wait", LONGEST_WAIT);
         by_label(encoder, described, "semaphore", waits, Some(&Unit::Seconds))
     }
@@ -81,10 +82,9 @@ fn of_each(
     picture: &Picture,
     encoder: &mut DescriptorEncoder,
     described: Described,
-    value: impl Fn(&State) -> Option<u64>,
+    value: impl Fn(&Summary) -> Option<u64>,
 ) -> fmt::Result {
-    let values = picture.states.iter();
-    let values = values.filter_map(|(name, state)| Some((&**name, value(state)?)));
+    let values = picture.told().filter_map(|(name, summary)| Some((name, value(summary)?)));
     by_label(encoder, described, "semaphore", values, None)
 }
 

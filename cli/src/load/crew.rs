@@ -1,16 +1,16 @@
 //! The crew: the worker processes, as their parent sees them.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
 use crate::load::Result;
 use crate::load::messages::{Order, Report, Window};
 use crate::load::options::Load;
+use crate::workers::{self, Reporter, Reports};
 
 /// How long workers have to give back what they hold when they are told to end.
 const TIME_TO_LEAVE: Duration = Duration::from_secs(10);
@@ -18,25 +18,16 @@ const TIME_TO_LEAVE: Duration = Duration::from_secs(10);
 pub struct Crew {
     /// The workers take it as the sign to end when these are closed.
     inputs: Vec<ChildStdin>,
-    reports: mpsc::Receiver<Result<(usize, Report)>>,
+    reports: Reports<Report>,
 }
 
 impl Crew {
-    /// Starts this program again as each of the workers, which connect as it does itself.
+    /// The workers connect as this process does.
     pub async fn start(asked: &Load) -> Result<Self> {
-        let program = std::env::current_exe()?;
         let (sender, reports) = mpsc::channel(100);
         let mut inputs = Vec::new();
         for number in 0..asked.processes {
-            let mut child = Command::new(&program)
-                .args(std::env::args_os().skip(1))
-                .arg("--worker")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                // Ctrl-C is for the parent alone, which then ends the workers in good order.
-                .process_group(0)
-                .kill_on_drop(true)
-                .spawn()?;
+            let mut child = workers::start("worker")?;
             let mut input = child.stdin.take().expect("it was asked for");
             let output = child.stdout.take().expect("it was asked for");
             say(&mut input, &order(asked, number)).await?;
@@ -102,16 +93,14 @@ async fn pass_on_reports(
     worker: usize,
     mut child: Child,
     output: ChildStdout,
-    reports: mpsc::Sender<Result<(usize, Report)>>,
+    reports: Reporter<Report>,
 ) {
-    let mut lines = BufReader::new(output).lines();
+    let read = |line: &str| match serde_json::from_str(line)? {
+        Report::Failed(reason) => Err(reason.into()),
+        report => Ok(report),
+    };
     let outcome = async {
-        while let Some(line) = lines.next_line().await? {
-            match serde_json::from_str(&line)? {
-                Report::Failed(reason) => return Err(reason.into()),
-                report => reports.send(Ok((worker, report))).await?,
-            }
-        }
+        workers::pass_on(worker, output, read, &reports).await?;
         match child.wait().await? {
             status if status.success() => Ok(()),
             status => Err(format!("it died, {status}").into()),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::clock::{self, SECOND};
+use crate::clock::{self, SECOND};
 
 /// The first line to a worker.
 #[derive(Debug, Serialize, Deserialize)]

@@ -27,7 +27,8 @@ Results (names as with --json; the options are repeated there, too):
   calls_per_acquire      calls of scripts that the server counted / acquires
   server_us_per_acquire  the server's time in these calls, in microseconds / acquires
                          (both with the waits that were given up in the end, and with what other
-                         clients did meanwhile; null if the user may not call INFO)
+                         clients did meanwhile; null if the user may not call INFO, and with a
+                         cluster, sentinels or several URLs)
   max_held               the largest weight that was held at once, by the holders' own clocks
   lost                   permits that were lost before they were released
 
@@ -65,10 +66,6 @@ pub struct Load {
     #[arg(long)]
     #[serde(skip)]
     pub json: bool,
-    /// How this program starts itself again, for each of the processes
-    #[arg(long, hide = true)]
-    #[serde(skip)]
-    pub worker: bool,
 }
 
 impl Load {

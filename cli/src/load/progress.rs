@@ -1,9 +1,9 @@
 //! How the run goes, on standard error: standard output is for the results.
 
-use std::io::{IsTerminal, Write};
-
-use crate::load::clock::{self, SECOND};
+use crate::clock::{self, SECOND};
 use crate::load::messages::Progress;
+use crate::output::whisper;
+use crate::terminal::can_draw;
 
 const CLEAR: &str = "\r\x1b[2K";
 
@@ -19,9 +19,12 @@ pub struct Display {
 
 impl Display {
     pub fn new(begin: u64, end: u64) -> Self {
-        let is_dumb = std::env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
-        let is_terminal = std::io::stderr().is_terminal() && !is_dumb;
-        Self { is_terminal, begin, end, last: (begin, Progress::default()) }
+        Self {
+            is_terminal: can_draw(&std::io::stderr()),
+            begin,
+            end,
+            last: (begin, Progress::default()),
+        }
     }
 
     pub fn show(&mut self, progress: Progress) {
@@ -37,20 +40,15 @@ impl Display {
             "{passed:5.1} of {all:.1} s  {acquires} acquires, {per_second:.0} per second, {waiting} waiting"
         );
         match self.is_terminal {
-            true => write(&format!("{CLEAR}{line}")),
-            false => write(&format!("{line}\n")),
+            true => whisper(&format!("{CLEAR}{line}")),
+            false => whisper(&format!("{line}\n")),
         }
     }
 
     /// Leaves the place to the results.
     pub fn clear(&self) {
         if self.is_terminal {
-            write(CLEAR);
+            whisper(CLEAR);
         }
     }
-}
-
-/// Not `eprint!`, which panics when the reader of a pipe has gone.
-fn write(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -4,17 +4,19 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use redis_semaphore::Semaphores;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use crate::clock;
+use crate::interruption::interruption;
+use crate::load::Result;
 use crate::load::crew::Crew;
 use crate::load::messages::{Log, Progress, Report, Window};
 use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
 use crate::load::summary::Summary;
-use crate::load::{Result, clock};
 use crate::options::Server;
+use crate::output::tell;
 use crate::server::{connect, single};
 
 /// How often to show how it goes.
@@ -49,11 +51,11 @@ async fn measure<'a>(
     asked: &'a Load,
     crew: &mut Crew,
     mut statistics: Option<&mut Statistics>,
-    mut interrupted: Pin<&mut impl Future<Output = ()>>,
+    mut interrupted: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<Summary<'a>> {
     tokio::select! {
         ready = crew.ready() => ready?,
-        () = &mut interrupted => return Err("interrupted before it began".into()),
+        _ = &mut interrupted => return Err("interrupted before it began".into()),
     }
     let before = served(&mut statistics).await;
     let window = Window::from_now(asked.seconds);
@@ -70,7 +72,7 @@ async fn gather(
     asked: &Load,
     crew: &mut Crew,
     mut window: Window,
-    mut interrupted: Pin<&mut impl Future<Output = ()>>,
+    mut interrupted: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<(Window, Vec<Log>)> {
     let mut display = Display::new(window.begin, window.end);
     let mut progress = vec![Progress::default(); asked.processes as usize];
@@ -89,7 +91,7 @@ async fn gather(
                 None => break,
             },
             _ = ticks.tick() => display.show(sum(&progress)),
-            () = &mut interrupted, if !is_interrupted => {
+            _ = &mut interrupted, if !is_interrupted => {
                 is_interrupted = true;
                 window.end = window.end.min(clock::now());
                 crew.end_early();
@@ -99,7 +101,7 @@ async fn gather(
     }
     display.clear();
     if is_interrupted {
-        eprintln!("interrupted: these are the results until then");
+        tell("interrupted: these are the results until then");
     }
     Ok((window, logs))
 }
@@ -117,20 +119,6 @@ async fn served(statistics: &mut Option<&mut Statistics>) -> Option<Served> {
     statistics
         .served()
         .await
-        .inspect_err(|error| eprintln!("no numbers from the server: {error}"))
+        .inspect_err(|error| tell(format_args!("no numbers from the server: {error}")))
         .ok()
-}
-
-/// Ends with the first signal that asks this program to end.
-fn interruption() -> Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    })
 }

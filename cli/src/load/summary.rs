@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::load::clock::SECOND;
+use crate::clock::SECOND;
 use crate::load::messages::{Log, Turn, Window};
 use crate::load::options::Load;
 use crate::load::statistics::Served;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::load::messages::{Log, Progress, Turn};
-use crate::load::{Result, clock, hold};
+use crate::load::{Result, hold};
 
 /// What all tasks of a process share.
 pub struct Work {

@@ -1,6 +1,5 @@
 //! A worker: one of the processes that share the semaphore.
 
-use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +9,20 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
+use crate::load::Result;
 use crate::load::messages::{Log, Order, Report, Window};
 use crate::load::turns::Work;
-use crate::load::{Result, clock};
 use crate::options::Server;
+use crate::output::say;
 use crate::server::connect;
+use crate::workers;
 
 /// How often to report progress.
 const TICK: Duration = Duration::from_millis(50);
 
 pub async fn run(server: &Server) -> Result<()> {
-    match work(server, &mut Input::open()).await {
+    match work(server, &mut Input { lines: workers::input() }).await {
         Ok(logs) => logs.into_iter().try_for_each(|log| tell(&Report::Log(log))),
         Err(error) => tell(&Report::Failed(error.to_string())),
     }
@@ -77,7 +79,7 @@ async fn take_turns(
             () = tokio::time::sleep_until(end), if !work.is_over.is_cancelled() => {
                 work.is_over.cancel();
             }
-            () = input.closed(), if !work.is_over.is_cancelled() => work.is_over.cancel(),
+            () = workers::closed(&mut input.lines), if !work.is_over.is_cancelled() => work.is_over.cancel(),
             task = tasks.join_next() => match task {
                 Some(log) => {
                     let log = log?;
@@ -92,38 +94,20 @@ async fn take_turns(
     }
 }
 
-/// What the parent says, a line each. When it has died, the input ends: so no worker ever outlives
-/// it.
+/// What the parent says, a line each.
 struct Input {
     lines: mpsc::UnboundedReceiver<String>,
 }
 
 impl Input {
-    fn open() -> Self {
-        let (sender, lines) = mpsc::unbounded_channel();
-        // A thread of our own, as a read from standard input cannot be cancelled, and tokio would
-        // wait for its end.
-        std::thread::spawn(move || {
-            let input = std::io::stdin().lock().lines();
-            input.map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))
-        });
-        Self { lines }
-    }
-
     /// `None` when there is nothing more to do.
     async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let line = self.lines.recv().await;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)
     }
-
-    async fn closed(&mut self) {
-        while self.lines.recv().await.is_some() {}
-    }
 }
 
 /// Fails when the parent is gone.
 fn tell(report: &Report) -> Result<()> {
-    let mut line = serde_json::to_vec(report)?;
-    line.push(b'\n');
-    Ok(std::io::stdout().write_all(&line)?)
+    Ok(say(serde_json::to_string(report)?)?)
 }

@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::command::Running;
+use crate::role;
 
 /// How often to look whether a group is gone.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -46,9 +47,9 @@ pub struct Guard {
 impl Guard {
     pub fn start(grace: Duration) -> io::Result<Self> {
         let child = Command::new(env::current_exe()?)
-            .args(["guard", "--grace", &format_duration(grace).to_string()])
             // What is set there is for the tool, and may be a password.
             .env_clear()
+            .env(role::VARIABLE, format!("guard {}", format_duration(grace)))
             .stdin(Stdio::piped())
             // Whoever reads the tool's output must not wait for the guard.
             .stdout(Stdio::null())

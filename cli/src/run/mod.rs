@@ -26,7 +26,7 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
 
 use crate::failure::{Failure, LOST};
-use crate::options::{self, Run, Server};
+use crate::options::{Run, Server};
 use crate::server::{connect, runtime};
 use command::{Ended, Running};
 use guard::{Guard, Word};
@@ -61,8 +61,9 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     })
 }
 
-pub fn guard(asked: &options::Guard) -> Result<ExitCode, Failure> {
-    guard::watch(asked.grace)?;
+pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
+    let grace = humantime::parse_duration(grace).map_err(Failure::usage)?;
+    guard::watch(grace).map_err(Failure::system("signals cannot be listened to"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,7 +73,8 @@ async fn connected(
     times: &Times,
     guard: Option<Starting>,
 ) -> Result<End, Failure> {
-    let mut signals = Signals::listen()?;
+    let mut signals =
+        Signals::listen().map_err(Failure::system("signals cannot be listened to"))?;
     let connected = tokio::select! {
         connected = connect(server, Semaphores::builder()) => connected.map(Ok),
         signal = signals.next_fatal() => Ok(Err(signal)),

@@ -6,12 +6,10 @@ use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
+use crate::survey::{NOBODY, Summary};
 use crate::top::look::Look;
 use crate::top::text::at_most;
 use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
-
-/// No semaphore has as many holders, so none of them is told.
-const ALL_HOLDERS: u64 = u32::MAX as u64;
 
 pub struct Calls {
     semaphores: Semaphores,
@@ -56,8 +54,9 @@ fn semaphore(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
 
 /// Holders are told only where they are seen.
 async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Look, Error> {
-    let skipped = if whole { 0 } else { ALL_HOLDERS };
-    Ok(semaphore(semaphores, name)?.inspect_from(skipped, 0).await?.into())
+    let semaphore = semaphore(semaphores, name)?;
+    let now = semaphore.inspect_from(if whole { 0 } else { NOBODY }, 0).await?;
+    Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
 }
 
 /// Answers what came of it, for a person.

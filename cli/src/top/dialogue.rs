@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::top::look::Summary;
+use crate::survey::Summary;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dialogue {

@@ -4,25 +4,13 @@ use std::time::Duration;
 
 use redis_semaphore::Inspection;
 
-use crate::commands::limit_of;
+use crate::survey::Summary;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     pub summary: Summary,
     pub holders: Vec<Holder>,
     pub waiters: Vec<Waiter>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Summary {
-    /// In force; `None` where nobody has declared or set one.
-    pub limit: Option<u32>,
-    pub declared: Option<u32>,
-    /// Set at run time.
-    pub runtime: Option<u32>,
-    pub held: u64,
-    pub queued: u64,
-    pub longest_wait: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,17 +32,8 @@ pub struct Waiter {
     pub is_there: bool,
 }
 
-impl From<Inspection> for Look {
-    fn from(now: Inspection) -> Self {
-        let summary = Summary {
-            limit: limit_of(&now),
-            declared: now.declared_limit,
-            runtime: now.runtime_limit,
-            held: now.held,
-            queued: now.queued,
-            // With a head start it need not be who came first, and the start counts.
-            longest_wait: now.waiters.iter().map(|waiter| waiter.waited).max(),
-        };
+impl Look {
+    pub fn new(summary: Summary, now: Inspection) -> Self {
         let holders = now.holders.into_iter().map(|holder| Holder {
             owner: holder.owner().to_owned(),
             weight: holder.num_permits,

@@ -6,17 +6,18 @@ use clap::Args;
 
 const KEYS: &str = "\
 Keys:
-  Up, Down, PgUp, PgDn, Home, End   move; from Home on, the mark stays at the top
+  Up, Down, PgUp, PgDn, Home, End   move (k and j, too); from Home on, the mark stays at the top
   1 2 3 4                           sort by that column; once more: the other way round
-  Enter                             open the semaphore: who holds it, who waits
+  Enter, Right                      open the semaphore: who holds it, who waits
   l                                 another limit: a number, or clear it
   r                                 revoke the marked permit or request; it asks first
-  Esc                               back
+  Esc, Left, Backspace              back to the list; there Esc leaves
   q, Ctrl-C                         leave
 
 What is on the screen is looked at at the pace of --every, all others ten times less often. For new \
 semaphores the server looks through all its keys, in steps of well below 1 ms: five times less often, \
-and for a tenth of the time at most. The user needs the right +scan for that.";
+and for a tenth of the time at most. A user of the server who may only look is enough, until \
+something is changed: docs/protocol.md has the rules.";
 
 #[derive(Debug, Args)]
 #[command(after_help = KEYS)]

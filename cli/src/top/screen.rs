@@ -1,19 +1,21 @@
 //! The terminal: taking it, giving it back as it was, and what comes from it.
 
-use std::{io, thread};
+use std::thread;
 
 use ratatui::crossterm::event::{self, KeyEventKind};
 use ratatui::crossterm::terminal::is_raw_mode_enabled;
 use ratatui::layout::Size;
 use ratatui::{DefaultTerminal, Frame};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
+use crate::interruption::interruption;
+use crate::output::unwritable;
 use crate::top::update::Event;
 
 /// A bug, as sysexits.h has it.
 const SOFTWARE: u8 = 70;
+const UNUSABLE: &str = "the terminal cannot be used";
 
 /// The terminal is given back when this is dropped. After a panic, wherever it was, ratatui's hook
 /// has given it back before the message is printed.
@@ -22,21 +24,21 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn open() -> io::Result<Self> {
-        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        Ok(Self { terminal })
+    pub fn open() -> Result<Self, Failure> {
+        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
+        Ok(Self { terminal: terminal.map_err(Failure::system(UNUSABLE))? })
     }
 
-    pub fn size(&self) -> io::Result<Size> {
-        self.terminal.size()
+    pub fn size(&self) -> Result<Size, Failure> {
+        self.terminal.size().map_err(Failure::system(UNUSABLE))
     }
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> Result<(), Failure> {
         // A task has panicked, so the terminal is the shell's again.
-        if !is_raw_mode_enabled()? {
+        if !is_raw_mode_enabled().map_err(Failure::system(UNUSABLE))? {
             return Err(Failure::new(SOFTWARE, "a panic has ended this: its message is above"));
         }
-        self.terminal.draw(draw)?;
+        self.terminal.draw(draw).map_err(unwritable)?;
         Ok(())
     }
 }
@@ -69,14 +71,12 @@ pub fn send_keys(events: UnboundedSender<Event>) {
     });
 }
 
-pub fn send_signals(events: UnboundedSender<Event>) -> io::Result<()> {
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let (mut signals, events) = (signal(kind)?, events.clone());
-        tokio::spawn(async move {
-            signals.recv().await;
-            let _ = events.send(Event::Leave);
-        });
-    }
+pub fn send_signals(events: UnboundedSender<Event>) -> Result<(), Failure> {
+    let interrupted = interruption()?;
+    tokio::spawn(async move {
+        interrupted.await;
+        let _ = events.send(Event::Leave);
+    });
     Ok(())
 }
 

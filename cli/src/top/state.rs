@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::layout::Size;
 
+use crate::survey::Summary;
 use crate::top::cursor::{Cursor, page};
 use crate::top::dialogue::Dialogue;
-use crate::top::look::{Look, Summary};
+use crate::top::look::Look;
 use crate::top::options::Top;
 
 /// Lines of the screen that are no rows of the list: title, head of the table, two of notices, keys.

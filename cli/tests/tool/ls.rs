@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Server, documented_rules};
+use crate::support::{Server, documented_rules, until_queued};
 
 #[tokio::test]
 async fn each_has_a_line_with_who_holds_and_who_waits() {
@@ -13,7 +13,7 @@ async fn each_has_a_line_with_who_holds_and_who_waits() {
     let full = semaphores.semaphore("full").limit(1).build().unwrap();
     let _one = full.acquire().await.unwrap();
     let _waits = tokio::spawn(full.request().acquire());
-    while full.inspect().await.unwrap().queued == 0 {}
+    until_queued(&full, 1).await;
 
     let outcome = server.tool(&["ls"]);
     assert_eq!(outcome.status, Some(0), "{outcome:?}");
@@ -47,6 +47,7 @@ async fn one_that_cannot_be_read_does_not_hide_the_others() {
         outcome.stdout.contains("\njobs  1/1") && !outcome.stdout.contains("odd"),
         "{outcome:?}"
     );
+    assert!(outcome.stderr.starts_with("1 of 2 semaphores; "), "{outcome:?}");
     assert!(outcome.stderr.contains("semaphore odd: ") && outcome.stderr.contains("SEM_VERSION"));
 }
 

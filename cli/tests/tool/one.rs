@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::Server;
+use crate::support::{Server, until_queued};
 
 fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap()).collect()
@@ -19,10 +19,10 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
     let jobs = semaphores.semaphore("jobs").limit(2).build().unwrap();
     let held = jobs.acquire_many(2).await.unwrap();
     let later = tokio::spawn(jobs.request().acquire());
-    while jobs.inspect().await.unwrap().queued != 1 {}
+    until_queued(&jobs, 1).await;
     let ahead = jobs.request().ahead(Duration::from_secs(600)).acquire();
     let ahead = tokio::spawn(ahead);
-    while jobs.inspect().await.unwrap().queued != 2 {}
+    until_queued(&jobs, 2).await;
 
     let outcome = server.tool(&["inspect", "jobs", "--json"]);
     assert_eq!((outcome.status, &*outcome.stderr), (Some(0), ""), "{outcome:?}");
@@ -80,6 +80,8 @@ async fn a_limit_is_shown_changed_and_cleared() {
     let server = Server::start(&[]);
     server.tool(&["inspect", "jobs"]).fails(1, "jobs: there is no such semaphore");
     server.tool(&["limit", "jobs"]).fails(1, "jobs: there is no such semaphore");
+    server.tool(&["limit", "jobs", "clear"]).fails(1, "jobs: there is no such semaphore");
+    assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut server.admin()).unwrap(), 0);
     let jobs = server.semaphores().await.semaphore("jobs").limit(3).build().unwrap();
     let _held = jobs.acquire().await.unwrap();
     let limit = |arguments: &[&str]| {
@@ -101,6 +103,13 @@ async fn a_limit_is_shown_changed_and_cleared() {
     assert_eq!(changed, expected);
     // It declares nothing.
     assert_eq!(jobs.inspect().await.unwrap().declared_limit, Some(3));
+    server.tool(&["limit", "jobs", "4294967295"]);
+    server
+        .tool(&["limit", "jobs", "+1"])
+        .fails(2, "+1 is too much: the limit in force is 4294967295");
+    assert_eq!(server.tool(&["limit", "undeclared", "2"]).status, Some(0));
+    let cleared = server.tool(&["limit", "undeclared", "clear"]).stdout;
+    assert_eq!(cleared, "undeclared: limit 2 before, none now\n");
     server.tool(&["limit", "jobs", "many"]).fails(2, "+NUMBER, or clear");
 }
 

@@ -1,5 +1,7 @@
 //! Where the server is, and passwords, which are never shown.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::support::{Outcome, Server, tool};
@@ -93,4 +95,49 @@ async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
     let list = server.tool(&["ls", "--cluster"]);
     assert_eq!(list.status, Some(0), "{list:?}");
     assert!(list.stdout.contains("\njobs  0/3"), "{list:?}");
+}
+
+/// As a script has it that sets what it does not use to nothing.
+#[test]
+fn a_variable_that_is_empty_is_not_set() {
+    let server = Server::start(&[]);
+    let mut command = tool(&["ls"]);
+    for name in ["CLUSTER", "SENTINEL", "USER", "PASSWORD", "PASSWORD_FILE", "SEMAPHORE_PREFIX"] {
+        command.env(format!("REDIS_{name}"), "");
+    }
+    command.env("REDIS_URL", server.url());
+    let listed = Outcome::of(command);
+    assert_eq!(listed.status, Some(0), "{listed:?}");
+    let mut command = tool(&["ls"]);
+    Outcome::of({
+        command.env("REDIS_URL", "");
+        command
+    })
+    .fails(2, "url: it is empty");
+}
+
+#[test]
+fn a_cluster_may_be_told_in_many_words() {
+    let server = Server::start(&[]);
+    let ls = |value, arguments: &[&str]| {
+        let mut command = tool(&[&["ls"], arguments].concat());
+        command.env("REDIS_URL", server.url()).env("REDIS_CLUSTER", value);
+        Outcome::of(command)
+    };
+    for no in ["0", "no", "false", "off"] {
+        assert_eq!(ls(no, &[]).status, Some(0), "{no}");
+        // It asks a sentinel, and the server is none.
+        ls(no, &["--sentinel", "jobs"]).fails(69, "");
+    }
+    for yes in ["1", "yes", "true"] {
+        ls(yes, &[]).fails(69, "cluster");
+        ls(yes, &["--sentinel", "jobs"]).fails(2, "--cluster and --sentinel exclude each other");
+    }
+}
+
+#[test]
+fn arguments_need_not_be_text() {
+    let mut command = tool(&["ls", "--url", "redis://127.0.0.1:1/", "--password-file"]);
+    command.arg(OsStr::from_bytes(b"/nowhere/\xff"));
+    Outcome::of(command).fails(2, "--password-file: ");
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection};
-use redis_semaphore::Semaphores;
+use redis_semaphore::{Semaphore, Semaphores};
 use serde_json::Value;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -15,8 +15,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// With nothing in its environment that says where a server is.
 pub fn tool(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redis-semaphore"));
-    for name in ["REDIS_URL", "REDIS_USER", "REDIS_PASSWORD", "REDIS_PASSWORD_FILE"] {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("REDIS_") {
+            command.env_remove(name);
+        }
     }
     command.args(arguments).stdin(Stdio::null());
     command
@@ -161,6 +163,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+pub async fn until_queued(semaphore: &Semaphore, number: u64) {
+    let deadline = Instant::now() + DEADLINE;
+    while semaphore.inspect().await.unwrap().queued != number {
+        assert!(Instant::now() < deadline, "never: {number} are queued");
     }
 }
 

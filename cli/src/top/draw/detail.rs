@@ -7,8 +7,10 @@ use ratatui::text::Line;
 use ratatui::widgets::{Row, Table};
 
 use super::MARKED;
+use crate::survey::Summary;
+use crate::table::or_none;
 use crate::top::cursor::page;
-use crate::top::look::{Look, Summary};
+use crate::top::look::Look;
 use crate::top::state::Open;
 use crate::top::text::{fitted, fitted_end, short, wrapped};
 
@@ -45,8 +47,7 @@ fn draw_lines(lines: &[String], frame: &mut Frame, area: Rect) {
 }
 
 fn summary_of(summary: &Summary) -> String {
-    let none = || "none".to_owned();
-    let limit = summary.limit.map_or_else(none, |limit| limit.to_string());
+    let limit = or_none(summary.limit);
     let origin = match (summary.runtime, summary.declared) {
         (Some(_), Some(declared)) => format!(" (set; declared {declared})"),
         (Some(_), None) => " (set)".to_owned(),

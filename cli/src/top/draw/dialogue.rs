@@ -7,8 +7,9 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear};
 
+use crate::survey::Summary;
+use crate::table::or_none;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
-use crate::top::look::Summary;
 use crate::top::text::{at_most, fitted, wrapped};
 
 const WIDTH: u16 = 72;
@@ -38,7 +39,6 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
 }
 
 fn limit(now: &Summary, typed: &str) -> Vec<String> {
-    let or_none = |limit: Option<u32>| limit.map_or("none".to_owned(), |limit| limit.to_string());
     let is_too_large = !typed.is_empty() && typed.parse::<u32>().is_err();
     let hint = if is_too_large { format!(" (the largest is {})", u32::MAX) } else { String::new() };
     vec![

@@ -7,8 +7,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Row, Table};
 
 use super::{MARKED, like};
+use crate::survey::Summary;
+use crate::table::or_none;
 use crate::top::cursor::page;
-use crate::top::look::Summary;
 use crate::top::state::{self, Column, State};
 use crate::top::text::{fitted, short};
 
@@ -73,6 +74,5 @@ fn cells(name: &str, row: &state::Row, room: usize) -> [String; 4] {
 }
 
 fn share(summary: &Summary) -> String {
-    let limit = summary.limit.map_or("none".to_owned(), |limit| limit.to_string());
-    format!("{}/{limit}", summary.held)
+    format!("{}/{}", summary.held, or_none(summary.limit))
 }

@@ -7,9 +7,10 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Size;
 
 use super::draw;
+use crate::survey::Summary;
 use crate::top::cursor::Cursor;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
-use crate::top::look::{Holder, Look, Summary, Waiter};
+use crate::top::look::{Holder, Look, Waiter};
 use crate::top::options::Top;
 use crate::top::state::{Column, Moment, Open, Row, Sort, State};
 

@@ -1,4 +1,4 @@
-//! One clock for all processes of this machine, to compare what they report.
+//! When something happened.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -6,17 +6,15 @@ use std::ops::Sub;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::clock;
 
-/// A moment on the system's monotonic clock, which nobody sets back or forward. `Instant` reads the
-/// same clock, but cannot be sent to another process.
+/// A moment on the clock that all processes share, which nobody sets back or forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
 impl Moment {
     pub fn now() -> Self {
-        let time = clock_gettime(ClockId::Monotonic);
-        Self(time.try_into().expect("it starts at zero"))
+        Self(Duration::from_nanos(clock::now()))
     }
 
     pub fn plus(self, duration: Duration) -> Self {

@@ -1,0 +1,31 @@
+//! What this tool says. `println!` and `eprintln!` panic where nobody reads it, or the disk is full.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::failure::{Failure, UNWRITABLE};
+
+/// A part of the answer, a line or several, on standard output.
+pub fn say(text: impl Display) -> Result<(), Failure> {
+    write(format!("{text}\n").as_bytes())
+}
+
+/// The same, with no line break behind it.
+pub fn write(text: &[u8]) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
+}
+
+pub fn unwritable(error: io::Error) -> Failure {
+    Failure::new(UNWRITABLE, format!("writing the output failed: {error}"))
+}
+
+/// A line beside the answer, on standard error: where nobody reads that, nobody can be told.
+pub fn tell(text: impl Display) {
+    whisper(&format!("{text}\n"));
+}
+
+/// The same, with no line break behind it.
+pub fn whisper(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}

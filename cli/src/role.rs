@@ -1,0 +1,9 @@
+//! What a process is that this program has started as a part of itself: users cannot ask for that,
+//! so it is no option.
+
+/// Is in the environment of such a process.
+pub const VARIABLE: &str = "REDIS_SEMAPHORE_ROLE";
+
+pub fn of_this_process() -> Option<String> {
+    std::env::var(VARIABLE).ok()
+}

@@ -1,0 +1,64 @@
+//! Processes of this program that it starts itself to share a semaphore, for `demo` and `load`.
+
+use std::ffi::OsStr;
+use std::io::BufRead;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+
+use crate::failure::{AnyError, Failure};
+use crate::role;
+
+/// What the workers tell, and which of them does.
+pub type Reports<R> = mpsc::Receiver<Result<(usize, R), AnyError>>;
+pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
+
+/// Starts this program again, with the same options. It must end when its input does, so that it
+/// never outlives this process.
+pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
+    let start = || {
+        Command::new(std::env::current_exe()?)
+            .args(std::env::args_os().skip(1))
+            .env(role::VARIABLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the parent alone, which then ends the workers in good order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+    };
+    start().map_err(Failure::system("a worker cannot be started"))
+}
+
+/// Until the worker has ended, or nobody listens any more.
+pub async fn pass_on<R: Send + Sync + 'static>(
+    worker: usize,
+    output: ChildStdout,
+    read: impl Fn(&str) -> Result<R, AnyError>,
+    reports: &Reporter<R>,
+) -> Result<(), AnyError> {
+    let mut lines = BufReader::new(output).lines();
+    while let Some(line) = lines.next_line().await? {
+        reports.send(Ok((worker, read(&line)?))).await?;
+    }
+    Ok(())
+}
+
+/// In a worker: the lines that its parent says.
+pub fn input() -> mpsc::UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
+    // A thread of our own, as a read from standard input cannot be cancelled, and tokio would wait
+    // for its end.
+    std::thread::spawn(move || {
+        let input = std::io::stdin().lock().lines();
+        input.map_while(std::io::Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
+}
+
+/// Until the parent has closed the input, or has died.
+pub async fn closed(input: &mut mpsc::UnboundedReceiver<String>) {
+    while input.recv().await.is_some() {}
+}

@@ -1,0 +1,29 @@
+//! `demo`: it takes the same options as other commands, or refuses them.
+
+use crate::support::{Outcome, Server, tool};
+
+#[test]
+fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
+    let server = Server::start(&[]);
+    server.run("ACL SETUSER teacher on >geheim ~mine:* &mine:* +@all");
+    server.run("ACL SETUSER default off");
+    let mut command = tool(&["--user", "teacher", "--prefix", "mine", "demo"]);
+    command.env("REDIS_URL", server.url()).env("REDIS_PASSWORD", "geheim");
+    let shown = Outcome::of(command);
+    assert_eq!((shown.status, &*shown.stderr), (Some(0), ""), "{shown:?}");
+    assert_eq!(shown.stdout.matches('✓').count(), 4, "{shown:?}");
+}
+
+#[test]
+fn what_it_cannot_do_it_refuses() {
+    let url = "redis://127.0.0.1:1/";
+    for options in [
+        &["--url", url, "--cluster"][..],
+        &["--url", url, "--sentinel", "jobs"],
+        &["--url", url, "--url", url],
+    ] {
+        Outcome::of(tool(&[options, &["demo"]].concat())).fails(2, "demo: it wants one server");
+    }
+    Outcome::of(tool(&["--url", "nowhere", "demo"])).fails(2, "--url: ");
+    Outcome::of(tool(&["--url", url, "demo"])).fails(69, "nothing listens there");
+}

@@ -1,0 +1,75 @@
+//! What becomes of answers that nobody takes, and the pages of text that the tool has in it.
+
+use std::fs::File;
+
+use crate::support::{Outcome, Server, tool};
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_written_is_status_74() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let jobs = server.semaphores().await.semaphore("jobs").limit(2).build().unwrap();
+    let held = jobs.acquire().await.unwrap();
+    for arguments in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["inspect", "jobs"],
+        &["inspect", "--json", "jobs"],
+        &["limit", "jobs"],
+        &["limit", "--json", "jobs", "3"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["revoke", "jobs", held.id()],
+        &["load", "--seconds", "1"],
+        &["demo"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let mut command = tool(arguments);
+        command.env("REDIS_URL", server.url()).stdout(full());
+        Outcome::of(command).fails(74, "writing the output failed: ");
+    }
+}
+
+#[test]
+fn nobody_need_read_what_is_told_beside_the_answer() {
+    let server = Server::start(&[]);
+    let mut command = tool(&["ls"]);
+    command.env("REDIS_URL", server.url()).stderr(full());
+    let listed = command.output().unwrap();
+    assert!(listed.status.success() && listed.stdout.starts_with(b"NAME"), "{listed:?}");
+    // Where errors cannot be told either, the status still tells.
+    assert_eq!(command.stdout(full()).status().unwrap().code(), Some(74));
+}
+
+#[test]
+fn a_system_without_files_is_status_71() {
+    let mut command = std::process::Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_redis-semaphore");
+    command.args(["-c", &format!("ulimit -n 4; exec {program} ls")]);
+    Outcome::of(command).fails(71, "the runtime cannot be started: ");
+}
+
+#[test]
+fn the_manual_has_all_commands_and_their_options() {
+    let manual = Outcome::of(tool(&["man"])).stdout.replace('\\', "");
+    for text in ["redis-semaphore run", "--no-wait", "--limit", "redis-semaphore ls", "--hold"] {
+        assert!(manual.contains(text), "{text}");
+    }
+    assert_eq!(manual.matches("--password-file").count(), 2, "once, and in the text of an option");
+}
+
+/// They are started by the tool alone.
+#[test]
+fn processes_that_are_parts_of_the_tool_are_no_commands() {
+    Outcome::of(tool(&["guard"])).fails(2, "unrecognized subcommand 'guard'");
+    Outcome::of(tool(&["load", "--worker"])).fails(2, "unexpected argument '--worker'");
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = Outcome::of(tool(&["completions", shell])).stdout;
+        assert!(completions.contains("completions"), "{completions}");
+        assert!(!completions.contains("guard") && !completions.contains("worker"), "{completions}");
+    }
+}
