@@ -66,8 +66,7 @@ fn a_holder(now: &Inspection) -> u32 {
 #[tokio::test]
 async fn two_processes_with_weights_are_measured() {
     let name = unique_name();
-    let arguments =
-        "--json --seconds 1 --processes 2 --tasks 7 --limit 4 --weight 2 --hold-us 2000";
+    let arguments = "--json --time 1s --processes 2 --tasks 7 --limit 4 --weight 2 --hold 2ms";
     // Only who may ask for INFO gets numbers from the server.
     let output = run(&shared_admin_url(), &format!("{arguments} --name {name}")).await;
     let results = results(&output, 0);
@@ -88,6 +87,8 @@ async fn two_processes_with_weights_are_measured() {
     assert_eq!(number("/max_held"), 4.0);
     assert_eq!(number("/lost"), 0.0);
     assert_eq!(number("/tasks"), 7.0);
+    assert_eq!(number("/hold_us"), 2000.0);
+    assert_eq!((number("/lease_ms"), number("/time_ms")), (10_000.0, 1000.0));
 
     Observer::new(&shared_url(), &name, 4).await.sees(0, 0).await;
 }
@@ -99,7 +100,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
     let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
     // While this is in force the limit that the load declares does not count.
     semaphore.set_limit(6).await.unwrap();
-    let arguments = "--json --seconds 1 --processes 2 --tasks 8 --limit 2 --hold-us 20000";
+    let arguments = "--json --time 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
     let output = run(&shared_url(), &format!("{arguments} --name {name}")).await;
     semaphore.clear_limit().await.unwrap();
     let max_held = number(&results(&output, 1), "/max_held");
@@ -108,7 +109,7 @@ async fn more_held_than_the_limit_says_is_exit_status_1() {
 
 #[tokio::test]
 async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
-    let output = run(&shared_admin_url(), "--seconds 2 --tasks 4").await;
+    let output = run(&shared_admin_url(), "--time 2s --tasks 4").await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.starts_with("acquires "), "{table}");
@@ -127,9 +128,10 @@ async fn wrong_arguments_are_exit_status_2() {
         ("--weight 0", "0 is not in 1.."),
         ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
         ("--processes 0", "0 is not in 1.."),
-        ("--lease-ms 9", "9 is not in 10.."),
-        ("--seconds 0", "0 is not in 1.."),
-        ("--hold-us soon", "invalid value 'soon' for '--hold-us <HOLD_US>'"),
+        ("--lease 9ms", "lease: "),
+        ("--time 99ms", "must be 100ms or more"),
+        ("--time 8days", "must be 7days or less"),
+        ("--hold soon", "invalid value 'soon' for '--hold <DURATION>'"),
         ("--url nowhere", "url: "),
         ("--name {braces}", "no braces"),
         ("--haste", "unexpected argument '--haste'"),
@@ -148,7 +150,7 @@ async fn an_unreachable_server_is_exit_status_69() {
 
 #[tokio::test]
 async fn what_the_server_refuses_to_tell_is_null() {
-    let output = run(&shared_url(), "--json --seconds 1").await;
+    let output = run(&shared_url(), "--json --time 1s").await;
     let results = results(&output, 0);
     assert!(number(&results, "/acquires") > 0.0, "{results}");
     assert!(results["calls_per_acquire"].is_null(), "{results}");
@@ -162,8 +164,8 @@ async fn endless_load() -> (Child, Observer) {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
     // With leases so long that none ends within the test.
-    let arguments = "--json --seconds 600 --processes 2 --tasks 6 --limit 2 --lease-ms 600000";
-    let load = start(&shared_url(), &format!("{arguments} --hold-us 100000 --name {name}"));
+    let arguments = "--json --time 600s --processes 2 --tasks 6 --limit 2 --lease 600s";
+    let load = start(&shared_url(), &format!("{arguments} --hold 100ms --name {name}"));
     let first = observer.sees(2, 4).await;
     // Once others hold, the first ones have been noted.
     let is_first = |id: &String| first.holders.iter().any(|holder| holder.id == *id);
@@ -202,7 +204,7 @@ async fn a_process_that_dies_fails_the_load() {
 async fn a_lost_permit_is_counted_and_held_no_longer() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
-    let arguments = "--json --seconds 600 --limit 1 --tasks 1 --hold-us 600000000 --lease-ms 3000";
+    let arguments = "--json --time 600s --limit 1 --tasks 1 --hold 600s --lease 3s";
     let load = start(&shared_url(), &format!("{arguments} --name {name}"));
     let first = observer.sees(1, 0).await.holders[0].id.clone();
     // The next renewal finds nothing.

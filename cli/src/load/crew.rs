@@ -74,10 +74,10 @@ impl Crew {
 }
 
 fn order(asked: &Load, number: u32) -> Order {
-    let Load { limit, tasks, processes, hold_us, lease_ms, weight, .. } = *asked;
+    let Load { limit, tasks, processes, hold, lease, weight, .. } = *asked;
     // The first ones have one more each if it does not come out even.
     let tasks = tasks / processes + u32::from(number < tasks % processes);
-    Order { name: asked.name.clone(), limit, lease_ms, tasks, weight, hold_us }
+    Order { name: asked.name.clone(), limit, lease, tasks, weight, hold }
 }
 
 async fn say(input: &mut ChildStdin, what: &impl Serialize) -> Result<()> {

@@ -1,19 +1,21 @@
 //! What the processes say to each other through pipes: JSON, a line each.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{self, SECOND};
+use crate::clock;
 
 /// The first line to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
     pub limit: u32,
-    pub lease_ms: u32,
+    pub lease: Duration,
     /// How many of the tasks this worker has.
     pub tasks: u32,
     pub weight: u32,
-    pub hold_us: u32,
+    pub hold: Duration,
 }
 
 /// The second line to a worker, when all are ready: when to work, by the clock that all share.
@@ -25,9 +27,9 @@ pub struct Window {
 }
 
 impl Window {
-    pub fn from_now(seconds: u32) -> Self {
+    pub fn from_now(time: Duration) -> Self {
         let begin = clock::now();
-        Self { begin, end: begin + u64::from(seconds) * SECOND }
+        Self { begin, end: begin + time.as_nanos() as u64 }
     }
 }
 

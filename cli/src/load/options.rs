@@ -1,9 +1,12 @@
 //! The arguments, and what is wrong with them.
 
+use std::time::Duration;
+
 use clap::{Args, value_parser};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
+use crate::table::millis;
 
 const ABOUT: &str = "\
 Measures what a semaphore does under load, on a real Redis server.
@@ -13,13 +16,14 @@ processes share one semaphore. A task that still waits in the end gives up, whic
 Ctrl-C ends the run early: the results are for the time until then.";
 
 const RESULTS: &str = "\
-Results (names as with --json; the options are repeated there, too):
+Results (names as with --json; the options are repeated there, too, durations as hold_us, lease_ms
+and time_ms):
   elapsed_seconds        the time that was measured
   acquires               permits that were granted in this time
   per_second             acquires / elapsed_seconds
   ideal_per_second       what the limit allows: permits that fit it at once (not more than there
                          are tasks) / mean time for which a permit really was held; null if no
-                         hold ended in time, and of no use with --hold-us 0
+                         hold ended in time, and of no use with --hold 0s
   utilisation            mean weight held / limit; 1 is never reached, as a permit on its way from
                          one to the next is held by nobody
   wait_us                from asking for a permit to having it, in microseconds
@@ -47,15 +51,23 @@ pub struct Load {
     /// Processes, each with connections of its own
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     pub processes: u32,
-    /// How long a permit is held, in microseconds; 0: not at all
-    #[arg(long, default_value_t = 5_000)]
-    pub hold_us: u32,
-    /// The lease, in milliseconds; 10 or more
-    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(10..=604_800_000))]
-    pub lease_ms: u32,
-    /// How long to measure
-    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
-    pub seconds: u32,
+    /// How long a permit is held: up to 7days; 0s: not at all
+    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = within_a_week)]
+    #[serde(rename = "hold_us", serialize_with = "as_micros")]
+    pub hold: Duration,
+    /// For how long a permit is held without renewal
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = humantime::parse_duration
+    )]
+    #[serde(rename = "lease_ms", serialize_with = "as_millis")]
+    pub lease: Duration,
+    /// How long to measure: 100ms to 7days
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = long_enough)]
+    #[serde(rename = "time_ms", serialize_with = "as_millis")]
+    pub time: Duration,
     /// How much of the limit a permit takes
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pub weight: u32,
@@ -82,6 +94,30 @@ impl Load {
         }
         Ok(())
     }
+}
+
+fn within_a_week(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match time > Duration::from_secs(7 * 24 * 3600) {
+        true => Err("must be 7days or less".to_owned()),
+        false => Ok(time),
+    }
+}
+
+fn long_enough(text: &str) -> Result<Duration, String> {
+    let time = within_a_week(text)?;
+    match time < Duration::from_millis(100) {
+        true => Err("must be 100ms or more".to_owned()),
+        false => Ok(time),
+    }
+}
+
+fn as_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(time.as_micros() as u64)
+}
+
+fn as_millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(millis(*time))
 }
 
 fn unique_name() -> String {

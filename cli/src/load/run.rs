@@ -41,8 +41,7 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
 /// What is wrong with server or arguments is told once, and not by every worker.
 async fn check(server: &Server, asked: &Load) -> Result<()> {
     let semaphores = connect(server, Semaphores::builder()).await?;
-    let lease = Duration::from_millis(asked.lease_ms.into());
-    semaphores.semaphore(&asked.name).limit(asked.limit).lease(lease).build()?;
+    semaphores.semaphore(&asked.name).limit(asked.limit).lease(asked.lease).build()?;
     semaphores.shutdown().await;
     Ok(())
 }
@@ -58,7 +57,7 @@ async fn measure<'a>(
         _ = &mut interrupted => return Err("interrupted before it began".into()),
     }
     let before = served(&mut statistics).await;
-    let window = Window::from_now(asked.seconds);
+    let window = Window::from_now(asked.time);
     crew.begin(window).await?;
     let (window, logs) = gather(asked, crew, window, interrupted).await?;
     let after = if before.is_some() { served(&mut statistics).await } else { None };
@@ -80,8 +79,7 @@ async fn gather(
     let mut is_interrupted = false;
     let mut ticks = tokio::time::interval_at(Instant::now() + TICK, TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut too_long =
-        pin!(tokio::time::sleep(Duration::from_secs(asked.seconds.into()) + PATIENCE));
+    let mut too_long = pin!(tokio::time::sleep(asked.time + PATIENCE));
     loop {
         tokio::select! {
             report = crew.next_report() => match report? {

@@ -33,8 +33,8 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
         return Ok(Vec::new());
     };
     let semaphores = connect(server, Semaphores::builder()).await?;
-    let lease = Duration::from_millis(order.lease_ms.into());
-    let semaphore = semaphores.semaphore(&order.name).limit(order.limit).lease(lease).build()?;
+    let semaphore =
+        semaphores.semaphore(&order.name).limit(order.limit).lease(order.lease).build()?;
     tell(&Report::Ready)?;
     let logs = match input.next::<Window>().await? {
         Some(window) => take_turns(semaphore, &order, window, input).await,
@@ -55,7 +55,7 @@ async fn take_turns(
     let work = Arc::new(Work {
         semaphore,
         weight: order.weight,
-        hold: Duration::from_micros(order.hold_us.into()),
+        hold: order.hold,
         is_over: CancellationToken::new(),
         acquires: 0.into(),
         waiting: 0.into(),

@@ -23,7 +23,7 @@ async fn output_that_cannot_be_written_is_status_74() {
         &["doctor"],
         &["doctor", "--json"],
         &["revoke", "jobs", held.id()],
-        &["load", "--seconds", "1"],
+        &["load", "--time", "1s"],
         &["demo"],
         &["man"],
         &["completions", "bash"],
