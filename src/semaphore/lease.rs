@@ -101,8 +101,10 @@ impl Lease {
 
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
-        let now = Instant::now();
-        !self.change(now, |term| term.renew(now, sent + duration)).is_lost_at(now)
+        let (now, ends) = (Instant::now(), sent + duration);
+        // It may have been sent later than the duration was reckoned.
+        let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
+        !self.change(now, |term| term.renew(now, ends)).is_lost_at(now)
     }
 
     pub(crate) fn lose(&self) {

@@ -173,6 +173,30 @@ async fn max_hold_ends_what_renewal_would_keep() {
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// The attempt that counts goes out later than the rest of the time was reckoned.
+#[tokio::test]
+async fn a_renewal_that_is_repeated_does_not_go_beyond_max_hold() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let max_hold = Duration::from_secs(600);
+    let semaphore = semaphores.semaphore("held").limit(1).lease(max_hold).max_hold(max_hold);
+    let permit = semaphore.build().unwrap().acquire().await.unwrap();
+    let granted = Instant::now();
+    proxy.requests(Flow::Swallow);
+    let refreshed = async {
+        let swallowed = async || proxy.swallowed_requests();
+        eventually("the first attempt", swallowed, |count| *count > 0).await;
+        proxy.requests(Flow::Pass);
+        proxy.cut_commands();
+    };
+    let (refreshed, ()) = tokio::join!(permit.refresh(), refreshed);
+    refreshed.unwrap();
+    let held = granted.elapsed();
+    assert!(permit.expires_in() <= max_hold - held, "{:?} after {held:?}", permit.expires_in());
+    permit.release().await.unwrap();
+}
+
 #[test]
 fn dropped_outside_a_runtime_and_after_its_end() {
     let (url, name) = (shared_url(), unique_name());

@@ -26,14 +26,13 @@ impl Parted {
         self.0.front().map(|(at, ..)| *at)
     }
 
-    /// Those that have ended. An acquire of one may have reached the server late: these are
-    /// answered.
+    /// Those that have ended. An acquire of one may still reach the server: these are answered.
     pub(super) fn end(&mut self, now: Instant) -> Vec<(Arc<Core>, Arc<Acquisition>)> {
         let ended = self.0.partition_point(|(at, ..)| *at <= now);
         let mut in_doubt = Vec::new();
         for (_, core, acquisition) in self.0.drain(..ended) {
             core.hold_no_more(std::iter::once(&*acquisition));
-            if acquisition.take_doubt() {
+            if acquisition.is_in_doubt() {
                 in_doubt.push((core, acquisition));
             }
         }

@@ -22,21 +22,9 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
     let Some(permits) = core.permits_to_renew() else {
         return Done::Renewed { next: None };
     };
-    let mut renewable = Vec::new();
-    for permit in &permits {
-        // One that nobody has picked up yet is confirmed when it is.
-        let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
-            continue;
-        };
-        if lease.is_lost() {
-            stop(&core, permit, lease);
-        } else if let Some(duration) = lease.next_duration(core.settings.lease) {
-            renewable.push((&**permit, lease, duration));
-        }
-    }
     let mut next = started + core.settings.renewal_interval();
-    for batch in renewable.chunks(MAX_BATCH) {
-        if let Err(error) = renew_batch(&core, batch).await {
+    for some in permits.chunks(MAX_BATCH) {
+        if let Err(error) = renew_batch(&core, &renewable(&core, some)).await {
             core.meter.renewal_failed();
             tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
             next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
@@ -46,11 +34,30 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
     Done::Renewed { next: Some(next) }
 }
 
+type Renewable<'a> = (&'a Acquisition, &'a Lease, Duration);
+
+/// Each with the lease that it may have from now on.
+fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<'a>> {
+    let mut renewable = Vec::new();
+    for permit in permits {
+        // One that nobody has picked up yet is confirmed when it is.
+        let Some(lease) = permit.lease().filter(|_| !permit.is_over()) else {
+            continue;
+        };
+        if lease.is_lost() {
+            stop(core, permit, lease);
+        } else if let Some(duration) = lease.next_duration(core.settings.lease) {
+            renewable.push((&**permit, lease, duration));
+        }
+    }
+    renewable
+}
+
 /// Not in the batcher of `refresh`: behind a request that has more patience it might come too late.
-async fn renew_batch(
-    core: &Arc<Core>,
-    batch: &[(&Acquisition, &Lease, Duration)],
-) -> Result<(), Error> {
+async fn renew_batch(core: &Arc<Core>, batch: &[Renewable<'_>]) -> Result<(), Error> {
+    if batch.is_empty() {
+        return Ok(());
+    }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
     let answer = core.refresh(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
