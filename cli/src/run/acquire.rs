@@ -5,6 +5,7 @@ use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT};
 use crate::options::Run;
+use crate::output::tell;
 
 pub async fn acquire(
     semaphores: &Semaphores,
@@ -55,14 +56,14 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
     }
     let name = semaphore.name();
     match semaphore.inspect().await?.runtime_limit {
-        Some(set) => eprintln!(
+        Some(set) => tell(format_args!(
             "redis-semaphore: semaphore {name}: --limit {declared} is declared, but {set}, which was \
              set at run time, is in force"
-        ),
-        None => eprintln!(
+        )),
+        None => tell(format_args!(
             "redis-semaphore: semaphore {name}: --limit {declared} is in force now, for everyone; \
              before, it was {before}"
-        ),
+        )),
     }
     Ok(())
 }

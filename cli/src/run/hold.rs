@@ -14,6 +14,7 @@ use super::guard::{Guard, Word};
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::times::Times;
+use crate::output::tell;
 
 /// How often to look whether the group of a command that ends is gone.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
@@ -124,9 +125,9 @@ impl<'a> Hold<'a> {
                 **guard = another;
                 guard.tell(Word::Started(self.command.group));
             }
-            Err(error) => eprintln!(
+            Err(error) => tell(format_args!(
                 "redis-semaphore: the guard was ended, and another cannot be started: {error}"
-            ),
+            )),
         }
     }
 
@@ -210,6 +211,6 @@ impl<'a> Hold<'a> {
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        eprintln!("redis-semaphore: {reason}: the command is ended");
+        tell(format_args!("redis-semaphore: {reason}: the command is ended"));
     }
 }

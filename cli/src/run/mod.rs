@@ -27,6 +27,7 @@ use redis_semaphore::{Error, Permit, Semaphores};
 
 use crate::failure::{Failure, LOST};
 use crate::options::{Run, Server};
+use crate::output::tell;
 use crate::server::{connect, runtime};
 use command::{Ended, Running};
 use guard::{Guard, Word};
@@ -156,7 +157,9 @@ async fn left(
                 None
             }
             Err(error) => {
-                eprintln!("redis-semaphore: {error}: more commands than the limit may start");
+                tell(format_args!(
+                    "redis-semaphore: {error}: more commands than the limit may start"
+                ));
                 Some(semaphores)
             }
         }
@@ -179,7 +182,9 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
     match released {
         Err(error @ Error::Lost { .. }) => return Err(error.into()),
         Err(error) => {
-            eprintln!("redis-semaphore: {error}: the permit stays taken until its lease ends");
+            tell(format_args!(
+                "redis-semaphore: {error}: the permit stays taken until its lease ends"
+            ));
         }
         Ok(()) => {}
     }

@@ -106,3 +106,13 @@ fn input_and_output_are_the_commands() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "HELLO\n");
     assert!(output.stderr.is_empty(), "{output:?}");
 }
+
+/// Whoever closed it wants to know nothing.
+#[test]
+fn an_error_output_that_cannot_be_written_stops_nothing() {
+    let (url, name) = (shared_url(), unique_name());
+    assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
+    // Of another limit than that in force the tool has something to say.
+    let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' 2>/dev/full");
+    assert_eq!(script(&url, &text).status().unwrap().code(), Some(4));
+}
