@@ -206,7 +206,7 @@ impl Permit {
         if is_held { Ok(()) } else { Err(self.loss(operation)) }
     }
 
-    pub(super) fn loss(&self, operation: &'static str) -> Error {
+    pub(crate) fn loss(&self, operation: &'static str) -> Error {
         let (semaphore, id) = (self.core.name.clone(), self.acquisition.word.clone());
         Error::Lost { semaphore, operation, id }
     }

@@ -108,7 +108,8 @@ impl PermitParts {
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
         let id = parts.next()?;
-        let (_, weight) = word::client_and_weight(id).filter(|(_, weight)| *weight > 0)?;
+        word::lease_of(id)?; // or it is none
+        let (_, weight) = word::client_and_weight(id)?;
         let token = parts.next()?.parse().ok()?;
         let expires_in = Duration::from_millis(parts.next()?.parse().ok()?);
         let name = parts.next().filter(|name| check_name("name", name).is_ok())?;

@@ -8,11 +8,10 @@ use std::task::{Context, Poll, ready};
 use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::error::Error;
 use crate::semaphore::Permit;
 
 /// A body that gives its permit back at its end, or when it is dropped. When the permit is lost it
-/// ends with [`Error::Lost`].
+/// ends with [`Error::Lost`](crate::Error::Lost).
 ///
 /// # Examples
 ///
@@ -26,15 +25,13 @@ struct Held<B> {
     body: Pin<Box<B>>,
     permit: Permit,
     is_over: BoxFuture<'static, ()>,
-    semaphore: String,
 }
 
 impl<B> LimitedBody<B> {
-    pub(super) fn new(body: B, permit: Permit, semaphore: &str) -> Self {
+    pub(super) fn new(body: B, permit: Permit) -> Self {
         let watch = permit.watch();
         let is_over = Box::pin(async move { watch.ended().await });
-        let (body, semaphore) = (Box::pin(body), semaphore.to_owned());
-        Self { held: Some(Held { body, permit, is_over, semaphore }) }
+        Self { held: Some(Held { body: Box::pin(body), permit, is_over }) }
     }
 
     pub(super) fn empty() -> Self {
@@ -58,9 +55,8 @@ where
             return Poll::Ready(None);
         };
         if held.is_over.as_mut().poll(cx).is_ready() {
-            let (semaphore, id) = (held.semaphore.clone(), held.permit.id().to_owned());
+            let lost = held.permit.loss("response");
             self.held = None;
-            let lost = Error::Lost { semaphore, operation: "response", id };
             return Poll::Ready(Some(Err(lost.into())));
         }
         let frame = ready!(held.body.as_mut().poll_frame(cx));

@@ -63,10 +63,7 @@ where
                 biased;
                 // What goes on without a permit is dropped.
                 () = watch.ended() => Ok(layer.refusal()),
-                response = respond => {
-                    let name = layer.semaphore().name();
-                    Ok(response?.map(|body| LimitedBody::new(body, permit, name)))
-                }
+                response = respond => Ok(response?.map(|body| LimitedBody::new(body, permit))),
             }
         })
     }
