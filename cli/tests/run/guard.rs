@@ -7,9 +7,11 @@ use crate::support::server::{await_held_and_queued, connect, lease_end, now, sha
 use crate::support::tool::{Tool, catches, children, is_alive, run, state};
 use crate::support::{eventually, unique_name};
 
-/// Tells its process, and that of a child.
-const FAMILY: &str = "echo $$; sleep 600 & echo $!; wait";
-const STUBBORN: &str = "trap '' TERM; echo $$; sleep 600 & echo $!; while :; do sleep 0.01; done";
+/// Tells its process, that of a child, and of a signal that ends nothing.
+const FAMILY: &str = "trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
+                      while :; do wait; done";
+const STUBBORN: &str = "trap '' TERM; trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
+                        while :; do sleep 0.01; done";
 
 fn start(name: &str, lease: &str, script: &str) -> Tool {
     let head = ["--limit", "1", "--lease", lease, "--grace", "500ms", "--", "sh", "-c", script];
@@ -17,7 +19,11 @@ fn start(name: &str, lease: &str, script: &str) -> Tool {
 }
 
 fn family(tool: &Tool) -> [i32; 2] {
-    [tool.line().parse().unwrap(), tool.line().parse().unwrap()]
+    let family = [tool.line().parse().unwrap(), tool.line().parse().unwrap()];
+    // It passes signals on when it has told the guard what to guard.
+    tool.signal(Signal::SIGWINCH);
+    assert_eq!(tool.line(), "heard");
+    family
 }
 
 fn guard_of(tool: &Tool, command: i32) -> i32 {
@@ -117,7 +123,7 @@ fn a_guard_that_is_killed_is_replaced() {
 #[test]
 fn many_signals_do_not_end_the_command() {
     let (url, name) = (shared_url(), unique_name());
-    let mut tool = start(&name, "2s", "trap '' USR1; echo $$; sleep 600 & echo $!; wait");
+    let mut tool = start(&name, "2s", &format!("trap '' USR1; {FAMILY}"));
     let [command, _] = family(&tool);
     let mut redis = connect(&url);
     let start = lease_end(&mut redis, &name);
