@@ -73,14 +73,14 @@ fn a_short_outage_goes_unnoticed() {
     let script = "echo on; while [ ! -e \"$0\" ]; do sleep 0.01; done; exit 4";
     let file = std::env::temp_dir().join(&name);
     let file = file.to_str().unwrap();
-    let arguments = [&arguments(&name, script)[..], &[file]].concat();
-    let mut tool = Tool::start(&mut run(&server.url, &arguments));
+    let head = ["--limit", "1", "--lease", "9s", "--", "sh", "-c", script, file];
+    let mut tool = Tool::start(&mut run(&server.url, &[&[&*name], &head[..]].concat()));
     assert_eq!(tool.line(), "on");
     just_renewed(&server.url, &name);
     server.signal(Signal::SIGSTOP);
     server.signal(Signal::SIGCONT);
     just_renewed(&server.url, &name);
     std::fs::write(file, "").unwrap();
-    assert_eq!(tool.ended().code(), Some(4));
+    assert_eq!(tool.ended().code(), Some(4), "{}", tool.errors());
     std::fs::remove_file(file).unwrap();
 }
