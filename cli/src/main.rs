@@ -37,8 +37,12 @@ use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let role = role::of_this_process();
-    if let Some(grace) = role.as_deref().and_then(|role| role.strip_prefix("guard ")) {
-        return run::guard(grace).unwrap_or_else(Failure::tell);
+    match role.as_deref().and_then(|role| role.split_once(' ')) {
+        Some((role::GUARD, grace)) => return run::guard(grace).unwrap_or_else(Failure::tell),
+        Some((role::STARTER, tool)) => {
+            return run::become_command(tool).unwrap_or_else(Failure::tell);
+        }
+        _ => {}
     }
     let Options { server, command } = Options::read();
     if !(draws(&command) && std::io::stderr().is_terminal()) {

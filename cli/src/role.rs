@@ -4,6 +4,10 @@
 /// Is in the environment of such a process.
 pub const VARIABLE: &str = "REDIS_SEMAPHORE_ROLE";
 
+/// A role, with what follows it.
+pub const GUARD: &str = "guard";
+pub const STARTER: &str = "starter";
+
 pub fn of_this_process() -> Option<String> {
     std::env::var(VARIABLE).ok()
 }

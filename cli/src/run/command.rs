@@ -1,20 +1,43 @@
 //! The command: a child of this process, with a process group of its own.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::{env, fs};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use redis_semaphore::Permit;
-use rustix::process::{WaitOptions, WaitStatus, wait};
+use rustix::process::{
+    Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
+};
 
 use crate::failure::Failure;
 use crate::options::Run;
+use crate::role;
 
 pub const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+
+fn command(program: &OsStr, arguments: &[OsString], asked: &Run, permit: &Permit) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("REDIS_SEMAPHORE_NAME", &asked.name)
+        .env("REDIS_SEMAPHORE_ID", permit.id())
+        .env("REDIS_SEMAPHORE_TOKEN", permit.fencing_token().to_string())
+        .process_group(0);
+    command
+}
+
+pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
+    let status = match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    };
+    Failure::new(status, format!("{}: {error}", program.display()))
+}
 
 /// The command since it was started.
 #[derive(Clone, Copy)]
@@ -39,22 +62,32 @@ pub enum Ended {
 }
 
 impl Running {
+    /// A process that becomes the command when it is continued: see `starter.rs`.
+    pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
+        let failed = Failure::system("the command cannot be prepared");
+        let starter = env::current_exe().and_then(|tool| {
+            let role = format!("{} {}", role::STARTER, std::process::id());
+            command(tool.as_os_str(), &asked.command, asked, permit)
+                .env(role::VARIABLE, role)
+                .spawn()
+        });
+        let id = starter.map_err(failed)?.id() as i32;
+        let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
+        let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.
+        if let Ok(Some(status)) = waitid(process.clone(), changed)
+            && status.stopped()
+        {
+            let _ = waitid(process, WaitIdOptions::STOPPED);
+        }
+        Ok(Self { group: Pid::from_raw(id) })
+    }
+
+    /// Nobody guards it.
     pub fn start(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let (program, arguments) = asked.command.split_first().expect("clap wants a command");
-        let spawned = Command::new(program)
-            .args(arguments)
-            .env("REDIS_SEMAPHORE_NAME", &asked.name)
-            .env("REDIS_SEMAPHORE_ID", permit.id())
-            .env("REDIS_SEMAPHORE_TOKEN", permit.fencing_token().to_string())
-            .process_group(0)
-            .spawn();
-        let child = spawned.map_err(|error| {
-            let status = match error.kind() {
-                ErrorKind::NotFound => NOT_FOUND,
-                _ => NOT_EXECUTABLE,
-            };
-            Failure::new(status, format!("{}: {error}", program.display()))
-        })?;
+        let spawned = command(program, arguments, asked, permit).spawn();
+        let child = spawned.map_err(|error| not_started(program, &error))?;
         Ok(Self { group: Pid::from_raw(child.id() as i32) })
     }
 

@@ -49,7 +49,7 @@ impl Guard {
         let child = Command::new(env::current_exe()?)
             // What is set there is for the tool, and may be a password.
             .env_clear()
-            .env(role::VARIABLE, format!("guard {}", format_duration(grace)))
+            .env(role::VARIABLE, format!("{} {}", role::GUARD, format_duration(grace)))
             .stdin(Stdio::piped())
             // Whoever reads the tool's output must not wait for the guard.
             .stdout(Stdio::null())

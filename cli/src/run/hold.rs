@@ -56,6 +56,11 @@ impl<'a> Hold<'a> {
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         self.tell(Word::Started(self.command.group));
         self.to_foreground();
+        if self.held.is_some() {
+            self.look();
+            // What was prepared becomes the command.
+            self.command.signal(Signal::SIGCONT);
+        }
         let ended = loop {
             self.look();
             if let Some(ended) = self.ended.filter(|_| self.is_over()) {

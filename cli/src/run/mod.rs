@@ -15,6 +15,7 @@ mod command;
 mod guard;
 mod hold;
 mod signals;
+mod starter;
 mod terminal;
 mod times;
 
@@ -61,6 +62,8 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
         End::Of(signal) => die_of(signal),
     })
 }
+
+pub use starter::become_command;
 
 pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
     let grace = humantime::parse_duration(grace).map_err(Failure::usage)?;
@@ -113,12 +116,18 @@ async fn permitted(
         signal = signals.next_fatal() => Ok(Err(signal)),
     };
     let ended = match permit {
-        Ok(Ok(permit)) => match (Running::start(asked, &permit), guard) {
-            (Ok(command), Some(guard)) => held(permit, times, command, guard, signals).await,
-            (Ok(command), None) => return left(semaphores, permit, command, signals).await,
-            // Nothing was started, so nothing counts.
-            (Err(failure), _) => given_back(permit, Err(failure)).await,
-        },
+        Ok(Ok(permit)) => {
+            let command = match guard {
+                Some(_) => Running::prepare(asked, &permit),
+                None => Running::start(asked, &permit),
+            };
+            match (command, guard) {
+                (Ok(command), Some(guard)) => held(permit, times, command, guard, signals).await,
+                (Ok(command), None) => return left(semaphores, permit, command, signals).await,
+                // Nothing was started, so nothing counts.
+                (Err(failure), _) => given_back(permit, Err(failure)).await,
+            }
+        }
         Ok(Err(signal)) => Ok(End::Of(signal)),
         Err(failure) => Err(failure),
     };

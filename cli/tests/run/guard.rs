@@ -135,3 +135,22 @@ fn many_signals_do_not_end_the_command() {
     tool.signal(Signal::SIGTERM);
     assert_eq!(tool.ended().code(), Some(128 + 15));
 }
+
+/// From its very first step on.
+#[test]
+fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
+    for signal in ["KILL", "STOP"] {
+        let starts = || {
+            let mut tool = start(
+                &unique_name(),
+                "2s",
+                &format!("echo $$; kill -{signal} $PPID; exec sleep 600"),
+            );
+            let command: i32 = tool.line().parse().unwrap();
+            eventually("the end of the command", || (!is_alive(command)).then_some(()));
+            tool.signal(Signal::SIGCONT);
+            tool.ended();
+        };
+        std::thread::scope(|scope| (0..5).for_each(|_| drop(scope.spawn(starts))));
+    }
+}

@@ -1,0 +1,33 @@
+//! The process of a command before it becomes that. It stops until the guard knows it and the terminal
+//! is its own: a tool that is killed or stopped in between leaves no command without a guard.
+
+use std::env;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::{Command, ExitCode};
+
+use nix::sys::signal::{Signal, raise};
+use rustix::process::set_parent_process_death_signal;
+
+use super::command::not_started;
+use crate::failure::{Failure, LOST};
+use crate::role;
+
+/// Becomes the command, which is in the arguments. `tool`: the process that started this one.
+pub fn become_command(tool: &str) -> Result<ExitCode, Failure> {
+    let failed = || Failure::system("the command cannot wait for its guard");
+    let die_with_the_tool = Some(rustix::process::Signal::KILL);
+    set_parent_process_death_signal(die_with_the_tool).map_err(|error| failed()(error.into()))?;
+    let has_ended = || parent_id().to_string() != tool;
+    if !has_ended() {
+        raise(Signal::SIGSTOP).map_err(|error| failed()(error.into()))?;
+    }
+    if has_ended() {
+        return Ok(ExitCode::from(LOST));
+    }
+    // From here on that is up to the guard.
+    set_parent_process_death_signal(None).map_err(|error| failed()(error.into()))?;
+    let mut command = env::args_os().skip(1);
+    let program = command.next().unwrap_or_default();
+    let error = Command::new(&program).args(command).env_remove(role::VARIABLE).exec();
+    Err(not_started(&program, &error))
+}
