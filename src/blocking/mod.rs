@@ -6,6 +6,8 @@
 //!
 //! Whoever waits here waits with a thread, so a thread of an async runtime must not: what waits is
 //! an [`Error::Invalid`](crate::Error::Invalid) there. In `tokio::task::spawn_blocking` it works.
+//! (Where that cannot be told, tokio panics: in a `Drop` while a runtime ends, and inside of
+//! `tokio::task::unconstrained`.)
 //!
 //! # Examples
 //!

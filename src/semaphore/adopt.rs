@@ -24,8 +24,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the lease has ended, the permit was given back, or somebody else has
-    /// adopted it: of two who adopt the same permit, the second gets this. [`Error::Invalid`] when
+    /// [`Error::Lost`] when the lease has ended, the permit was lost or given back before, or
+    /// somebody else has adopted it: of two who adopt the same permit, the second gets this. [`Error::Invalid`] when
     /// it is a permit of a semaphore with another name; nothing was sent then. Otherwise as for
     /// [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer for longer than
     /// the outage tolerance, [`Error::NotAcknowledged`], [`Error::Refused`], [`Error::Closed`],
@@ -51,6 +51,10 @@ impl Core {
         if parts.name() != self.name {
             let reason = format!("is of semaphore {:?}, not of {:?}", parts.name(), self.name);
             return Err(Error::invalid("permit", reason));
+        }
+        // Its deadline came before the end of its lease on the server: it stays lost all the same.
+        if parts.expires_in().is_zero() {
+            return Err(self.not_adopted(parts));
         }
         self.check(parts.num_permits())?;
         let patience = self.context.settings.outage_tolerance;

@@ -145,6 +145,18 @@ async fn what_nobody_adopts_is_free_when_its_lease_ends() {
 }
 
 #[tokio::test]
+async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
+    let name = unique_name();
+    let semaphore = client(&shared_url(), &name, LONG).await;
+    let permit = semaphore.acquire().await.unwrap();
+    // As of one whose deadline here was before that of the server, which still has it.
+    let text = format!("{} {} 0 {name}", permit.id(), permit.fencing_token());
+    let lost: PermitParts = text.parse().unwrap();
+    assert_lost(semaphore.adopt(lost).await, permit.id());
+    permit.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lost_permit_moves_nowhere() {
     let name = unique_name();
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();

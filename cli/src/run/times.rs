@@ -10,6 +10,8 @@ use crate::options::Run;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 const LONGEST_MARGIN: Duration = Duration::from_secs(1);
+/// With less the guard and the tool could not tell a renewal that is late from one that fails.
+const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 pub struct Times {
     /// From SIGTERM to SIGKILL.
@@ -24,6 +26,13 @@ impl Times {
     /// well. The grace must fit in there, and some time for which renewals may fail.
     pub fn of(asked: &Run) -> Result<Self, Failure> {
         let (lease, longest) = (asked.lease, asked.lease / 3);
+        if lease < SHORTEST_LEASE && !asked.leave {
+            return Err(Failure::usage(format!(
+                "--lease: {} is too short to end a command in time: ask for at least {}",
+                format_duration(lease),
+                format_duration(SHORTEST_LEASE)
+            )));
+        }
         let grace = asked.grace.unwrap_or(DEFAULT_GRACE.min(longest));
         if grace > longest {
             return Err(Failure::usage(format!(

@@ -76,6 +76,10 @@ fn whoever_gets_no_permit_in_time_is_told() {
 
 #[test]
 fn wrong_options_are_refused_before_anything_is_done() {
+    let short = ["a", "--limit", "1", "--lease", "499ms", "--", "true"];
+    let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &short));
+    assert_eq!(status, 2, "{told}");
+    assert!(told.contains("499ms") && told.contains("at least 500ms"), "{told}");
     let grace = ["a", "--limit", "1", "--lease", "9s", "--grace", "4s", "--", "true"];
     let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &grace));
     assert_eq!(status, 2);
