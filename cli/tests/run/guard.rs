@@ -51,7 +51,7 @@ fn the_tool_killed_takes_the_command_with_it() {
 #[test]
 fn a_tool_that_is_stopped_past_its_lease_does_not_let_the_command_go_on() {
     let (url, name) = (shared_url(), unique_name());
-    let mut tool = start(&name, "6s", STUBBORN);
+    let mut tool = start(&name, "15s", STUBBORN);
     let family = family(&tool);
     let end = lease_end(&mut connect(&url), &name);
     tool.signal(Signal::SIGSTOP);
