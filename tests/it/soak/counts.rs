@@ -23,11 +23,12 @@ pub fn begin() -> Counted {
     counted
 }
 
-/// When all that was begun has ended. Of some semaphores a task does not tell each permit that it had
-/// for a moment: in a set, or while an adoption was dropped.
+/// When all that was begun has ended. Of some semaphores a task does not tell all: which permits it had
+/// for a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
+/// was left in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let numbered = names.iter().enumerate().filter(|(semaphore, _)| {
-        !matches!(KINDS[*semaphore].special, Special::OfSet | Special::Passes)
+        !matches!(KINDS[*semaphore].special, Special::OfSet | Special::Passes | Special::Leaves)
     });
     numbered.map(|(semaphore, name)| What::Counted { semaphore, counts: of(counted, name) })
 }
