@@ -118,6 +118,25 @@ impl Circumstances {
         overlap(&self.faults, from, to) + self.stopped(process, from, to)
     }
 
+    /// By when it is done what takes a process so long by itself: what held it up meanwhile comes
+    /// on top, and what held it up in that time, too.
+    pub fn done_by(
+        &self,
+        process: u32,
+        from: Moment,
+        takes: Moment,
+        held_up: fn(&Self, u32, Moment, Moment) -> Moment,
+    ) -> Moment {
+        let mut by = from + takes;
+        loop {
+            let later = from + takes + held_up(self, process, from, by);
+            if later == by {
+                return by;
+            }
+            by = later;
+        }
+    }
+
     /// Whether places in the queue may have been lost in that time.
     pub fn is_disorder(&self, from: Moment, to: Moment) -> bool {
         overlap(&self.disorder, from, to) > 0

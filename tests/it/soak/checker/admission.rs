@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::beliefs::{End, Turn};
+use super::super::circumstances::Circumstances;
 use super::super::history::{Call, Moment};
 use super::{Case, Violation};
 
@@ -106,16 +107,20 @@ impl Case<'_> {
     /// renewal that was asked for later, at most for the time between two renewals. So, too, where
     /// it was offered: somebody may have adopted it, and given it back without a word.
     pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
-        let due = |at| {
-            let due = at + self.bounds.lease / 3 + self.bounds.way;
-            due + self.circumstances.slow(turn.process, at, due)
+        let due = |at, held_up| {
+            let renewal = self.bounds.lease / 3 + self.bounds.way;
+            self.circumstances.done_by(turn.process, at, renewal, held_up)
         };
         let lost = self.circumstances.unsettled(turn).map(move |case| {
             let asked_later = |until: Moment| until.saturating_sub(self.bounds.lease) > case.at;
             let renewed = turn.renewals.iter().find(|renewal| asked_later(renewal.until));
-            (case.since, renewed.map_or(due(case.at), |renewal| renewal.at.min(due(case.at))))
+            // The fault waits until then.
+            let due = due(case.at, Circumstances::slow);
+            (case.since, renewed.map_or(due, |renewal| renewal.at.min(due)))
         });
-        lost.chain(turn.offered.map(|at| (at, turn.adopted.map_or(self.circumstances.end, due))))
+        let told = |at| due(at, Circumstances::slow).max(due(at, Circumstances::trouble));
+        let adopted = turn.adopted.map_or(self.circumstances.end, told);
+        lost.chain(turn.offered.map(|at| (at, adopted)))
     }
 
     /// S4: whoever asks after another one has its permit gets a larger token, but for whoever adopts

@@ -1,0 +1,159 @@
+use super::*;
+
+#[test]
+fn two_inside_at_once_are_seen() {
+    let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100)];
+    let second = [asks(3, 2, 1), holds(20, 2, 1, 11, 200), releases(30, 2, 1)];
+    let with = |end: Event| broken(&[&first[..], &second, &[end]].concat());
+    assert_eq!(with(releases(21, 1, 1)), ["over-admission"]);
+    assert_eq!(with(releases(20, 1, 1)), NONE);
+    // Whoever is dead believes nothing.
+    assert_eq!(with(event(19, 1, What::Killed)), NONE);
+}
+
+#[test]
+fn nobody_believes_to_hold_beyond_the_end_of_its_lease() {
+    let stopped = [asks(1, 1, 1), holds(2, 1, 1, 10, 50), event(10, 1, What::Stopped)];
+    let second = [asks(3, 2, 1), holds(60, 2, 1, 11, 200), releases(70, 2, 1)];
+    let back = [event(80, 1, What::Continued), event(81, 1, What::Lost { turn: 1 })];
+    assert_eq!(broken(&[&stopped[..], &second, &back].concat()), NONE);
+    let renewed = [event(9, 1, What::Renewed { turn: 1, until: 65, by_hand: false })];
+    let history = [&stopped[..], &renewed, &second, &back].concat();
+    assert_eq!(broken(&history), ["over-admission"]);
+}
+
+#[test]
+fn weights_are_added_up_against_the_largest_limit_since() {
+    let heavy = |at, process, token, weight| {
+        let asks = event(
+            at,
+            process,
+            What::Asks { turn: 1, semaphore: 0, weight, call: Call::Acquire, ahead: 0 },
+        );
+        [asks, holds(at + 1, process, 1, token, 500), releases(400, process, 1)]
+    };
+    let both = [heavy(10, 1, 10, 2), heavy(20, 2, 11, 2)].concat();
+    let with = |at, limit_then| broken(&[&limit(at, limit_then)[..], &both].concat());
+    assert_eq!(with(5, 3), ["over-admission"]);
+    assert_eq!(with(5, 4), NONE);
+    // A limit that is lowered takes nothing away, and one that is being raised may be in force.
+    assert_eq!(broken(&[&limit(5, 4)[..], &limit(15, 1), &both].concat()), NONE);
+    let being_raised = event(5, 0, What::SetsLimit { semaphore: 0, limit: 4 });
+    assert_eq!(broken(&[&[being_raised][..], &both].concat()), NONE);
+    // One that was lowered before the first of them was asked for is of the past.
+    assert_eq!(broken(&[&limit(5, 4)[..], &limit(8, 3), &both].concat()), ["over-admission"]);
+}
+
+#[test]
+fn a_token_that_goes_back_is_seen() {
+    let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), releases(3, 1, 1)];
+    let second = |token| [asks(4, 2, 1), holds(5, 2, 1, token, 100), releases(6, 2, 1)];
+    assert_eq!(broken(&[first.clone(), second(9)].concat()), ["tokens"]);
+    assert_eq!(broken(&[first.clone(), second(10)].concat()), ["tokens"]);
+    assert_eq!(broken(&[first, second(11)].concat()), NONE);
+}
+
+#[test]
+fn what_may_have_been_lost_does_not_count_until_its_holder_must_know() {
+    // A lease of 30: renewed every 10, and 5 on the way.
+    let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100)];
+    let second = |at| [asks(9, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
+    let with = |second: &[Event], more: &[Event]| broken(&[&first[..], second, more].concat());
+    assert_eq!(with(&second(20), &[]), ["over-admission"]);
+    assert_eq!(with(&second(20), &[unsettled(9, 10, 10)]), NONE);
+    assert_eq!(with(&second(20), &[unsettled(9, 10, 9)]), ["over-admission"]);
+    assert_eq!(with(&second(26), &[unsettled(9, 10, 10)]), ["over-admission"]);
+    let renewed = |until| event(16, 1, What::Renewed { turn: 1, until, by_hand: false });
+    let with_renewal = |until| with(&second(20), &[unsettled(9, 10, 10), renewed(until)]);
+    assert_eq!(with_renewal(41), ["over-admission"], "renewed since");
+    assert_eq!(with_renewal(40), NONE, "that was asked for before");
+}
+
+#[test]
+fn what_is_consumed_counts_until_the_limit_is_set_anew() {
+    let forgets = event(10, 1, What::Releases { turn: 1, how: How::Forget });
+    let answered = |held| event(12, 1, What::Released { turn: 1, held });
+    let first = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), forgets];
+    let second = [asks(20, 2, 1), holds(30, 2, 1, 11, 200), releases(31, 2, 1)];
+    let with = |more: &[Event]| broken(&[&first[..], &second, more].concat());
+    assert_eq!(with(&[answered(true)]), ["over-admission"]);
+    assert_eq!(with(&[&[answered(true)][..], &limit(25, 1)].concat()), NONE);
+    assert_eq!(with(&[&[answered(true)][..], &limit(9, 1)].concat()), ["over-admission"]);
+    // Nobody knows which came first, or whether it was consumed.
+    assert_eq!(with(&[&[answered(true)][..], &limit(11, 1)].concat()), NONE);
+    assert_eq!(with(&[answered(false)]), ["taken away"]);
+    assert_eq!(with(&[]), NONE);
+}
+
+fn offers(at: Moment, process: u32) -> Event {
+    event(at, process, What::Offers { turn: 1, parts: String::new() })
+}
+
+#[test]
+fn two_who_hold_the_same_permit_are_seen() {
+    let passes = event(10, 1, What::Releases { turn: 1, how: How::Pass });
+    let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), passes, offers(10, 1)];
+    let adopts = |process, at, end| {
+        let asks = asks_for(11, process, 1, Call::Adopt, 0);
+        [asks, holds(at, process, 1, 10, 100), releases(end, process, 1)]
+    };
+    let with = |more: &[Event]| broken(&[&limit(0, 2)[..], &owner, more].concat());
+    assert_eq!(with(&adopts(2, 15, 30)), NONE);
+    assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 30, 40)].concat()), NONE);
+    assert_eq!(with(&[adopts(2, 15, 30), adopts(3, 29, 40)].concat()), ["one holder"]);
+    // Its place was taken from the moment at which it was passed on.
+    let others = |at| [4, 5].map(|process| [asks(5, process, 1), holds(at, process, 1, 11, 20)]);
+    let tokens = |others: [[Event; 2]; 2]| [&others.concat()[..], &adopts(2, 15, 30)].concat();
+    let told = [4, 5].map(|process| event(20, process, What::Lost { turn: 1 }));
+    let judged = with(&[&tokens(others(11))[..], &told].concat());
+    assert!(judged.contains(&"over-admission".to_owned()), "{judged:?}");
+}
+
+#[test]
+fn an_owner_whose_permit_was_adopted_and_is_not_told_is_seen() {
+    // A lease of 30: renewed every 10, and 5 on the way.
+    let owner = [asks(1, 1, 1), holds(2, 1, 1, 10, 100), offers(10, 1)];
+    let asks = asks_for(11, 2, 1, Call::Adopt, 0);
+    let adopter = [asks, holds(15, 2, 1, 10, 100), releases(50, 2, 1)];
+    let lost = |at| event(at, 1, What::Lost { turn: 1 });
+    let told = |at| broken(&[&owner[..], &adopter, &[lost(at)]].concat());
+    assert_eq!(told(30), NONE);
+    assert_eq!(told(31), ["over-admission", "one holder", "taken away"]);
+    // What holds up its renewal comes on top, for as long as it lasts.
+    let fault = [
+        event(20, ALL, What::Fault { kind: "hold".to_owned(), spoils_order: true }),
+        event(33, ALL, What::Healed { kind: "hold".to_owned() }),
+    ];
+    let stop = [event(28, 1, What::Stopped), event(41, 1, What::Continued)];
+    for held_up in [fault, stop] {
+        let told = |at| broken(&[&owner[..], &adopter, &held_up, &[lost(at)]].concat());
+        assert_eq!(told(43), NONE);
+        assert_eq!(told(44), ["over-admission", "one holder", "taken away"]);
+    }
+    // It may have been adopted and given back, but not before it was offered.
+    assert_eq!(broken(&[&owner[..], &[lost(11)]].concat()), NONE);
+    assert_eq!(broken(&[&owner[..], &[lost(9)]].concat()), ["taken away"]);
+}
+
+#[test]
+fn what_is_left_counts_until_its_lease_ends() {
+    let left = |how| {
+        [asks(1, 1, 1), holds(2, 1, 1, 10, 31), event(10, 1, What::Releases { turn: 1, how })]
+    };
+    let answered = event(12, 1, What::Released { turn: 1, held: true });
+    let next = |at| [asks(5, 2, 1), holds(at, 2, 1, 11, 200), releases(at + 1, 2, 1)];
+    let with = |how, more: &[Event], at| broken(&[&left(how)[..], more, &next(at)].concat());
+    let answered = std::slice::from_ref(&answered);
+    // From the leave on; the server counts in units of 1.
+    assert_eq!(with(How::Leave, answered, 38), ["over-admission"]);
+    assert_eq!(with(How::Leave, answered, 39), NONE);
+    // Where that has no answer it was renewed before, at 1.
+    assert_eq!(with(How::DroppedLeave, &[], 29), ["over-admission"]);
+    assert_eq!(with(How::LeavingDrop, &[], 30), NONE);
+    assert_eq!(with(How::Drop, &[], 29), NONE);
+    // It may have been lost since, but not if it was there after that.
+    let lost = |since, at| [answered, &[unsettled(since, at, 10)]].concat();
+    assert_eq!(with(How::Leave, &lost(19, 20), 19), NONE);
+    assert_eq!(with(How::Leave, &lost(19, 20), 18), ["over-admission"]);
+    assert_eq!(with(How::Leave, &lost(8, 9), 38), ["over-admission"]);
+}

@@ -1,0 +1,55 @@
+use super::*;
+
+#[test]
+fn what_was_counted_wrong_is_seen() {
+    // One permit of 4 ns after 1 ns, given back; and one request of each other end.
+    let mut history = vec![
+        asks(1, 1, 0),
+        holds(2, 1, 0, 1, 30),
+        releases(5, 1, 0),
+        event(7, 1, What::Gone { turn: 0, lost: false }),
+    ];
+    for (turn, why) in [Why::Refused, Why::TimedOut, Why::Dropped, Why::Failed].iter().enumerate() {
+        let turn = turn as u64 + 1;
+        history.extend([asks(8, 1, turn), event(9, 1, What::GivesUp { turn, why: *why })]);
+    }
+    // Somebody else's.
+    history.push(asks(1, 2, 1));
+    let right = Counts {
+        waited: 1,
+        wait_times: 1,
+        hold_times: 1,
+        refused: 1,
+        timed_out: 1,
+        cancelled: 1,
+        failed: 1,
+        wait_time: 1e-9,
+        hold_time: 4e-9,
+        ..Counts::default()
+    };
+    let with = |counts: Counts| {
+        let counted = event(10, 1, What::Counted { semaphore: 0, counts });
+        broken(&[&history[..], &[counted]].concat())
+    };
+    assert_eq!(with(right.clone()), NONE);
+    let at_once =
+        Counts { immediate: 1, waited: 0, wait_times: 0, wait_time: 0.0, ..right.clone() };
+    assert_eq!(with(at_once), NONE);
+    for wrong in [
+        Counts { immediate: 1, ..right.clone() },
+        Counts { wait_times: 0, ..right.clone() },
+        Counts { hold_times: 2, ..right.clone() },
+        Counts { refused: 2, ..right.clone() },
+        Counts { timed_out: 0, ..right.clone() },
+        Counts { cancelled: 0, ..right.clone() },
+        Counts { failed: 0, ..right.clone() },
+        Counts { lost: 1, ..right.clone() },
+        Counts { held: 1, ..right.clone() },
+        Counts { waiting: -1, ..right.clone() },
+        Counts { wait_time: 2e-9, ..right.clone() },
+        Counts { hold_time: 2e-9, ..right.clone() },
+        Counts { hold_time: 7e-9, ..right.clone() },
+    ] {
+        assert_eq!(with(wrong.clone()), ["metrics"], "{wrong:?}");
+    }
+}

@@ -1,0 +1,51 @@
+use super::*;
+
+#[test]
+fn a_loss_that_is_told_late_or_never_is_seen() {
+    let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
+    let then = |event: Event| broken(&[&held[..], &[event]].concat());
+    assert_eq!(then(event(60, 1, What::Lost { turn: 1 })), NONE);
+    assert_eq!(then(event(61, 1, What::Lost { turn: 1 })), ["losses"]);
+    assert_eq!(then(event(100, 2, What::Killed)), ["losses"], "it is never told");
+    assert_eq!(then(event(40, 1, What::Killed)), NONE);
+    let stopped = [event(45, 1, What::Stopped), event(90, 1, What::Continued)];
+    let told = [event(91, 1, What::Lost { turn: 1 })];
+    assert_eq!(broken(&[&held[..], &stopped, &told].concat()), NONE);
+}
+
+#[test]
+fn whoever_dies_untold_is_seen() {
+    let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
+    let dies = |at| broken(&[&held[..], &[event(at, 1, What::Killed)]].concat());
+    assert_eq!(dies(60), NONE);
+    assert_eq!(dies(61), ["losses"]);
+    // Being stopped for a while excuses that while, and no more.
+    let stopped = [event(45, 1, What::Stopped), event(55, 1, What::Continued)];
+    let told = |at| {
+        let told = event(at, 1, What::Lost { turn: 1 });
+        broken(&[&held[..], &stopped, &[told]].concat())
+    };
+    assert_eq!(told(65), NONE);
+    assert_eq!(told(66), ["losses"]);
+}
+
+#[test]
+fn a_permit_that_is_taken_away_is_seen() {
+    let held = [asks(1, 1, 1), holds(2, 1, 1, 10, 50)];
+    let lost = event(20, 1, What::Lost { turn: 1 });
+    let with = |events: &[Event]| broken(&[&held[..], events].concat());
+    assert_eq!(with(std::slice::from_ref(&lost)), ["taken away"]);
+    assert_eq!(with(&[unsettled(9, 10, 10), lost.clone()]), NONE);
+    // It was granted after that, is told too late, or was renewed since.
+    assert_eq!(with(&[unsettled(9, 10, 9), lost.clone()]), ["taken away"]);
+    assert_eq!(with(&[unsettled(3, 4, 10), lost.clone()]), ["taken away"]);
+    let renewed = event(15, 1, What::Renewed { turn: 1, until: 41, by_hand: false });
+    assert_eq!(with(&[unsettled(9, 10, 10), renewed, lost]), ["taken away"]);
+
+    let answered =
+        |at, held| with(&[releases(20, 1, 1), event(at, 1, What::Released { turn: 1, held })]);
+    assert_eq!(answered(22, true), NONE);
+    assert_eq!(answered(22, false), ["taken away"]);
+    // Its lease may have ended before that arrived.
+    assert_eq!(answered(50, false), NONE);
+}

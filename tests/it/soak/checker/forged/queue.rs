@@ -1,0 +1,71 @@
+use super::*;
+
+#[test]
+fn whoever_overtakes_is_seen() {
+    let ids = || vec!["1/1".to_owned()];
+    let overtaken_from = |first_asked, asked, until| {
+        vec![
+            asks(first_asked, 1, 1),
+            event(6, ALL, What::Queued { ids: ids() }),
+            asks(asked, 2, 1),
+            holds(20, 2, 1, 10, 100),
+            event(24, ALL, What::Left { ids: ids(), until }),
+            releases(30, 2, 1),
+            holds(31, 1, 1, 11, 100),
+            releases(40, 1, 1),
+        ]
+    };
+    let overtaken = |asked, until| overtaken_from(5, asked, until);
+    assert_eq!(broken(&overtaken(7, 21)), ["order"]);
+    // Their requests may have passed each other on the way, or their grants.
+    assert_eq!(broken(&overtaken(6, 21)), NONE);
+    assert_eq!(broken(&overtaken(7, 20)), NONE);
+    // Its place may be gone with its connection, but not with one of another.
+    let fault = |healed, spoils_order| {
+        let kind = "cut".to_owned();
+        let begins = event(2, ALL, What::Fault { kind: kind.clone(), spoils_order });
+        [begins, event(healed, ALL, What::Healed { kind })]
+    };
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, true)].concat()), NONE);
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(6, false)].concat()), ["order"]);
+    // Nor with one that was over, and time enough to listen again had passed.
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(4, true)].concat()), NONE);
+    assert_eq!(broken(&[&overtaken(7, 21)[..], &fault(3, true)].concat()), ["order"]);
+}
+
+#[test]
+fn a_head_start_that_is_too_large_is_seen() {
+    let ids = || vec!["1/1".to_owned()];
+    let overtakes = |call, ahead| {
+        broken(&[
+            asks(5, 1, 1),
+            event(6, ALL, What::Queued { ids: ids() }),
+            asks_for(10, 2, 1, call, ahead),
+            holds(20, 2, 1, 10, 100),
+            event(24, ALL, What::Left { ids: ids(), until: 21 }),
+            releases(30, 2, 1),
+            holds(31, 1, 1, 11, 100),
+            releases(40, 1, 1),
+        ])
+    };
+    assert_eq!(overtakes(Call::HeadStart, 3), ["order"]);
+    assert_eq!(overtakes(Call::HeadStart, 4), NONE);
+    // Who adopts needs no turn.
+    assert_eq!(overtakes(Call::Adopt, 0), NONE);
+}
+
+#[test]
+fn whoever_waits_too_long_is_seen() {
+    let waits = |until| vec![asks(1, 1, 1), gives_up(until, Why::Dropped)];
+    assert_eq!(broken(&waits(1001)), NONE);
+    assert_eq!(broken(&waits(1002)), ["waits"]);
+    assert_eq!(broken(&[asks(1, 1, 1), event(1500, 2, What::Killed)]), ["waits"], "still waits");
+    assert_eq!(broken(&[asks(1, 1, 1), event(900, 1, What::Killed), asks(1500, 2, 1)]), NONE);
+    // The time in which something was wrong is added.
+    let fault = [
+        event(100, 0, What::Fault { kind: "pause".to_owned(), spoils_order: false }),
+        event(200, 0, What::Healed { kind: "pause".to_owned() }),
+    ];
+    assert_eq!(broken(&[&waits(1101)[..], &fault].concat()), NONE);
+    assert_eq!(broken(&[&waits(1102)[..], &fault].concat()), ["waits"]);
+}
