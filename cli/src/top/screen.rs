@@ -87,8 +87,13 @@ mod pane;
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::pane::{Folder, Pane};
     use super::*;
+
+    /// In the environment of this test when it starts itself in a terminal: where the panic is.
+    const PANICS: &str = "REDIS_SEMAPHORE_PANICS";
 
     fn panic_on(spawn: impl FnOnce(fn())) {
         let mut screen = Screen::open().unwrap();
@@ -99,26 +104,19 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "the last test starts it in a terminal"]
-    fn panics_itself() {
-        panic_on(|panic| panic());
-    }
-
-    #[test]
-    #[ignore = "the last test starts it in a terminal"]
-    fn panics_beside_it() {
-        panic_on(|panic| assert!(thread::spawn(panic).join().is_err()));
-    }
-
-    #[test]
     fn a_panic_leaves_the_terminal_as_it_was() {
-        let program = std::env::current_exe().unwrap().display().to_string();
-        for (name, status) in [("panics_itself", 101), ("panics_beside_it", 0)] {
+        match env::var(PANICS).as_deref() {
+            Ok("here") => return panic_on(|panic| panic()),
+            Ok(_) => return panic_on(|panic| assert!(thread::spawn(panic).join().is_err())),
+            Err(_) => {}
+        }
+        let program = env::current_exe().unwrap().display().to_string();
+        let test = "top::screen::tests::a_panic_leaves_the_terminal_as_it_was";
+        for (place, status) in [("here", 101), ("beside", 0)] {
             let folder = Folder::create();
-            let name = format!("top::screen::tests::{name}");
             // A backtrace would be longer than the screen.
             let command =
-                format!("RUST_BACKTRACE=0 {program} --ignored --exact --nocapture {name}");
+                format!("{PANICS}={place} RUST_BACKTRACE=0 {program} --exact --nocapture {test}");
             let text = Pane::start_between_looks(&command, &folder.0).must_be_as_before(&folder.0);
             assert!(text.contains("as was planned"), "{text}");
             assert!(text.contains(&format!("left: {status}")), "{text}");

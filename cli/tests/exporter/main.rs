@@ -3,6 +3,7 @@
 #![cfg(feature = "exporter")]
 
 mod outages;
+#[cfg(feature = "prometheus-tests")]
 mod prometheus;
 mod support;
 mod values;

@@ -1,5 +1,5 @@
 //! With the real Prometheus, as Debian has it: what is published in `docs` works on these metrics.
-//! These tests are left out unless asked for; `.ci/run` installs the programs, and asks for them.
+//! `.ci/run` installs the programs, and asks for these tests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,6 @@ fn promtool(command: &mut Command) {
 }
 
 #[test]
-#[ignore = "needs promtool"]
 fn each_alert_fires_when_it_should() {
     promtool(Command::new("promtool").args(["check", "rules"]).arg(path("../docs/alerts.yml")));
     let test = path("tests/exporter/alerts.yml");
@@ -41,7 +40,6 @@ fn each_alert_fires_when_it_should() {
 }
 
 #[tokio::test]
-#[ignore = "needs promtool"]
 async fn promtool_finds_no_fault() {
     let server = Server::start().await;
     server.use_all([r#"a "quoted" one"#, r"back\slash", "ключ"]).await;
@@ -111,7 +109,6 @@ fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
 }
 
 #[tokio::test]
-#[ignore = "needs prometheus"]
 async fn the_dashboard_shows_what_prometheus_scrapes() {
     let server = Server::start().await;
     let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
