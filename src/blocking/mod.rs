@@ -26,6 +26,7 @@
 //! }
 //! ```
 
+mod acquire_all;
 mod builder;
 mod home;
 mod permit;
@@ -33,6 +34,7 @@ mod request;
 mod semaphore;
 mod semaphores;
 
+pub use acquire_all::{Permits, acquire_all};
 pub use builder::SemaphoreBuilder;
 pub use permit::Permit;
 pub use request::AcquireRequest;

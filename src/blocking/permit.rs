@@ -25,6 +25,10 @@ impl Permit {
         Self { inner, home }
     }
 
+    pub(super) fn split(self) -> (crate::Permit, Arc<Home>) {
+        (self.inner, self.home)
+    }
+
     /// As [`Permit::release`](crate::Permit::release).
     ///
     /// # Errors

@@ -37,6 +37,10 @@ impl AcquireRequest {
         Self { inner, home }
     }
 
+    pub(super) fn split(self) -> (crate::AcquireRequest, Arc<Home>) {
+        (self.inner, self.home)
+    }
+
     /// As [`AcquireRequest::weight`](crate::AcquireRequest::weight).
     pub fn weight(self, weight: u32) -> Self {
         Self { inner: self.inner.weight(weight), ..self }

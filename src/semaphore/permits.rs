@@ -22,7 +22,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    pub(super) fn new(mut permits: Vec<Permit>) -> Self {
+    pub(crate) fn new(mut permits: Vec<Permit>) -> Self {
         for permit in &mut permits {
             permit.on_drop = Some(OnDrop::of(&permit.core.settings));
         }
@@ -51,6 +51,11 @@ impl Permits {
     /// ```
     pub fn as_slice(&self) -> &[Permit] {
         &self.permits
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_vec(self) -> Vec<Permit> {
+        self.permits
     }
 
     /// Waits until one of them is lost: see [`Permit::lost`].

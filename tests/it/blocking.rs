@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::blocking::{Permit, Semaphore, Semaphores};
+use redis_semaphore::blocking::{Permit, Semaphore, Semaphores, acquire_all};
 use redis_semaphore::{Error, Revoked};
 
 use crate::support::observer::{Observer, eventually, in_time};
@@ -88,6 +88,30 @@ fn each_call_does_what_the_async_one_does() {
     assert!(matches!(semaphore.acquire(), Err(Error::Shutdown)));
 }
 
+#[test]
+fn several_at_once() {
+    let names = [unique_name(), unique_name()];
+    // Of two connections.
+    let [(_, one), (semaphores, other)] = names.map(|name| open(&name, 2));
+    let permits = acquire_all([other.request().weight(2), one.request()]).unwrap();
+    let weights = permits.as_slice().iter().map(Permit::num_permits);
+    assert_eq!(weights.collect::<Vec<_>>(), [2, 1], "in the order of the requests");
+    assert_eq!((one.available_permits().unwrap(), other.available_permits().unwrap()), (1, 0));
+    let second = acquire_all([one.request(), other.request().timeout(Duration::ZERO)]);
+    assert!(matches!(second, Err(Error::Timeout { .. })), "{second:?}");
+    assert!(!permits.is_lost());
+    permits.release().unwrap();
+    assert_eq!(other.available_permits().unwrap(), 2);
+    let twice = acquire_all([one.request(), one.request()]);
+    assert!(matches!(twice, Err(Error::Invalid { what: "requests", .. })), "{twice:?}");
+    let permits = acquire_all([one.request().weight(2), other.request()]).unwrap();
+    other.revoke(permits.as_slice()[1].id()).unwrap();
+    assert!(matches!(permits.release(), Err(Error::Lost { .. })));
+    assert_eq!(one.available_permits().unwrap(), 2);
+    acquire_all([]).unwrap().release().unwrap();
+    semaphores.shutdown().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_async_thread_gets_an_error_and_no_hang() {
     let name = unique_name();
@@ -106,6 +130,7 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     assert_refused(tokio::spawn(async move { its.acquire() }).await.unwrap());
     assert_refused(semaphore.acquire());
     assert_refused(semaphore.try_acquire());
+    assert_refused(acquire_all([semaphore.request()]));
     assert_refused(semaphores.shutdown());
     assert_refused(permit.refresh());
     // It is given back all the same.

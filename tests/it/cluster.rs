@@ -109,7 +109,12 @@ async fn every_call_reaches_its_node() {
         let permit = semaphore.try_acquire_many(2).await.unwrap().unwrap();
         assert_eq!(semaphore.available_permits().await.unwrap(), 3);
         assert_eq!(semaphore.inspect().await.unwrap().held, 2);
+        let permit = semaphore.adopt(permit.into_parts()).await.unwrap();
+        assert_eq!(semaphore.inspect().await.unwrap().holders[0].id, permit.id());
         permit.forget().await.unwrap();
+        let revoked = semaphore.acquire().await.unwrap();
+        semaphore.revoke(revoked.id()).await.unwrap();
+        assert!(matches!(revoked.release().await, Err(Error::Lost { .. })));
         assert_eq!(semaphore.add_permits(1).await.unwrap(), 4);
         assert_eq!(semaphore.clear_limit().await.unwrap(), 1);
     }
