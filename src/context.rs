@@ -50,6 +50,8 @@ pub(crate) struct ClientSettings {
     pub(crate) response_timeout: Duration,
     pub(crate) liveness: Duration,
     pub(crate) outage_tolerance: Duration,
+    /// How many names become labels.
+    pub(crate) metrics_names: usize,
 }
 
 impl ClientSettings {

@@ -50,8 +50,9 @@ async fn main() -> Result<()> {
     }
     let path = std::env::temp_dir().join(format!("sqlx-{}.sqlite", std::process::id()));
     let queried = query_all(limit, &name, &path).await;
-    std::fs::remove_file(&path)?;
-    queried
+    let removed = std::fs::remove_file(&path);
+    queried?;
+    Ok(removed?)
 }
 
 async fn query_all(limit: u32, name: &str, path: &Path) -> Result<()> {

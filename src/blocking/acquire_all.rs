@@ -63,8 +63,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then they are given back as if
-    /// they had been dropped.
+    /// As there. On a thread of an async runtime [`Error::Invalid`]: then they are given back in
+    /// the background.
     pub fn release(self) -> Result<(), Error> {
         let (permits, homes): (Vec<_>, Vec<_>) = self.0.into_iter().map(Permit::split).unzip();
         let Some(home) = homes.first() else {

@@ -33,8 +33,8 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is given back as if it
-    /// had been dropped.
+    /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is given back in the
+    /// background.
     pub fn release(self) -> Result<(), Error> {
         self.home.wait(self.inner.release())?
     }

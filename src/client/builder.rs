@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::ClientSettings;
+use crate::diagnosis::connect::Tried;
 use crate::error::Error;
 use crate::metrics::MOST_NAMES;
 use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
@@ -39,8 +40,7 @@ pub struct SemaphoresBuilder {
     pub(crate) call_by: CallBy,
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<dyn Provider>>,
-    pub(crate) looks_only: bool,
-    pub(crate) metrics_names: usize,
+    pub(crate) tried: Tried,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -59,10 +59,11 @@ impl SemaphoresBuilder {
             response_timeout: Duration::from_secs(2),
             liveness: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
+            metrics_names: MOST_NAMES,
         };
-        let (owner, call_by, credentials, looks_only) = (None, CallBy::Sha1, None, false);
-        let (prefix, metrics_names) = ("sem".to_owned(), MOST_NAMES);
-        Self { prefix, owner, call_by, settings, credentials, looks_only, metrics_names }
+        let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
+        let (prefix, tried) = ("sem".to_owned(), Tried::All);
+        Self { prefix, owner, call_by, settings, credentials, tried }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -173,7 +174,7 @@ impl SemaphoresBuilder {
     /// # }
     /// ```
     pub fn look_only(mut self) -> Self {
-        self.looks_only = true;
+        self.tried = Tried::Looks;
         self
     }
 
@@ -231,7 +232,7 @@ impl SemaphoresBuilder {
     /// ```
     #[cfg(feature = "metrics")]
     pub fn metrics_names(mut self, most: usize) -> Self {
-        self.metrics_names = most;
+        self.settings.metrics_names = most;
         self
     }
 

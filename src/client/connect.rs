@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::client::builder::default_owner;
 use crate::client::{Semaphores, SemaphoresBuilder};
 use crate::context::{ClientSettings, Context};
-use crate::diagnosis::connect::{self, Tried};
+use crate::diagnosis::connect;
 use crate::error::Error;
 use crate::metrics::Meters;
 use crate::protocol::word;
@@ -203,7 +203,7 @@ impl SemaphoresBuilder {
         let nodes = infos("nodes", nodes)?;
         let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
         let cluster = Arc::new(cluster);
-        connect::check_cluster(&cluster, &self.prefix, self.tried()).await?;
+        connect::check_cluster(&cluster, &self.prefix, self.tried).await?;
         let listener = Listener::Sharded(cluster.clone());
         let wakeups = Wakeups::Sharded(Channels::default());
         let name = self.new_client();
@@ -216,17 +216,9 @@ impl SemaphoresBuilder {
         let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
         let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
-        let subscription = connect::check_one(&link, &self.prefix, &channel, self.tried()).await?;
+        let subscription = connect::check_one(&link, &self.prefix, &channel, self.tried).await?;
         let listener = Listener::Single(link.clone(), subscription);
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
-    }
-
-    /// What connecting tries out.
-    fn tried(&self) -> Tried {
-        match self.looks_only {
-            true => Tried::Looks,
-            false => Tried::All,
-        }
     }
 
     fn dialer(&self) -> Dialer {
@@ -247,7 +239,7 @@ impl SemaphoresBuilder {
     ) -> Semaphores {
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
         let router = Router::new(wakeups, &name, response_timeout, liveness);
-        let (settings, meters) = (self.settings, Meters::new(self.metrics_names));
+        let (settings, meters) = (self.settings, Meters::new(self.settings.metrics_names));
         let context = Context::new(servers, self.prefix, name, router, listener, settings, meters);
         Semaphores::new(context)
     }

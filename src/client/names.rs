@@ -24,7 +24,8 @@ use crate::server::{Backoff, Cluster, Link, Servers, Unanswered};
 pub struct Names {
     /// The names, without the prefix, sorted.
     pub names: Vec<String>,
-    /// How many keys there were at the end. `None` where the user may not ask for that (`+dbsize`).
+    /// How many keys there were at the end. `None` where the user may not ask for that (`+dbsize`),
+    /// and of a server in memory.
     pub keys: Option<u64>,
     /// How long it took.
     pub took: Duration,
@@ -41,12 +42,14 @@ impl Semaphores {
     /// that the user may not touch.
     ///
     /// The list is complete, or there is an error. What comes or goes meanwhile may be on it or
-    /// not. After a cut or a failover it begins anew.
+    /// not, and a name that is no UTF-8, which only other clients can give, is not. After a cut or a
+    /// failover it begins anew.
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when a server cannot be reached, and trying again for twice the response
-    /// timeout did not help; when the user lacks a right; when a slot of a cluster has no node.
+    /// [`Error::Connect`] when a server cannot be reached, or was cut off, and trying again for twice
+    /// the response timeout since then did not help; when the user lacks a right; when a slot of a
+    /// cluster has no node. [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -117,7 +120,7 @@ impl<'a> Search<'a> {
             #[cfg(feature = "local")]
             Servers::Local(local) => {
                 self.found.extend(local.names(&self.context.prefix));
-                Vec::new()
+                return Ok(None);
             }
         };
         let mut keys = Some(0);
@@ -140,7 +143,7 @@ impl<'a> Search<'a> {
         let (links, after) = cluster.shares().await?;
         if before != after || after.are_moving() {
             self.look_through(&links).await?;
-            cluster.shares().await?;
+            cluster.same_primaries(&after).await?;
         }
         Ok(links)
     }

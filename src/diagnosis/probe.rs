@@ -270,11 +270,6 @@ impl Probe {
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             return self.replica(error);
         }
-        if let Some(those) = none_is_primary(&error) {
-            let found = format!("none of the servers is a primary that can be reached ({those})");
-            let advice = "a failover may be under way; else see each of them";
-            return self.refused(Kind::NoPrimary, format!("{found}: {advice}"));
-        }
         let cause = cause_of(&error);
         let (found, advice) = match tls::trouble(&error).filter(|_| self.is_encrypted()) {
             Some((found, advice)) => {
@@ -338,13 +333,6 @@ impl Probe {
 fn is_unknown(reason: &str) -> bool {
     let words = reason.to_lowercase();
     words.contains("unknown") && words.contains("command")
-}
-
-/// What a list of servers said, where none of them can be used: see `source.rs`.
-fn none_is_primary(error: &RedisError) -> Option<String> {
-    let is_that = error.to_string().starts_with("none of the servers is a primary");
-    let those = error.detail().filter(|_| is_that)?;
-    Some(those.to_owned())
 }
 
 fn version(server: &Told) -> &str {

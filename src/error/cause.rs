@@ -104,6 +104,8 @@ pub(crate) fn of(error: &RedisError) -> Cause {
 
 /// What redis-rs says of an answer that is neither OK nor an error.
 const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
+/// What `source.rs` says of a list of servers; the detail is what each of them said.
+const NONE_IS_PRIMARY: &str = "none of the servers is a primary";
 const SEE_STRANGER: &str = "see what listens there";
 const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
 const SEE_SOURCE: &str = "the source of this error says more";
@@ -185,10 +187,10 @@ fn of_server(error: &RedisError) -> Option<Cause> {
 /// Whether a server says that the user may not do something. Servers put it in different words, and
 /// in others when it is a script that tries.
 pub(crate) fn lacks_right(refusal: &str) -> bool {
-    let refusal = refusal.to_lowercase();
-    ["noperm", "no permissions", "the user executing the script can't"]
-        .iter()
-        .any(|words| refusal.contains(words))
+    let words = ["no permissions", "the user executing the script can't"];
+    let told = refusal.to_lowercase();
+    // Names of keys may be told, too.
+    refusal.contains("NOPERM") || words.iter().any(|words| told.contains(words))
 }
 
 /// What redis-rs or this crate found out. Such an error has no source, so its text is told here.
@@ -216,6 +218,14 @@ fn of_client(error: &RedisError) -> Cause {
                 "no sentinel knows a primary of that name",
                 "look at the name, and at what SENTINEL MASTERS answers",
             );
+        }
+        ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => {
+            let those = error.detail().unwrap_or_default();
+            return Cause {
+                kind: Kind::NoPrimary,
+                found: format!("{what} ({those})").into(),
+                advice: "a failover may be under way; else see each of them",
+            };
         }
         ErrorKind::Io if what.starts_with("no answer") => Kind::TimedOut,
         ErrorKind::Io => Kind::Unreachable,

@@ -76,8 +76,8 @@ pub enum Error {
         limit: u32,
     },
     /// The semaphore was built to take the limit in force, and there is none: nobody has used it
-    /// yet, or not for so long that the server has forgotten it. Have somebody declare one, or set
-    /// one at run time.
+    /// yet, or not for so long that the server has forgotten it; or somebody declared one of 0, which
+    /// this crate does not. Have somebody declare one, or set one at run time.
     #[non_exhaustive]
     NoLimit {
         /// The name of the semaphore.

@@ -10,24 +10,20 @@ fn part(word: &str, index: usize) -> &str {
     word.split(':').nth(index).unwrap_or_default()
 }
 
-fn number(word: &str, index: usize) -> i64 {
-    part(word, index).parse().unwrap_or_default()
-}
-
 pub(super) fn is_told(word: &str) -> bool {
     part(word, 0) != UNTOLD
 }
 
 pub(super) fn client(word: &str) -> &str {
-    part(word, 1)
+    word::client_and_weight(word).map_or("", |(client, _)| client)
 }
 
 pub(super) fn weight(word: &str) -> i64 {
-    number(word, 2)
+    word::client_and_weight(word).map_or(0, |(_, weight)| weight.into())
 }
 
 pub(super) fn lease(word: &str) -> i64 {
-    number(word, 3)
+    part(word, 3).parse().unwrap_or_default()
 }
 
 /// Of what is no word, as `lua/lib/words.lua` says it.

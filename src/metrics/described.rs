@@ -29,7 +29,7 @@ pub(super) fn describe() {
     describe_gauge!(HELD, count, "The weight of the permits that this client holds");
     describe_histogram!(HOLD, seconds, "How long permits were held");
     describe_counter!(LOST, count, "Permits that were lost before they were given back");
-    describe_counter!(RENEWAL_FAILURES, count, "Renewals that had no answer, and are repeated");
+    describe_counter!(RENEWAL_FAILURES, count, "Renewals that failed, and are repeated");
     describe_counter!(RECONNECTS, count, "Connections to Redis that took a lost one's place");
     describe_histogram!(CALL, seconds, "Calls of scripts, by what became of them");
     describe_histogram!(BATCH, count, "Requests that went out in one call");

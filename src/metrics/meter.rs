@@ -58,7 +58,6 @@ impl Outcome {
 }
 
 /// Of one semaphore.
-#[derive(Clone)]
 pub(crate) struct Meter(Arc<Handles>);
 
 struct Handles {

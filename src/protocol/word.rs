@@ -50,10 +50,8 @@ pub(crate) fn number_of(word: &str) -> Option<u128> {
 /// The same for a word that came in a message: only where it is one that this process may have
 /// made.
 pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
-    let mut parts = word.strip_prefix(ours)?.split(':');
-    let (weight, lease) = (integer(parts.next()?)?, integer(parts.next()?)?);
-    let is_one = weight <= u32::MAX.into() && Duration::from_millis(lease) <= LONGEST_LEASE;
-    (is_one && parts.count() == 1).then(|| number_of(word))?
+    lease_of(word).filter(|_| word.starts_with(ours))?;
+    number_of(word)
 }
 
 /// Client and weight, as any client may have written them.

@@ -25,11 +25,12 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Lost`] when the lease has ended, the permit was lost or given back before, or
-    /// somebody else has adopted it: of two who adopt the same permit, the second gets this. [`Error::Invalid`] when
-    /// it is a permit of a semaphore with another name; nothing was sent then. Otherwise as for
-    /// [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer for longer than
-    /// the outage tolerance, [`Error::NotAcknowledged`], [`Error::Refused`], [`Error::Closed`],
-    /// [`Error::Shutdown`]. After these the permit may have been adopted: then it is given back.
+    /// somebody else has adopted it: of two who adopt the same permit, the second gets this.
+    /// [`Error::Invalid`] when it is a permit of a semaphore with another name; nothing was sent then.
+    /// Otherwise as for [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer
+    /// for longer than the outage tolerance, [`Error::NotAcknowledged`], [`Error::Refused`],
+    /// [`Error::Closed`], [`Error::Shutdown`]. After these the permit may have been adopted: then it is
+    /// given back.
     ///
     /// # Cancel safety
     ///

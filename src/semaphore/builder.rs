@@ -262,7 +262,6 @@ impl SemaphoreBuilder {
             let reason = format!("must be at least 10 ms, not {max_hold:?}");
             return Err(Error::invalid("max_hold", reason));
         }
-        self.check_acknowledgement()?;
         let settings = Settings {
             limit,
             lease: self.lease,
@@ -272,6 +271,7 @@ impl SemaphoreBuilder {
             acquire_timeout: self.acquire_timeout,
             acknowledgement: self.acknowledgement,
         };
+        settings.check_acknowledgement()?;
         let (core, tasks) = Core::new(self.name, settings, self.context);
         maintenance::start(&core, tasks);
         Ok(Semaphore::new(core))
@@ -297,23 +297,6 @@ impl SemaphoreBuilder {
             "must have one of limit(), initial_permits() and limit_in_force(), and {found} given"
         );
         Err(Error::invalid("limit", reason))
-    }
-
-    fn check_acknowledgement(&self) -> Result<(), Error> {
-        let Some(Acknowledgement { replicas, within }) = self.acknowledgement else {
-            return Ok(());
-        };
-        if replicas == 0 {
-            return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
-        }
-        let longest = self.max_hold.map_or(self.lease, |most| most.min(self.lease)) / 2;
-        if within < Duration::from_millis(1) || within > longest {
-            let reason = format!(
-                "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
-            );
-            return Err(Error::invalid("acknowledged_by", reason));
-        }
-        Ok(())
     }
 }
 

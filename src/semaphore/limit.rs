@@ -93,8 +93,8 @@ impl Semaphore {
         self.change_limit(Change::Add(n)).await.map(in_force)
     }
 
-    /// Puts the declared limit in force again. Answers the limit now: 0 for a semaphore with
-    /// initial permits, which starts anew with the next acquire.
+    /// Puts the declared limit in force again. Answers the limit now: 0 where
+    /// nobody has declared one, as with initial permits, which start anew with the next acquire.
     ///
     /// # Errors
     ///

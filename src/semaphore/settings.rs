@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::Error;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) limit: Limit,
@@ -21,6 +23,23 @@ impl Settings {
 
     pub(crate) fn renewal_interval(&self) -> Duration {
         self.first_lease() / 3
+    }
+
+    pub(super) fn check_acknowledgement(&self) -> Result<(), Error> {
+        let Some(Acknowledgement { replicas, within }) = self.acknowledgement else {
+            return Ok(());
+        };
+        if replicas == 0 {
+            return Err(Error::invalid("acknowledged_by", "must be at least 1 replica"));
+        }
+        let longest = self.first_lease() / 2;
+        if within < Duration::from_millis(1) || within > longest {
+            let reason = format!(
+                "must be 1 ms to half of the lease or of max_hold ({longest:?}), not {within:?}"
+            );
+            return Err(Error::invalid("acknowledged_by", reason));
+        }
+        Ok(())
     }
 }
 

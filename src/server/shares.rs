@@ -28,14 +28,28 @@ pub(crate) struct Shares(Vec<Share>);
 impl Cluster {
     /// Reads the map anew, and asks all primaries.
     pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), Unanswered> {
-        let unanswered = |command, error| Unanswered { address: self.to_string(), command, error };
-        self.refresh().await.map_err(|error| unanswered("cluster|slots", error))?;
+        self.refresh().await.map_err(|error| self.unanswered("cluster|slots", error))?;
         let links: Vec<_> = self.nodes().iter().map(|node| self.link(node)).collect();
         let shares = Shares(try_join_all(links.iter().map(share_of)).await?);
         match shares.trouble() {
-            Some(trouble) => Err(unanswered("cluster|nodes", trouble)),
+            Some(trouble) => Err(self.unanswered("cluster|nodes", trouble)),
             None => Ok((links, shares)),
         }
+    }
+
+    /// Whether these are the primaries still: one that is none any more has lost its keys meanwhile.
+    pub(crate) async fn same_primaries(
+        self: &Arc<Self>,
+        before: &Shares,
+    ) -> Result<(), Unanswered> {
+        match self.shares().await?.1.ids().eq(before.ids()) {
+            true => Ok(()),
+            false => Err(self.unanswered("cluster|nodes", no_primary())),
+        }
+    }
+
+    fn unanswered(&self, command: &'static str, error: RedisError) -> Unanswered {
+        Unanswered { address: self.to_string(), command, error }
     }
 }
 
@@ -75,6 +89,10 @@ impl Shares {
     /// Whether keys may be on their way.
     pub(crate) fn are_moving(&self) -> bool {
         self.0.iter().any(|share| !share.moving.is_empty())
+    }
+
+    fn ids(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().map(|share| &share.id)
     }
 
     /// Why there may be keys that none of these primaries has.

@@ -122,8 +122,11 @@ impl Listener {
                     if std::mem::replace(&mut was_connected, true) {
                         reconnected(WAKE_UPS);
                     }
-                    backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     let Lost = self.listen(&mut subscriptions).await;
+                    // Or the node refuses to be listened to.
+                    if !subscriptions.heard.is_empty() {
+                        backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
+                    }
                     tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
                 }
                 Err(error) => {

@@ -1,10 +1,15 @@
 //! The user of `docs/protocol.md` who may only look: may do that, and nothing else.
 
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use redis::InfoDict;
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores, SemaphoresBuilder, Verdict};
 
 use crate::support::acl;
 use crate::support::cluster::Cluster;
 use crate::support::errors::whole;
+use crate::support::observer::eventually;
 use crate::support::server::{Server, unique_name};
 
 const ONLY_FOR_LISTS: [&str; 4] = ["+scan", "+dbsize", "+info", "+config|get"];
@@ -129,4 +134,25 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     make_looker(&server, &without("+dbsize"));
     let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
     assert_eq!(semaphores.names().await.unwrap().keys, None);
+}
+
+/// It asks to be listened to all the same when it acquires: more and more rarely.
+#[tokio::test]
+async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
+    let semaphores =
+        builder().connect_cluster(cluster.nodes.iter().map(url_of_looker)).await.unwrap();
+    let semaphore = semaphores.semaphore(cluster.name_at(1)).limit(2).build().unwrap();
+    let observer = RefCell::new(cluster.nodes[1].connect());
+    let connections = async || {
+        let stats: InfoDict =
+            redis::cmd("INFO").arg("stats").query(&mut *observer.borrow_mut()).unwrap();
+        stats.get::<u64>("total_connections_received").unwrap()
+    };
+    let (before, began) = (connections().await, Instant::now());
+    let waiting = tokio::spawn(async move { semaphore.acquire().await });
+    eventually("attempts", connections, |now| *now >= before + 10).await;
+    assert!(began.elapsed() >= Duration::from_millis(500), "{:?}", began.elapsed());
+    waiting.abort();
 }

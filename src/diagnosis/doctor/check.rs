@@ -13,7 +13,7 @@ use super::Verdict;
 #[non_exhaustive]
 pub struct Check {
     /// What was looked at: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`,
-    /// `saves`, `replicas`, `clients` or `clock`. There may be several about the same.
+    /// `saves`, `replicas`, `clients` or `clock`, and `local` for a server in memory. There may be several about the same.
     pub name: &'static str,
     /// How bad it is.
     pub verdict: Verdict,

@@ -180,9 +180,11 @@ fn of_refused(
                 Check::danger(name, format!("the user lacks the right {right}"))
                     .mend(format!("ACL SETUSER {user} {right}"))
             }
-            Error::Connect { kind: Kind::TimedOut | Kind::Closed | Kind::Refused, .. } => {
-                return Err(error);
-            }
+            Error::Connect {
+                kind:
+                    Kind::TimedOut | Kind::Closed | Kind::Refused | Kind::Unreachable | Kind::NoPrimary,
+                ..
+            } => return Err(error),
             // What was found, and what to do.
             Error::Connect { reason, .. } => match reason.rsplit_once(": ") {
                 Some((found, advice)) => Check::danger(name, found).mend(advice),

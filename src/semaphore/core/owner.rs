@@ -91,7 +91,7 @@ impl Owner for Core {
                 Error::Unavailable { semaphore, operation, elapsed, source: last }
             }
             Failure::Refused(source) => match too_heavy(&source) {
-                // Nobody can declare that, so it means that there is none.
+                // This crate declares none of 0, so it means that there is none.
                 Some((_, 0)) if self.settings.limit == Limit::Known => Error::NoLimit { semaphore },
                 Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
                 None => Error::Refused { semaphore, operation, source },

@@ -134,9 +134,11 @@ impl Core {
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(word);
         };
-        let answer: Answer<Vec<i64>> =
+        let answer: Answer<(i64, i64, i64)> =
             self.call(Release::SCRIPT, "revoke", patience, write).await?;
-        Ok(self.statuses(&answer.reply).first().copied().unwrap_or_default())
+        let (_, next, was) = answer.reply;
+        self.note_bound(next);
+        Ok(was)
     }
 
     pub(crate) async fn change_limit(

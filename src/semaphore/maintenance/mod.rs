@@ -285,11 +285,13 @@ impl Maintenance {
 
 impl Drop for Maintenance {
     /// The runtime may end without a shutdown. Those whose waits end now are not to leave anything
-    /// to it.
+    /// to it. Where this one panics the others go on.
     fn drop(&mut self) {
         self.tasks.close();
         if let Some(core) = self.core.upgrade() {
-            core.context.home_has_ended();
+            if !std::thread::panicking() {
+                core.context.home_has_ended();
+            }
             core.closing.shut_down();
         }
     }
