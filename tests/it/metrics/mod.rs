@@ -7,3 +7,4 @@ mod holds;
 mod labels;
 mod outcomes;
 mod page;
+mod panics;
