@@ -111,7 +111,7 @@ impl Lease {
         self.change(Instant::now(), Term::lose);
     }
 
-    /// Loses it if it has ended, and was not given back before.
+    /// Loses it if it has ended, and its holder has not let go of it before.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
         self.change(now, |term| term.expire(now));
@@ -122,8 +122,8 @@ impl Lease {
     }
 
     /// Answers whether it was lost before.
-    pub(crate) fn give_back(&self, now: Instant) -> bool {
-        self.change(now, |term| term.give_back(now)).is_lost_at(now)
+    pub(crate) fn let_go(&self, now: Instant) -> bool {
+        self.change(now, |term| term.let_go(now)).is_lost_at(now)
     }
 
     pub(crate) fn expires_in(&self) -> Duration {

@@ -48,7 +48,7 @@ impl Permit {
         // If this future is dropped, or Redis does not answer, the drop does the rest.
         self.acquisition.end();
         let now = Instant::now();
-        let was_lost = self.lease().give_back(now);
+        let was_lost = self.lease().let_go(now);
         let core = &self.core;
         let patience = core.context.settings.patience();
         let answer = core.ask(core.last_lease(&self.acquisition), now, patience).await?;

@@ -187,7 +187,7 @@ impl Permit {
         self.on_drop = Some(OnDrop::Release(mode));
         self.acquisition.end();
         let now = Instant::now();
-        let was_lost = self.lease().give_back(now);
+        let was_lost = self.lease().let_go(now);
         let core = &self.core;
         let request = Release { acquisition: self.acquisition.clone(), mode };
         let operation = request.operation();
@@ -361,7 +361,7 @@ impl Drop for Permit {
             return;
         };
         self.acquisition.end();
-        self.lease().give_back(Instant::now());
+        self.lease().let_go(Instant::now());
         match on_drop {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
             OnDrop::Leave => self.core.leave(&self.acquisition),

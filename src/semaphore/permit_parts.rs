@@ -157,7 +157,7 @@ impl Permit {
         self.acquisition.end();
         let lease = self.lease();
         let (token, expires_in) = (lease.token, lease.expires_in());
-        lease.give_back(Instant::now());
+        lease.let_go(Instant::now());
         self.core.part_with(&self.acquisition);
         PermitParts {
             name: self.core.name.clone(),

@@ -10,12 +10,12 @@ pub(crate) struct Term {
     /// Once lost, lost for good: the holder may have been told.
     lost: bool,
     /// By its holder: what comes after that is no loss.
-    given_back: bool,
+    let_go: bool,
 }
 
 impl Term {
     pub(crate) fn until(ends: Instant) -> Self {
-        Self { ends, lost: false, given_back: false }
+        Self { ends, lost: false, let_go: false }
     }
 
     pub(crate) fn ends(&self) -> Instant {
@@ -27,16 +27,16 @@ impl Term {
         self.lost
     }
 
-    /// Whether it is known to be lost, or was given back.
+    /// Whether it is known to be lost, or its holder has let go of it.
     pub(crate) fn is_over(&self) -> bool {
-        self.lost || self.given_back
+        self.lost || self.let_go
     }
 
     pub(crate) fn is_lost_at(&self, now: Instant) -> bool {
-        self.lost || (!self.given_back && now >= self.ends)
+        self.lost || (!self.let_go && now >= self.ends)
     }
 
-    /// Whether it is lost, or was given back.
+    /// Whether it is lost, or its holder has let go of it.
     pub(crate) fn is_over_at(&self, now: Instant) -> bool {
         self.is_over() || now >= self.ends
     }
@@ -53,9 +53,9 @@ impl Term {
         self.lost = self.is_lost_at(now);
     }
 
-    pub(crate) fn give_back(&mut self, now: Instant) {
+    pub(crate) fn let_go(&mut self, now: Instant) {
         self.expire(now);
-        self.given_back = true;
+        self.let_go = true;
     }
 
     /// Unless it is over.

@@ -16,7 +16,7 @@ pub(crate) trait Handler: Send + Sync {
 
     /// Nobody waits for these words, and none holds a permit that is in use: they are to be given
     /// back.
-    fn give_back(self: Arc<Self>, words: Vec<String>);
+    fn unwanted(self: Arc<Self>, words: Vec<String>);
 
     /// Messages may have been lost.
     fn may_have_missed(self: Arc<Self>);
@@ -137,7 +137,7 @@ impl Router {
             }
         }
         if !unwanted.is_empty() {
-            first.clone().give_back(unwanted);
+            first.clone().unwanted(unwanted);
         }
     }
 

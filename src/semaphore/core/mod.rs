@@ -298,7 +298,7 @@ impl Handler for Core {
         true
     }
 
-    fn give_back(self: Arc<Self>, words: Vec<String>) {
+    fn unwanted(self: Arc<Self>, words: Vec<String>) {
         self.enqueue(Task::ReleaseUnwanted(words));
     }
 
