@@ -107,14 +107,14 @@ impl Lease {
         !self.change(now, |term| term.renew(now, ends)).is_lost_at(now)
     }
 
-    pub(crate) fn lose(&self) {
-        self.change(Instant::now(), Term::lose);
-    }
-
-    /// Loses it if it has ended, and its holder has not let go of it before.
-    pub(crate) fn expire(&self) {
-        let now = Instant::now();
-        self.change(now, |term| term.expire(now));
+    /// Answers whether nobody has told of it yet.
+    pub(crate) fn lose(&self) -> bool {
+        let mut is_news = false;
+        self.change(Instant::now(), |term| {
+            term.lose();
+            is_news = term.tell();
+        });
+        is_news
     }
 
     pub(crate) fn is_lost(&self) -> bool {

@@ -46,9 +46,8 @@ impl Permit {
 
     async fn leave_now(mut self) -> Result<(), Error> {
         // If this future is dropped, or Redis does not answer, the drop does the rest.
-        self.acquisition.end();
         let now = Instant::now();
-        let was_lost = self.lease().let_go(now);
+        let was_lost = self.let_go(now);
         let core = &self.core;
         let patience = core.context.settings.patience();
         let answer = core.ask(core.last_lease(&self.acquisition), now, patience).await?;
@@ -56,7 +55,7 @@ impl Permit {
         self.on_drop = None;
         let was_held = answer.reply && !was_lost;
         if !was_held {
-            self.lease().lose();
+            core.lose(&self.acquisition);
         }
         self.lost_unless(was_held, "leave")
     }

@@ -185,9 +185,8 @@ impl Permit {
     async fn end(mut self, mode: ReleaseMode) -> Result<(), Error> {
         // If this future is dropped, or Redis does not answer, the drop below does the rest.
         self.on_drop = Some(OnDrop::Release(mode));
-        self.acquisition.end();
         let now = Instant::now();
-        let was_lost = self.lease().let_go(now);
+        let was_lost = self.let_go(now);
         let core = &self.core;
         let request = Release { acquisition: self.acquisition.clone(), mode };
         let operation = request.operation();
@@ -197,9 +196,19 @@ impl Permit {
         // the first attempt was made, so it was that one which found the permit.
         let was_held = (answer.reply || answer.is_repeated) && !was_lost;
         if !was_held {
-            self.lease().lose();
+            core.lose(&self.acquisition);
         }
         self.lost_unless(was_held, operation)
+    }
+
+    /// Answers whether it was lost before.
+    pub(super) fn let_go(&self, now: Instant) -> bool {
+        self.acquisition.end();
+        let was_lost = self.lease().let_go(now);
+        if was_lost {
+            self.core.lose(&self.acquisition);
+        }
+        was_lost
     }
 
     pub(super) fn lost_unless(&self, is_held: bool, operation: &'static str) -> Result<(), Error> {
@@ -251,7 +260,7 @@ impl Permit {
         let patience = core.context.settings.patience();
         let answer = core.ask(request, Instant::now(), patience).await?;
         if !answer.reply {
-            lease.lose();
+            core.lose(&self.acquisition);
         }
         self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
     }
@@ -360,8 +369,7 @@ impl Drop for Permit {
         let Some(on_drop) = self.on_drop.take() else {
             return;
         };
-        self.acquisition.end();
-        self.lease().let_go(Instant::now());
+        self.let_go(Instant::now());
         match on_drop {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
             OnDrop::Leave => self.core.leave(&self.acquisition),

@@ -154,10 +154,9 @@ impl Permit {
     /// See [`PermitParts`].
     pub fn into_parts(mut self) -> PermitParts {
         self.on_drop = None;
-        self.acquisition.end();
         let lease = self.lease();
         let (token, expires_in) = (lease.token, lease.expires_in());
-        lease.let_go(Instant::now());
+        self.let_go(Instant::now());
         self.core.part_with(&self.acquisition);
         PermitParts {
             name: self.core.name.clone(),

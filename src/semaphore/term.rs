@@ -11,11 +11,13 @@ pub(crate) struct Term {
     lost: bool,
     /// By its holder: what comes after that is no loss.
     let_go: bool,
+    /// Whether somebody has told of the loss.
+    told: bool,
 }
 
 impl Term {
     pub(crate) fn until(ends: Instant) -> Self {
-        Self { ends, lost: false, let_go: false }
+        Self { ends, lost: false, let_go: false, told: false }
     }
 
     pub(crate) fn ends(&self) -> Instant {
@@ -47,6 +49,11 @@ impl Term {
 
     pub(crate) fn lose(&mut self) {
         self.lost = true;
+    }
+
+    /// Answers whether nobody has told of it yet.
+    pub(crate) fn tell(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true)
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {

@@ -30,6 +30,7 @@ mod leave;
 mod limits;
 mod load;
 mod local;
+mod logs;
 mod lookers;
 mod lost_replies;
 mod maintenance;

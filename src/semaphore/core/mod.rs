@@ -226,6 +226,14 @@ impl Core {
         self.held().contains_key(&number)
     }
 
+    /// The permit is lost: whoever finds out first tells.
+    pub(crate) fn lose(&self, permit: &Acquisition) {
+        let Some(lease) = permit.lease().filter(|lease| lease.lose()) else {
+            return;
+        };
+        tracing::warn!(semaphore = self.name, id = permit.word, token = lease.token, "permit lost");
+    }
+
     /// Gives back in the background whatever the server has for this: by the maintenance, or by a
     /// task of its own where that has ended.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {

@@ -68,7 +68,7 @@ async fn leave(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>) -> Done {
     let mut failed = Vec::new();
     for (acquisition, answer) in acquisitions.iter().zip(answers) {
         match answer {
-            Ok(answer) if !answer.reply => warn_of_loss(&core, acquisition),
+            Ok(answer) if !answer.reply => core.lose(acquisition),
             Ok(_) => {}
             Err(error) => failed.push(error),
         }
@@ -77,13 +77,4 @@ async fn leave(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>) -> Done {
         core.warn_of_short_lease(failed.len(), started.elapsed(), error);
     }
     Done::Left { core, acquisitions }
-}
-
-/// Unless it was lost before it was left, and told then.
-fn warn_of_loss(core: &Core, acquisition: &Acquisition) {
-    if let Some(lease) = acquisition.lease().filter(|lease| !lease.is_lost()) {
-        lease.lose();
-        let (semaphore, token) = (&core.name, lease.token);
-        tracing::warn!(semaphore, id = acquisition.word, token, "permit lost");
-    }
 }

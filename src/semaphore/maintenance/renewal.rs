@@ -45,7 +45,7 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
             continue;
         };
         if lease.is_lost() {
-            stop(core, permit, lease);
+            stop(core, permit);
         } else if let Some(duration) = lease.next_duration(core.settings.lease) {
             renewable.push((&**permit, lease, duration));
         }
@@ -61,23 +61,17 @@ async fn renew_batch(core: &Arc<Core>, batch: &[Renewable<'_>]) -> Result<(), Er
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
     let answer = core.refresh(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
-        // One that was given back meanwhile was not lost.
-        if !is_held && !permit.is_over() {
-            lease.lose();
-        }
         if !is_held || !lease.renewed(answer.sent, *lasts) {
-            stop(core, permit, lease);
+            stop(core, permit);
         }
     }
     Ok(())
 }
 
-fn stop(core: &Core, permit: &Acquisition, lease: &Lease) {
+fn stop(core: &Core, permit: &Acquisition) {
     // A permit that was given back meanwhile was not lost.
     if !permit.is_over() {
-        lease.expire();
+        core.lose(permit);
         core.hold_no_more(std::iter::once(permit));
-        let semaphore = &core.name;
-        tracing::warn!(semaphore, id = permit.word, token = lease.token, "permit lost");
     }
 }
