@@ -2,8 +2,13 @@
 
 mod demo;
 mod doctor;
+#[cfg(feature = "exporter")]
+mod exporter;
 mod ls;
 mod one;
 mod output;
+mod run;
 mod server;
 mod support;
+#[cfg(feature = "top")]
+mod top;
