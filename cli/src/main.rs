@@ -15,6 +15,7 @@ mod interruption;
 mod load;
 mod options;
 mod output;
+mod overlap;
 mod pattern;
 mod role;
 mod run;

@@ -133,4 +133,11 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
         "overlap_ms": 10_000, "longest_overlap_ms": 30_000,
     });
     assert_eq!(revoked, expected);
+
+    let ten = Duration::from_secs(10);
+    let short = server.semaphores().await.semaphore("short").limit(1).lease(ten).build().unwrap();
+    let held = short.acquire().await.unwrap();
+    // A third of it, which is no whole number: no less than that.
+    let told = server.tool(&["revoke", "short", held.id()]).stdout;
+    assert!(told.contains("for up to 4s it and") && told.contains("for up to 10s where"), "{told}");
 }
