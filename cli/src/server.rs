@@ -7,7 +7,7 @@ use std::path::Path;
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis_semaphore::redis::{Client, ConnectionAddr, ConnectionInfo, TlsMode};
 use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
-use tokio::runtime::{self, Runtime};
+use tokio::runtime;
 
 use crate::failure::Failure;
 use crate::options::Server;
@@ -33,17 +33,30 @@ fn run_with<T, E: Into<Failure>>(
     builder: SemaphoresBuilder,
     run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    runtime()?.block_on(async {
+    block_on(async {
         let semaphores = connect(server, builder).await?;
         let done = run(&semaphores).await;
         semaphores.shutdown().await;
         done.map_err(Into::into)
-    })
+    })?
 }
 
-pub fn runtime() -> Result<Runtime, Failure> {
-    let built = runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(Failure::system("the runtime cannot be started"))
+/// On this thread.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    block_on_runtime(&mut runtime::Builder::new_current_thread(), work)
+}
+
+pub fn block_on_runtime<T>(
+    builder: &mut runtime::Builder,
+    work: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let built = builder.enable_all().build();
+    let runtime = built.map_err(Failure::system("the runtime cannot be started"))?;
+    let done = runtime.block_on(work);
+    // A name of a host that is still being looked up must not hold this up, nor must a call that
+    // has no answer yet.
+    runtime.shutdown_background();
+    Ok(done)
 }
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {

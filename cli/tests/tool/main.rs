@@ -9,6 +9,7 @@ mod one;
 mod output;
 mod run;
 mod server;
+mod silence;
 mod support;
 #[cfg(feature = "top")]
 mod top;

@@ -5,6 +5,7 @@ use tokio::task::JoinSet;
 
 use super::metrics::Metrics;
 use super::scrape::{Exporter, get, use_all};
+use crate::support::eventually_async;
 use crate::support::server::Server;
 
 const FAST: [&str; 2] = ["--response-timeout", "200ms"];
@@ -50,6 +51,19 @@ async fn a_slow_server_does_not_hold_up_the_answer() {
     server.signal(Signal::SIGCONT);
     exporter.await_up(1.0).await;
     exporter.logs(&["could not be looked at within 500ms", "can be looked at again"]).await;
+}
+
+/// Nor the end.
+#[tokio::test]
+async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer() {
+    let server = Server::start();
+    server.signal(Signal::SIGSTOP);
+    let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
+    let mut exporter = Exporter::start(&server.url, &arguments).await;
+    assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    exporter.process.signal(Signal::SIGTERM);
+    let ended = async || exporter.process.0.try_wait().unwrap();
+    assert!(eventually_async("its end", ended).await.success());
 }
 
 /// Prometheus says how long that is.
