@@ -8,6 +8,7 @@
 mod clock;
 mod commands;
 mod demo;
+mod duration;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod failure;

@@ -8,7 +8,7 @@ use super::pane::Pane;
 use super::support::top;
 use crate::support::folder::Folder;
 use crate::support::server::Server;
-use crate::support::tool::TOOL;
+use crate::support::tool::{Outcome, TOOL, tool};
 
 #[test]
 fn keys_leave_it() {
@@ -46,6 +46,13 @@ fn an_error_leaves_it_and_is_told() {
     let pane = Pane::start_between_looks(&top(&server), &folder.0);
     let text = pane.must_be_as_before(&folder.0);
     assert!(text.contains("left: 69") && text.contains("+scan"), "{text}");
+}
+
+#[test]
+fn a_pace_out_of_bounds_is_refused() {
+    for (wrong, reason) in [("49ms", "50ms or more"), ("500000000000years", "7days or less")] {
+        Outcome::of(tool(&["top", "--every", wrong])).fails(2, reason);
+    }
 }
 
 #[test]
