@@ -12,6 +12,7 @@ use crate::commands::limit::Change;
 #[cfg(feature = "exporter")]
 use crate::exporter::options::Exporter;
 use crate::load::options::Load;
+use crate::pattern::{self, Pattern};
 
 const STATUS: &str = "\
 Exit status (`run` has more of them, see there):
@@ -242,8 +243,8 @@ The server looks through all its keys for that, in steps of well below 1 ms. The
 Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
 commands.")]
 pub struct Ls {
-    /// Only names like this: * stands for any characters, ? for one, \\ makes the next one plain
-    pub pattern: Option<String>,
+    #[arg(help = pattern::HELP)]
+    pub pattern: Option<Pattern>,
     /// One JSON object instead of text: see docs/cli.md
     #[arg(long)]
     pub json: bool,

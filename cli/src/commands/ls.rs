@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::options::{Ls, Server};
 use crate::output::{say, tell};
-use crate::pattern::is_like;
 use crate::server::looking;
 use crate::survey::{Summary, survey};
 use crate::table::{millis, or_none, rounded, table};
@@ -18,10 +17,8 @@ type Row<'a> = (&'a String, &'a Summary);
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let (found, summaries) = looking(server, async |semaphores: &Semaphores| {
         let found = semaphores.names().await?;
-        let is_wanted = |name: &&String| match &asked.pattern {
-            Some(pattern) => is_like(name, pattern),
-            None => true,
-        };
+        let pattern = asked.pattern.as_ref();
+        let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));
         let names = found.names.iter().filter(is_wanted).cloned();
         let summaries = survey(semaphores, names).await?;
         Ok::<_, Error>((found, summaries))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::duration::{WEEK, duration};
+use crate::pattern::{self, Pattern};
 
 /// So the server is not made busy.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -27,8 +28,8 @@ something is changed: docs/protocol.md has the rules.";
 #[derive(Debug, Args)]
 #[command(after_help = KEYS)]
 pub struct Top {
-    /// Only names like this: * stands for any characters, ? for one, \ makes the next one plain
-    pub pattern: Option<String>,
+    #[arg(help = pattern::HELP)]
+    pub pattern: Option<Pattern>,
     /// How often to look at what is on the screen: 50ms to 7days
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration(SHORTEST, WEEK))]
     pub every: Duration,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::layout::Size;
 
+use crate::pattern::Pattern;
 use crate::survey::Summary;
 use crate::top::cursor::{Cursor, page};
 use crate::top::dialogue::Dialogue;
@@ -23,7 +24,7 @@ pub struct Moment {
 
 pub struct State {
     pub prefix: String,
-    pub pattern: Option<String>,
+    pub pattern: Option<Pattern>,
     pub every: Duration,
     pub size: Size,
     pub rows: BTreeMap<String, Row>,

@@ -6,7 +6,6 @@ use std::time::Duration;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::Size;
 
-use crate::pattern::is_like;
 use crate::top::keys;
 use crate::top::look::Look;
 use crate::top::state::{Moment, Row, State};
@@ -125,9 +124,10 @@ fn names(
 
 /// What is open stays, though it may have gone.
 fn keep(state: &mut State, names: Vec<String>) {
-    let pattern = state.pattern.as_deref().unwrap_or("*");
+    let pattern = state.pattern.as_ref();
+    let is_wanted = |name: &String| pattern.is_none_or(|pattern| pattern.fits(name));
     let open = state.open.iter().map(|open| open.name.clone());
-    let wanted = names.into_iter().filter(|name| is_like(name, pattern)).chain(open);
+    let wanted = names.into_iter().filter(is_wanted).chain(open);
     let wanted: BTreeSet<String> = wanted.collect();
     let mut before = std::mem::take(&mut state.rows);
     let row = |name: String| {
