@@ -12,6 +12,7 @@ mod duration;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod failure;
+mod format;
 mod interruption;
 mod load;
 mod options;

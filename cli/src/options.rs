@@ -11,6 +11,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::commands::limit::Change;
 #[cfg(feature = "exporter")]
 use crate::exporter::options::Exporter;
+use crate::format::Format;
 use crate::load::options::Load;
 use crate::pattern::{self, Pattern};
 
@@ -245,9 +246,8 @@ commands.")]
 pub struct Ls {
     #[arg(help = pattern::HELP)]
     pub pattern: Option<Pattern>,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -257,9 +257,8 @@ pub struct Ls {
 pub struct Inspect {
     /// The name of the semaphore
     pub name: String,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -275,9 +274,8 @@ pub struct Limit {
     /// The new limit; +N to add to the one in force; clear to have the declared one again
     #[arg(value_name = "N|+N|clear")]
     pub change: Option<Change>,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -291,9 +289,8 @@ pub struct Revoke {
     pub name: String,
     /// The id, as `inspect` shows it
     pub id: String,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -301,9 +298,8 @@ pub struct Revoke {
     after_help = "Exit status: 0 no danger, 1 there is a danger, others as for all commands."
 )]
 pub struct Doctor {
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -9,17 +9,13 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::options::{Doctor, Server};
-use crate::output::say;
 use crate::server::looking;
 use crate::terminal::has_colours;
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
     let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
-    match asked.json {
-        true => say(as_json(&diagnosis))?,
-        false => say(as_text(&diagnosis))?,
-    }
+    asked.format.say(as_json(&diagnosis), as_text(&diagnosis))?;
     Ok(match diagnosis.worst() {
         Verdict::Danger => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::must_exist;
 use crate::failure::Failure;
 use crate::options::{Inspect, Server};
-use crate::output::say;
 use crate::server::looking;
 use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
@@ -21,10 +20,7 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
     let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
     must_exist(name, &now)?;
-    match asked.json {
-        true => say(as_json(name, &now))?,
-        false => say(as_text(name, &now))?,
-    }
+    asked.format.say(as_json(name, &now), as_text(name, &now))?;
     Ok(ExitCode::SUCCESS)
 }
 

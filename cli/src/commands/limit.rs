@@ -10,7 +10,6 @@ use serde_json::json;
 use super::must_exist;
 use crate::failure::Failure;
 use crate::options::{Limit, Server};
-use crate::output::say;
 use crate::server::{looking, with};
 use crate::survey::{NOBODY, limit_of};
 use crate::table::or_none;
@@ -89,10 +88,7 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
             change_limit(semaphores, name, change, &before).await.map_err(Failure::from)
         })?,
     };
-    match asked.json {
-        true => say(json!(limits))?,
-        false => say(limits.as_text())?,
-    }
+    asked.format.say(json!(limits), limits.as_text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::options::{Ls, Server};
-use crate::output::{say, tell};
+use crate::output::tell;
 use crate::server::looking;
 use crate::survey::{Summary, survey};
 use crate::table::{millis, or_none, rounded, table};
@@ -25,10 +25,7 @@ pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     })?;
     let of_shown = |(name, summary)| Some((name, Result::as_ref(summary).ok()?));
     let shown: Vec<Row> = summaries.iter().filter_map(of_shown).collect();
-    match asked.json {
-        true => say(as_json(&found, &shown))?,
-        false => say(as_text(&shown))?,
-    }
+    asked.format.say(as_json(&found, &shown), as_text(&shown))?;
     tell_what_it_took(&found, shown.len());
     let mut status = ExitCode::SUCCESS;
     for error in summaries.values().filter_map(|found| found.as_ref().err()) {

@@ -17,7 +17,7 @@ pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
         let semaphore = semaphores.semaphore(&*asked.name).limit_in_force().build()?;
         semaphore.revoke(&asked.id).await
     })?;
-    match asked.json {
+    match asked.format.json {
         true => say(as_json(asked, &revoked))?,
         false => say(as_text(&asked.name, &revoked)?)?,
     }
