@@ -13,9 +13,6 @@ use crate::server::looking;
 use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
 
-/// How many holders and waiters the library tells at once.
-const PAGE: usize = 1000;
-
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
     let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
@@ -28,13 +25,12 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
     let mut all = semaphore.inspect().await?;
-    let (mut holders, mut waiters) = (all.holders.len(), all.waiters.len());
-    let is_full = |page: &Inspection| page.holders.len() == PAGE || page.waiters.len() == PAGE;
-    let mut goes_on = is_full(&all);
-    while goes_on {
+    loop {
+        let (holders, waiters) = (all.holders.len(), all.waiters.len());
         let page = semaphore.inspect_from(holders as u64, waiters as u64).await?;
-        goes_on = is_full(&page);
-        (holders, waiters) = (holders + page.holders.len(), waiters + page.waiters.len());
+        if page.holders.is_empty() && page.waiters.is_empty() {
+            break;
+        }
         all.holders.extend(page.holders);
         all.waiters.extend(page.waiters);
     }
