@@ -37,9 +37,16 @@ pub struct State {
     pub contact: Contact,
     /// `None` while an answer is awaited.
     pub names_due: Option<Instant>,
-    /// Whether there was a list of names at all.
-    pub is_listed: bool,
+    /// `None` until there was one.
+    pub list: Option<List>,
     pub looks_under_way: usize,
+}
+
+/// When all names were told last, and why they are not now.
+#[derive(Debug)]
+pub struct List {
+    pub last: SystemTime,
+    pub trouble: Option<String>,
 }
 
 /// A semaphore in the list.
@@ -102,7 +109,7 @@ impl State {
             message: None,
             contact: Contact { last: now, trouble: None },
             names_due: Some(now.instant),
-            is_listed: false,
+            list: None,
             looks_under_way: 0,
         }
     }

@@ -8,7 +8,7 @@ use ratatui::layout::Size;
 
 use crate::top::keys;
 use crate::top::look::Look;
-use crate::top::state::{Moment, Row, State};
+use crate::top::state::{List, Moment, Row, State};
 
 /// The server looks through all its keys for the names. So it is left alone for much longer.
 const NAMES_PACE: u32 = 5;
@@ -110,13 +110,16 @@ fn names(
             pause = pause.max(took * NAMES_SHARE);
             heard(state, now);
             keep(state, names);
-            state.is_listed = true;
+            state.list = Some(List { last: now.time, trouble: None });
         }
-        // Without a list there is nothing to show.
-        Err(Trouble { reason, kind: TroubleKind::Lasting }) if !state.is_listed => {
-            return Some(Wish::Fail(reason));
+        Err(Trouble { reason, kind: TroubleKind::Away }) => state.contact.trouble = Some(reason),
+        Err(Trouble { reason, .. }) => {
+            // Without a list there is nothing to show.
+            let Some(list) = &mut state.list else { return Some(Wish::Fail(reason)) };
+            list.trouble = Some(reason);
+            // Somebody has refused it, and may answer other questions.
+            state.contact.trouble = None;
         }
-        Err(trouble) => state.contact.trouble = Some(trouble.reason),
     }
     state.names_due = Some(now.instant + pause);
     None

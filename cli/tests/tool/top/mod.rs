@@ -184,6 +184,22 @@ async fn the_picture_stays_while_redis_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_is_refused_is_not_an_outage() {
+    let server = Server::start();
+    let (jobs, _permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    server.run("ACL SETUSER default -scan");
+    let refused = |text: &str| text.contains("No new list since 20") && text.contains("+scan");
+    pane.wait_for("what is refused", refused);
+    // What is known already goes on.
+    jobs.set_limit(4).await.unwrap();
+    pane.wait_for("what is refused", |text| refused(text) && text.contains("4/4"));
+    server.run("ACL SETUSER default +scan");
+    pane.wait_for("a new list", |text| !text.contains("No new list"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_fits_other_sizes() {
     let server = Server::start();
     let (_jobs, _permits) = three(&server).await;
