@@ -3,15 +3,28 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
+use clap::Args;
 use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
 use serde_json::{Value, json};
 
 use super::must_exist;
 use crate::failure::Failure;
-use crate::options::{Inspect, Server};
+use crate::format::Format;
 use crate::server::looking;
+use crate::server::options::Server;
 use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
+)]
+pub struct Inspect {
+    /// The name of the semaphore
+    pub name: String,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;

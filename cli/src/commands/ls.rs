@@ -2,15 +2,32 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use redis_semaphore::{Error, Names, Semaphores};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Ls, Server};
+use crate::format::Format;
 use crate::output::tell;
+use crate::pattern::{self, Pattern};
 use crate::server::looking;
+use crate::server::options::Server;
 use crate::survey::{Summary, survey};
 use crate::table::{millis, or_none, rounded, table};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
++scan. What it took is told on standard error.
+
+Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
+commands.")]
+pub struct Ls {
+    #[arg(help = pattern::HELP)]
+    pub pattern: Option<Pattern>,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 type Row<'a> = (&'a String, &'a Summary);
 

@@ -2,15 +2,32 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use redis_semaphore::{Revoked, Semaphores};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO};
-use crate::options::{Revoke, Server};
+use crate::format::Format;
 use crate::output::say;
 use crate::overlap::overlap;
+use crate::server::options::Server;
 use crate::server::with;
 use crate::table::{at_most, millis};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
+let in work at the same time. End its process first where that must not be.
+
+Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
+pub struct Revoke {
+    /// The name of the semaphore
+    pub name: String,
+    /// The id, as `inspect` shows it
+    pub id: String,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
     let revoked = with(server, async |semaphores: &Semaphores| {

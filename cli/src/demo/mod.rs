@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use redis_semaphore::redis::Client;
 
 use crate::failure::{AnyError, Failure};
-use crate::options::Server;
+use crate::server::options::Server;
 use crate::server::{block_on, single};
 
 /// Whatever fails here ends up as a message for a person.

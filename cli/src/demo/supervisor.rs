@@ -17,8 +17,8 @@ use crate::demo::screen::Screen;
 use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
 use crate::interruption::interruption;
-use crate::options::Server;
 use crate::output::tell;
+use crate::server::options::Server;
 
 /// How often to ask Redis who holds and who waits.
 const TICK: Duration = Duration::from_millis(50);

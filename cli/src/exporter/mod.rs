@@ -19,9 +19,9 @@ use crate::exporter::options::Exporter;
 use crate::exporter::shared::Looks;
 use crate::failure::{Failure, USAGE};
 use crate::interruption::interruption;
-use crate::options::Server;
 use crate::output::tell;
 use crate::server::block_on;
+use crate::server::options::Server;
 
 pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     block_on(serve(server, asked))?

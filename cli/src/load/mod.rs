@@ -23,9 +23,9 @@ use tokio::runtime::Builder;
 
 use crate::failure::{AnyError, Failure};
 use crate::load::options::Load;
-use crate::options::Server;
 use crate::output::say;
 use crate::server::block_on_runtime;
+use crate::server::options::Server;
 
 /// Whatever fails here ends up as a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;

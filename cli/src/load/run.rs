@@ -15,8 +15,8 @@ use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
 use crate::load::summary::Summary;
-use crate::options::Server;
 use crate::output::tell;
+use crate::server::options::Server;
 use crate::server::{connect, single};
 
 /// How often to show how it goes.

@@ -27,8 +27,9 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
 
 use crate::failure::{Failure, LOST};
-use crate::options::{Run, Server};
+use crate::options::Run;
 use crate::output::tell;
+use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use command::{Ended, Running};
 use guard::{Guard, Word};

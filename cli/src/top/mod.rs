@@ -25,7 +25,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::options::Server;
+use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
 use crate::top::options::Top;

@@ -1,5 +1,7 @@
 //! From the options to a connection.
 
+pub mod options;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -10,7 +12,7 @@ use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
 use tokio::runtime;
 
 use crate::failure::Failure;
-use crate::options::Server;
+use options::Server;
 
 /// Runs something with a connection of its own, which is shut down afterwards.
 pub fn with<T, E: Into<Failure>>(
