@@ -1,17 +1,21 @@
 //! What may be asked for on the command line, and in the environment.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, Resettable};
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::limit::Change;
+use crate::commands::doctor::Doctor;
+use crate::commands::inspect::Inspect;
+use crate::commands::limit::Limit;
+use crate::commands::ls::Ls;
+use crate::commands::revoke::Revoke;
 #[cfg(feature = "exporter")]
 use crate::exporter::options::Exporter;
 use crate::load::options::Load;
+use crate::server::options::Server;
 
 const STATUS: &str = "\
 Exit status (`run` has more of them, see there):
@@ -122,63 +126,6 @@ pub enum Command {
     Man,
 }
 
-/// Where the server is, and how to get in. The same for all commands.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Server")]
-pub struct Server {
-    /// Where the server is: redis://HOST:PORT/DB, rediss:// for TLS, redis+unix:///PATH. Several,
-    /// separated by commas, are a primary and its replicas, or what --cluster or --sentinel says.
-    /// Only in the environment may it have a password in it
-    #[arg(
-        long,
-        global = true,
-        env = "REDIS_URL",
-        hide_env_values = true,
-        value_delimiter = ',',
-        default_value = "redis://127.0.0.1/"
-    )]
-    pub url: Vec<String>,
-    /// The user of the server
-    #[arg(long, global = true, env = "REDIS_USER")]
-    pub user: Option<String>,
-    /// A file with the password; another way is REDIS_PASSWORD in the environment. It is read
-    /// before each connection, so it may change
-    #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// The URLs are nodes of a cluster
-    #[arg(long, global = true, env = "REDIS_CLUSTER", value_parser = FalseyValueParser::new())]
-    pub cluster: bool,
-    /// The URLs are sentinels, which know where the primary of this service is
-    #[arg(long, global = true, env = "REDIS_SENTINEL", value_name = "SERVICE")]
-    pub sentinel: Option<String>,
-    /// The authorities that may have signed the server's certificate, in PEM [default: those that
-    /// the system trusts]
-    #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_CA", value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-    /// A certificate for this client, in PEM
-    #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_CERT", value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
-    #[cfg(feature = "tls")]
-    #[arg(long, global = true, env = "REDIS_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Option<PathBuf>,
-    /// What the keys of all semaphores begin with
-    #[arg(long, global = true, env = "REDIS_SEMAPHORE_PREFIX", default_value = "sem")]
-    pub prefix: String,
-    /// How long an answer of the server may take
-    #[arg(
-        long,
-        global = true,
-        env = "REDIS_SEMAPHORE_RESPONSE_TIMEOUT",
-        default_value = "2s",
-        value_name = "DURATION",
-        value_parser = humantime::parse_duration
-    )]
-    pub response_timeout: Duration,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = RUN)]
 pub struct Run {
@@ -232,77 +179,6 @@ pub struct Run {
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
-+scan. What it took is told on standard error.
-
-Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
-commands.")]
-pub struct Ls {
-    /// Only names like this: * stands for any characters, ? for one, \\ makes the next one plain
-    pub pattern: Option<String>,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
-)]
-pub struct Inspect {
-    /// The name of the semaphore
-    pub name: String,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A limit that is set holds for all processes, goes before what they declare, and stays until `clear`. \
-0 lets nobody in; who holds goes on. A lower limit takes no permit away.
-
-Exit status: 0 shown or changed, 1 there is no such semaphore to show or to clear, others as for \
-all commands.")]
-pub struct Limit {
-    /// The name of the semaphore
-    pub name: String,
-    /// The new limit; +N to add to the one in force; clear to have the declared one again
-    #[arg(value_name = "N|+N|clear")]
-    pub change: Option<Change>,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
-let in work at the same time. End its process first where that must not be.
-
-Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
-pub struct Revoke {
-    /// The name of the semaphore
-    pub name: String,
-    /// The id, as `inspect` shows it
-    pub id: String,
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 no danger, 1 there is a danger, others as for all commands."
-)]
-pub struct Doctor {
-    /// One JSON object instead of text: see docs/cli.md
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,38 @@
 //! Names that are looked for.
 
+use std::convert::Infallible;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// For an option with one.
+pub const HELP: &str =
+    "Only names like this: * stands for any characters, ? for one, \\ makes the next one plain";
+
+#[derive(Debug, Clone)]
+pub struct Pattern(String);
+
+impl Pattern {
+    pub fn fits(&self, name: &str) -> bool {
+        is_like(name, &self.0)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Display for Pattern {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Whether a name is as a pattern with * and ? says.
-pub fn is_like(name: &str, pattern: &str) -> bool {
+fn is_like(name: &str, pattern: &str) -> bool {
     let (mut name, mut pattern) = (name.chars(), pattern.chars());
     // What was behind the last star, and what of the name it has not taken yet. What an earlier one
     // takes need not be tried again.

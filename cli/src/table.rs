@@ -26,6 +26,14 @@ pub fn rounded(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
+/// As `rounded`, of what is promised to last no longer: 3.3 s are 4 s at most.
+pub fn at_most(time: Duration) -> String {
+    let step = if time.as_secs() == 0 { 1_000_000 } else { 1_000_000_000 };
+    let rest = time.subsec_nanos() % step;
+    let up = if rest == 0 { 0 } else { step - rest };
+    rounded(time + Duration::from_nanos(up.into()))
+}
+
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -49,6 +57,15 @@ mod tests {
         let rows = rows.map(|row| row.map(str::to_owned).to_vec());
         let shown = table(&["NAME", "N", "LAST"], &rows);
         assert_eq!(shown, "NAME    N   LAST\nä       1   x\nlonger  22");
+    }
+
+    #[test]
+    fn what_is_promised_is_rounded_up() {
+        assert_eq!(at_most(Duration::from_secs(10) / 3), "4s");
+        assert_eq!(at_most(Duration::from_secs(10)), "10s");
+        assert_eq!(at_most(Duration::from_secs(1) / 3), "334ms");
+        assert_eq!(at_most(Duration::from_micros(999_900)), "1s");
+        assert_eq!(at_most(Duration::from_secs(3661)), "1h 1m 1s");
     }
 
     #[test]

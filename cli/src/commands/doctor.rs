@@ -4,22 +4,29 @@ use std::io::stdout;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use clap::Args;
 use redis_semaphore::{Check, Diagnosis, Examination, Semaphores, Verdict};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Doctor, Server};
-use crate::output::say;
+use crate::format::Format;
 use crate::server::looking;
+use crate::server::options::Server;
 use crate::terminal::has_colours;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 no danger, 1 there is a danger, others as for all commands."
+)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub format: Format,
+}
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
     let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
-    match asked.json {
-        true => say(as_json(&diagnosis))?,
-        false => say(as_text(&diagnosis))?,
-    }
+    asked.format.say(as_json(&diagnosis), as_text(&diagnosis))?;
     Ok(match diagnosis.worst() {
         Verdict::Danger => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,

@@ -3,28 +3,34 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
+use clap::Args;
 use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
 use serde_json::{Value, json};
 
 use super::must_exist;
 use crate::failure::Failure;
-use crate::options::{Inspect, Server};
-use crate::output::say;
+use crate::format::Format;
 use crate::server::looking;
+use crate::server::options::Server;
 use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
 
-/// How many holders and waiters the library tells at once.
-const PAGE: usize = 1000;
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
+)]
+pub struct Inspect {
+    /// The name of the semaphore
+    pub name: String,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
     let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
     must_exist(name, &now)?;
-    match asked.json {
-        true => say(as_json(name, &now))?,
-        false => say(as_text(name, &now))?,
-    }
+    asked.format.say(as_json(name, &now), as_text(name, &now))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -32,13 +38,12 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
     let mut all = semaphore.inspect().await?;
-    let (mut holders, mut waiters) = (all.holders.len(), all.waiters.len());
-    let is_full = |page: &Inspection| page.holders.len() == PAGE || page.waiters.len() == PAGE;
-    let mut goes_on = is_full(&all);
-    while goes_on {
+    loop {
+        let (holders, waiters) = (all.holders.len(), all.waiters.len());
         let page = semaphore.inspect_from(holders as u64, waiters as u64).await?;
-        goes_on = is_full(&page);
-        (holders, waiters) = (holders + page.holders.len(), waiters + page.waiters.len());
+        if page.holders.is_empty() && page.waiters.is_empty() {
+            break;
+        }
         all.holders.extend(page.holders);
         all.waiters.extend(page.waiters);
     }

@@ -3,17 +3,35 @@
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use clap::Args;
 use redis_semaphore::{Error, Inspection, Semaphores};
 use serde::Serialize;
 use serde_json::json;
 
 use super::must_exist;
 use crate::failure::Failure;
-use crate::options::{Limit, Server};
-use crate::output::say;
+use crate::format::Format;
+use crate::server::options::Server;
 use crate::server::{looking, with};
 use crate::survey::{NOBODY, limit_of};
 use crate::table::or_none;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A limit that is set holds for all processes, goes before what they declare, and stays until `clear`. \
+0 lets nobody in; who holds goes on. A lower limit takes no permit away.
+
+Exit status: 0 shown or changed, 1 there is no such semaphore to show or to clear, others as for \
+all commands.")]
+pub struct Limit {
+    /// The name of the semaphore
+    pub name: String,
+    /// The new limit; +N to add to the one in force; clear to have the declared one again
+    #[arg(value_name = "N|+N|clear")]
+    pub change: Option<Change>,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
@@ -89,10 +107,7 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
             change_limit(semaphores, name, change, &before).await.map_err(Failure::from)
         })?,
     };
-    match asked.json {
-        true => say(json!(limits))?,
-        false => say(limits.as_text())?,
-    }
+    asked.format.say(json!(limits), limits.as_text())?;
     Ok(ExitCode::SUCCESS)
 }
 

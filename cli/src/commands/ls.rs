@@ -2,36 +2,47 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use redis_semaphore::{Error, Names, Semaphores};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Ls, Server};
-use crate::output::{say, tell};
-use crate::pattern::is_like;
+use crate::format::Format;
+use crate::output::tell;
+use crate::pattern::{self, Pattern};
 use crate::server::looking;
+use crate::server::options::Server;
 use crate::survey::{Summary, survey};
 use crate::table::{millis, or_none, rounded, table};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The server looks through all its keys for that, in steps of well below 1 ms. The user needs the right \
++scan. What it took is told on standard error.
+
+Exit status: 0 all are shown, 1 some cannot be read (standard error says why), others as for all \
+commands.")]
+pub struct Ls {
+    #[arg(help = pattern::HELP)]
+    pub pattern: Option<Pattern>,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 type Row<'a> = (&'a String, &'a Summary);
 
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let (found, summaries) = looking(server, async |semaphores: &Semaphores| {
         let found = semaphores.names().await?;
-        let is_wanted = |name: &&String| match &asked.pattern {
-            Some(pattern) => is_like(name, pattern),
-            None => true,
-        };
+        let pattern = asked.pattern.as_ref();
+        let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));
         let names = found.names.iter().filter(is_wanted).cloned();
         let summaries = survey(semaphores, names).await?;
         Ok::<_, Error>((found, summaries))
     })?;
     let of_shown = |(name, summary)| Some((name, Result::as_ref(summary).ok()?));
     let shown: Vec<Row> = summaries.iter().filter_map(of_shown).collect();
-    match asked.json {
-        true => say(as_json(&found, &shown))?,
-        false => say(as_text(&shown))?,
-    }
+    asked.format.say(as_json(&found, &shown), as_text(&shown))?;
     tell_what_it_took(&found, shown.len());
     let mut status = ExitCode::SUCCESS;
     for error in summaries.values().filter_map(|found| found.as_ref().err()) {

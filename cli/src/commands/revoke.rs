@@ -1,54 +1,77 @@
 //! `revoke`: takes away what somebody holds or waits for.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
+use clap::Args;
 use redis_semaphore::{Revoked, Semaphores};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO};
-use crate::options::{Revoke, Server};
+use crate::format::Format;
 use crate::output::say;
+use crate::overlap::overlap;
+use crate::server::options::Server;
 use crate::server::with;
-use crate::table::{millis, rounded};
+use crate::table::{at_most, millis};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
+let in work at the same time. End its process first where that must not be.
+
+Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
+pub struct Revoke {
+    /// The name of the semaphore
+    pub name: String,
+    /// The id, as `inspect` shows it
+    pub id: String,
+    #[command(flatten)]
+    pub format: Format,
+}
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
     let revoked = with(server, async |semaphores: &Semaphores| {
         let semaphore = semaphores.semaphore(&*asked.name).limit_in_force().build()?;
         semaphore.revoke(&asked.id).await
     })?;
+    match asked.format.json {
+        true => say(as_json(asked, &revoked))?,
+        false => say(as_text(&asked.name, &revoked)?)?,
+    }
+    Ok(match revoked {
+        Revoked::Permit { .. } | Revoked::Request => ExitCode::SUCCESS,
+        _ => ExitCode::from(NO),
+    })
+}
+
+fn as_json(asked: &Revoke, revoked: &Revoked) -> Value {
     let (was, overlap) = match revoked {
-        Revoked::Permit { lease, .. } => ("permit", Some((lease / 3, lease))),
+        Revoked::Permit { lease, .. } => ("permit", Some(overlap(*lease))),
         Revoked::Request => ("request", None),
         _ => ("nothing", None),
     };
-    match asked.json {
-        true => say(json!({
-            "name": asked.name,
-            "id": asked.id,
-            "was": was,
-            "overlap_ms": overlap.map(|(usual, _)| millis(usual)),
-            "longest_overlap_ms": overlap.map(|(_, longest)| millis(longest)),
-        }))?,
-        false => say(as_text(asked, was, overlap)?)?,
-    }
-    Ok(ExitCode::from(if was == "nothing" { NO } else { 0 }))
+    json!({
+        "name": asked.name,
+        "id": asked.id,
+        "was": was,
+        "overlap_ms": overlap.map(|(usual, _)| millis(usual)),
+        "longest_overlap_ms": overlap.map(|(_, longest)| millis(longest)),
+    })
 }
 
-fn as_text(
-    asked: &Revoke,
-    was: &str,
-    overlap: Option<(Duration, Duration)>,
-) -> Result<String, Failure> {
-    let name = &asked.name;
-    match (was, overlap) {
-        (_, Some((usual, longest))) => Ok(format!(
-            "{name}: it was a permit. Its holder hears of it at its next renewal: for up to {} it and \
-             whoever was let in work at the same time (for up to {} where it cannot reach Redis)",
-            rounded(usual),
-            rounded(longest)
-        )),
-        ("request", _) => Ok(format!(
+fn as_text(name: &str, revoked: &Revoked) -> Result<String, Failure> {
+    match revoked {
+        Revoked::Permit { lease, .. } => {
+            let (usual, longest) = overlap(*lease);
+            Ok(format!(
+                "{name}: it was a permit. Its holder hears of it at its next renewal: for up to {} it \
+                 and whoever was let in work at the same time (for up to {} where it cannot reach \
+                 Redis)",
+                at_most(usual),
+                at_most(longest)
+            ))
+        }
+        Revoked::Request => Ok(format!(
             "{name}: it was a request that waited. If its process lives, it asks again and gets its \
              old place: end the process to keep it out"
         )),

@@ -25,8 +25,8 @@ use std::process::ExitCode;
 use redis_semaphore::redis::Client;
 
 use crate::failure::{AnyError, Failure};
-use crate::options::Server;
-use crate::server::{runtime, single};
+use crate::server::options::Server;
+use crate::server::{block_on, single};
 
 /// Whatever fails here ends up as a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;
@@ -35,13 +35,11 @@ type Result<T> = std::result::Result<T, AnyError>;
 /// prefix of the run.
 pub fn run(server: Server, role: Option<String>) -> std::result::Result<ExitCode, Failure> {
     let client = only(&server)?;
-    let runtime = runtime()?;
     match role.as_deref().and_then(|role| role.split_once(' ')) {
-        None => Ok(runtime.block_on(supervisor::run(server, client))?),
+        None => Ok(block_on(supervisor::run(server, client))??),
         Some((name, prefix)) => {
             let server = Server { prefix: prefix.to_owned(), ..server };
-            let worked =
-                runtime.block_on(worker::run(&server, client, name)).map_err(Failure::from);
+            let worked = block_on(worker::run(&server, client, name))?.map_err(Failure::from);
             let named = |failure: Failure| {
                 Failure::new(failure.status, format_args!("{name}: {}", failure.reason))
             };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
 use crate::failure::Failure;
-use crate::options::Server;
 use crate::server;
+use crate::server::options::Server;
 
 /// How many processes there are ...
 pub const WORKERS: usize = 6;

@@ -17,8 +17,8 @@ use crate::demo::screen::Screen;
 use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
 use crate::interruption::interruption;
-use crate::options::Server;
 use crate::output::tell;
+use crate::server::options::Server;
 
 /// How often to ask Redis who holds and who waits.
 const TICK: Duration = Duration::from_millis(50);
@@ -26,7 +26,6 @@ const TICK: Duration = Duration::from_millis(50);
 const TOO_LONG: Duration = Duration::from_secs(40);
 
 pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
-    let interrupted = interruption()?;
     // Runs must not meet each other, nor what else is on the server.
     let prefix = format!("{}:demo:{}", server.prefix, Uuid::new_v4());
     let server = Server { prefix, ..server };
@@ -34,6 +33,8 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let semaphore = plan::database_connections(&semaphores)?;
     let job = Job::open(client, &server.prefix).await?;
 
+    // From now on there is something to tidy up.
+    let interrupted = interruption()?;
     let (history, screen) = (History::new(), Screen::new());
     let mut run = Run { semaphore, job, history, screen, is_told: false };
     let outcome = run.start_and_watch(&server.prefix, interrupted).await;

@@ -10,8 +10,8 @@ use crate::demo::job::{Job, Progress};
 use crate::demo::moment::Moment;
 use crate::demo::plan;
 use crate::demo::report::{Report, What};
-use crate::options::Server;
 use crate::output::say;
+use crate::server::options::Server;
 use crate::workers;
 
 pub async fn run(server: &Server, client: Client, name: &str) -> Result<()> {

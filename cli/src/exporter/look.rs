@@ -3,7 +3,6 @@
 use redis_semaphore::{Error, Semaphores};
 
 use crate::exporter::options::Exporter;
-use crate::pattern::is_like;
 use crate::survey::{Summaries, Summary, survey};
 
 #[derive(Debug)]
@@ -28,7 +27,7 @@ impl Picture {
 
 pub async fn look(semaphores: &Semaphores, asked: &Exporter) -> Result<Picture, Error> {
     let found = semaphores.names().await?;
-    let is_wanted = |name: &String| asked.only.as_deref().is_none_or(|only| is_like(name, only));
+    let is_wanted = |name: &String| asked.only.as_ref().is_none_or(|only| only.fits(name));
     let mut names: Vec<_> = found.names.into_iter().filter(is_wanted).collect();
     let over_max = names.len().saturating_sub(asked.max);
     names.truncate(asked.max);

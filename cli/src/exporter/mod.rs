@@ -19,12 +19,12 @@ use crate::exporter::options::Exporter;
 use crate::exporter::shared::Looks;
 use crate::failure::{Failure, USAGE};
 use crate::interruption::interruption;
-use crate::options::Server;
 use crate::output::tell;
-use crate::server::runtime;
+use crate::server::block_on;
+use crate::server::options::Server;
 
 pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
-    runtime()?.block_on(serve(server, asked))
+    block_on(serve(server, asked))?
 }
 
 async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
@@ -34,18 +34,26 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
     let looks = Arc::new(Looks::new(server, asked));
-    // A wrong option is told at once. For Redis it can wait: that may be started later.
-    match looks.connect().await {
-        Err(failure) if failure.status == USAGE => return Err(failure),
-        connected => looks.tell_changes(connected.err().as_ref()),
-    }
-    tell(format_args!("redis-semaphore: listening on http://{address}/metrics"));
+    let served = async {
+        tell(format_args!("redis-semaphore: listening on http://{address}/metrics"));
+        web::serve(listener, looks.clone()).await
+    };
     tokio::select! {
-        served = web::serve(listener, looks.clone()) => {
-            served.map_err(Failure::system("no more answers"))?;
-        }
+        // What is wrong with the options is known before it says that it listens.
+        biased;
+        failure = refused(&looks) => return Err(failure),
+        served = served => served.map_err(Failure::system("no more answers"))?,
         _ = interrupted => {}
     }
     looks.shut_down().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A wrong option is told at once. For Redis it can wait: that may be started later.
+async fn refused(looks: &Looks) -> Failure {
+    match looks.connect().await {
+        Err(failure) if failure.status == USAGE => return failure,
+        connected => looks.tell_changes(connected.err().as_ref()),
+    }
+    std::future::pending().await
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::pattern::{self, Pattern};
+
 const ABOUT: &str = "\
 Serves /metrics in the text format of Prometheus. At each scrape it looks for all semaphores under \
 the prefix, and at each of them.
@@ -28,9 +30,8 @@ pub struct Exporter {
     /// Where to listen: 0.0.0.0:10379 is everywhere
     #[arg(long, default_value = "127.0.0.1:10379", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
-    /// Only names like this: * stands for any characters, ? for one, \ makes the next one plain
-    #[arg(long, value_name = "PATTERN")]
-    pub only: Option<String>,
+    #[arg(long, value_name = "PATTERN", help = pattern::HELP)]
+    pub only: Option<Pattern>,
     /// The most semaphores to look at, the first by name: each is some series in Prometheus.
     /// redis_semaphore_left_out says how many there are more
     #[arg(long, default_value_t = 1000, value_name = "N")]

@@ -13,9 +13,9 @@ use crate::exporter::look::{Picture, look};
 use crate::exporter::options::Exporter;
 use crate::exporter::text::text;
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::options::Server;
 use crate::output::tell;
 use crate::server::connect;
+use crate::server::options::Server;
 
 type Look = BoxFuture<'static, Arc<str>>;
 

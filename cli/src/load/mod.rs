@@ -19,12 +19,13 @@ mod worker;
 
 use std::process::ExitCode;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 
 use crate::failure::{AnyError, Failure};
 use crate::load::options::Load;
-use crate::options::Server;
 use crate::output::say;
+use crate::server::block_on_runtime;
+use crate::server::options::Server;
 
 /// Whatever fails here ends up as a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;
@@ -36,13 +37,12 @@ pub fn run(
     is_worker: bool,
 ) -> std::result::Result<ExitCode, Failure> {
     asked.check()?;
-    let runtime = Runtime::new().map_err(Failure::system("the runtime cannot be started"))?;
-    Ok(runtime.block_on(async {
+    Ok(block_on_runtime(&mut Builder::new_multi_thread(), async {
         match is_worker {
             true => worker::run(server).await.map(|()| ExitCode::SUCCESS),
             false => measure(server, asked).await,
         }
-    })?)
+    })??)
 }
 
 async fn measure(server: &Server, asked: &Load) -> Result<ExitCode> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use serde::{Serialize, Serializer};
 
+use crate::duration::{WEEK, duration};
 use crate::failure::Failure;
 use crate::table::millis;
 
@@ -39,6 +40,9 @@ and time_ms):
 Exit status: 0 measured, 1 measured, and more than the limit was held at once, others as for all \
 commands (69 also when a process died).";
 
+/// To measure.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Args, Serialize)]
 #[command(long_about = ABOUT, after_help = RESULTS)]
 pub struct Load {
@@ -52,7 +56,12 @@ pub struct Load {
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     pub processes: u32,
     /// How long a permit is held: up to 7days; 0s: not at all
-    #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = within_a_week)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5ms",
+        value_parser = duration(Duration::ZERO, WEEK)
+    )]
     #[serde(rename = "hold_us", serialize_with = "as_micros")]
     pub hold: Duration,
     /// For how long a permit is held without renewal
@@ -65,7 +74,12 @@ pub struct Load {
     #[serde(rename = "lease_ms", serialize_with = "as_millis")]
     pub lease: Duration,
     /// How long to measure: 100ms to 7days
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = long_enough)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = duration(SHORTEST, WEEK)
+    )]
     #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
     /// How much of the limit a permit takes
@@ -93,22 +107,6 @@ impl Load {
             )));
         }
         Ok(())
-    }
-}
-
-fn within_a_week(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match time > Duration::from_secs(7 * 24 * 3600) {
-        true => Err("must be 7days or less".to_owned()),
-        false => Ok(time),
-    }
-}
-
-fn long_enough(text: &str) -> Result<Duration, String> {
-    let time = within_a_week(text)?;
-    match time < Duration::from_millis(100) {
-        true => Err("must be 100ms or more".to_owned()),
-        false => Ok(time),
     }
 }
 

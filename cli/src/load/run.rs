@@ -15,8 +15,8 @@ use crate::load::options::Load;
 use crate::load::progress::Display;
 use crate::load::statistics::{Served, Statistics};
 use crate::load::summary::Summary;
-use crate::options::Server;
 use crate::output::tell;
+use crate::server::options::Server;
 use crate::server::{connect, single};
 
 /// How often to show how it goes.
@@ -25,13 +25,14 @@ const TICK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
-    let interrupted = pin!(interruption()?);
     check(server, asked).await?;
     let mut statistics = match single(server)? {
         Some(client) => Some(Statistics::connect(client).await?),
         None => None,
     };
 
+    // From now on there is something to tidy up.
+    let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked).await?;
     let outcome = measure(asked, &mut crew, statistics.as_mut(), interrupted).await;
     crew.dismiss().await;

@@ -13,9 +13,9 @@ use crate::clock;
 use crate::load::Result;
 use crate::load::messages::{Log, Order, Report, Window};
 use crate::load::turns::Work;
-use crate::options::Server;
 use crate::output::say;
 use crate::server::connect;
+use crate::server::options::Server;
 use crate::workers;
 
 /// How often to report progress.

@@ -27,9 +27,10 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
 
 use crate::failure::{Failure, LOST};
-use crate::options::{Run, Server};
+use crate::options::Run;
 use crate::output::tell;
-use crate::server::{connect, runtime};
+use crate::server::options::Server;
+use crate::server::{block_on, connect};
 use command::{Ended, Running};
 use guard::{Guard, Word};
 use hold::{Held, Hold, Outcome};
@@ -52,11 +53,7 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let grace = times.grace;
     let guard = (!asked.leave).then(|| thread::spawn(move || Guard::start(grace)));
-    let runtime = runtime()?;
-    let ended = runtime.block_on(connected(server, asked, &times, guard));
-    // A name of a host that is still being looked up must not hold this up.
-    runtime.shutdown_background();
-    Ok(match ended? {
+    Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(LOST),
         End::Of(signal) => die_of(signal),

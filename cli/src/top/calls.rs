@@ -6,9 +6,10 @@ use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
+use crate::overlap::overlap;
 use crate::survey::{NOBODY, Summary};
+use crate::table::at_most;
 use crate::top::look::Look;
-use crate::top::text::at_most;
 use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
 
 pub struct Calls {
@@ -93,10 +94,11 @@ fn failed(error: Error) -> String {
 }
 
 fn revoked(lease: Duration) -> String {
+    let (usual, longest) = overlap(lease);
     format!(
         "Revoked. Its holder hears of it within {}, or within {} where it cannot reach Redis.",
-        at_most(lease / 3),
-        at_most(lease)
+        at_most(usual),
+        at_most(longest)
     )
 }
 

@@ -25,8 +25,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::options::Server;
-use crate::server::{connect, runtime};
+use crate::server::options::Server;
+use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
 use crate::top::options::Top;
 use crate::top::screen::Screen;
@@ -40,11 +40,7 @@ pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
              prints the same once",
         ));
     }
-    let runtime = runtime()?;
-    let outcome = runtime.block_on(watch(server, asked));
-    // A call that has no answer yet is nothing to wait for.
-    runtime.shutdown_background();
-    outcome.map(|()| ExitCode::SUCCESS)
+    block_on(watch(server, asked))?.map(|()| ExitCode::SUCCESS)
 }
 
 async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {

@@ -4,6 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::duration::{WEEK, duration};
+use crate::pattern::{self, Pattern};
+
+/// So the server is not made busy.
+const SHORTEST: Duration = Duration::from_millis(50);
+
 const KEYS: &str = "\
 Keys:
   Up, Down, PgUp, PgDn, Home, End   move (k and j, too); from Home on, the mark stays at the top
@@ -22,17 +28,9 @@ something is changed: docs/protocol.md has the rules.";
 #[derive(Debug, Args)]
 #[command(after_help = KEYS)]
 pub struct Top {
-    /// Only names like this: * stands for any characters, ? for one, \ makes the next one plain
-    pub pattern: Option<String>,
-    /// How often to look at what is on the screen: 50ms or more
-    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = pace)]
+    #[arg(help = pattern::HELP)]
+    pub pattern: Option<Pattern>,
+    /// How often to look at what is on the screen: 50ms to 7days
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration(SHORTEST, WEEK))]
     pub every: Duration,
-}
-
-fn pace(text: &str) -> Result<Duration, String> {
-    let every = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match every < Duration::from_millis(50) {
-        true => Err("must be 50ms or more".to_owned()),
-        false => Ok(every),
-    }
 }

@@ -81,15 +81,20 @@ pub fn send_signals(events: UnboundedSender<Event>) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-#[path = "../../tests/top/pane.rs"]
-#[allow(dead_code, reason = "the tests in tests/top need more of it")]
+#[path = "../../tests/tool/support/folder.rs"]
+mod folder;
+
+#[cfg(test)]
+#[path = "../../tests/tool/top/pane.rs"]
+#[allow(dead_code, reason = "the tests in tests/tool/top need more of it")]
 mod pane;
 
 #[cfg(test)]
 mod tests {
     use std::env;
 
-    use super::pane::{Folder, Pane};
+    use super::folder::Folder;
+    use super::pane::Pane;
     use super::*;
 
     /// In the environment of this test when it starts itself in a terminal: where the panic is.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::layout::Size;
 
+use crate::pattern::Pattern;
 use crate::survey::Summary;
 use crate::top::cursor::{Cursor, page};
 use crate::top::dialogue::Dialogue;
@@ -23,7 +24,7 @@ pub struct Moment {
 
 pub struct State {
     pub prefix: String,
-    pub pattern: Option<String>,
+    pub pattern: Option<Pattern>,
     pub every: Duration,
     pub size: Size,
     pub rows: BTreeMap<String, Row>,
@@ -36,9 +37,16 @@ pub struct State {
     pub contact: Contact,
     /// `None` while an answer is awaited.
     pub names_due: Option<Instant>,
-    /// Whether there was a list of names at all.
-    pub is_listed: bool,
+    /// `None` until there was one.
+    pub list: Option<List>,
     pub looks_under_way: usize,
+}
+
+/// When all names were told last, and why they are not now.
+#[derive(Debug)]
+pub struct List {
+    pub last: SystemTime,
+    pub trouble: Option<String>,
 }
 
 /// A semaphore in the list.
@@ -101,7 +109,7 @@ impl State {
             message: None,
             contact: Contact { last: now, trouble: None },
             names_due: Some(now.instant),
-            is_listed: false,
+            list: None,
             looks_under_way: 0,
         }
     }

@@ -58,15 +58,6 @@ pub fn short(time: Duration) -> String {
     rounded(time).split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// As `short`, of what is promised to last no longer: 3.3 s are 4 s at most.
-pub fn at_most(time: Duration) -> String {
-    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-    match time.as_secs() {
-        0 => short(time),
-        _ => short(Duration::from_secs(seconds)),
-    }
-}
-
 pub fn time_of_day(time: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(time).to_string();
     text.replace('T', " ").replace('Z', " UTC")
@@ -124,7 +115,5 @@ mod tests {
         assert_eq!(short(Duration::from_micros(999_900)), "999ms");
         assert_eq!(short(Duration::from_millis(61_900)), "1m 1s");
         assert_eq!(short(Duration::from_secs(90_061)), "1day 1h");
-        assert_eq!(at_most(Duration::from_secs(10) / 3), "4s");
-        assert_eq!(at_most(Duration::from_secs(10)), "10s");
     }
 }

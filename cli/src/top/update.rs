@@ -6,10 +6,9 @@ use std::time::Duration;
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::Size;
 
-use crate::pattern::is_like;
 use crate::top::keys;
 use crate::top::look::Look;
-use crate::top::state::{Moment, Row, State};
+use crate::top::state::{List, Moment, Row, State};
 
 /// The server looks through all its keys for the names. So it is left alone for much longer.
 const NAMES_PACE: u32 = 5;
@@ -111,13 +110,16 @@ fn names(
             pause = pause.max(took * NAMES_SHARE);
             heard(state, now);
             keep(state, names);
-            state.is_listed = true;
+            state.list = Some(List { last: now.time, trouble: None });
         }
-        // Without a list there is nothing to show.
-        Err(Trouble { reason, kind: TroubleKind::Lasting }) if !state.is_listed => {
-            return Some(Wish::Fail(reason));
+        Err(Trouble { reason, kind: TroubleKind::Away }) => state.contact.trouble = Some(reason),
+        Err(Trouble { reason, .. }) => {
+            // Without a list there is nothing to show.
+            let Some(list) = &mut state.list else { return Some(Wish::Fail(reason)) };
+            list.trouble = Some(reason);
+            // Somebody has refused it, and may answer other questions.
+            state.contact.trouble = None;
         }
-        Err(trouble) => state.contact.trouble = Some(trouble.reason),
     }
     state.names_due = Some(now.instant + pause);
     None
@@ -125,9 +127,10 @@ fn names(
 
 /// What is open stays, though it may have gone.
 fn keep(state: &mut State, names: Vec<String>) {
-    let pattern = state.pattern.as_deref().unwrap_or("*");
+    let pattern = state.pattern.as_ref();
+    let is_wanted = |name: &String| pattern.is_none_or(|pattern| pattern.fits(name));
     let open = state.open.iter().map(|open| open.name.clone());
-    let wanted = names.into_iter().filter(|name| is_like(name, pattern)).chain(open);
+    let wanted = names.into_iter().filter(is_wanted).chain(open);
     let wanted: BTreeSet<String> = wanted.collect();
     let mut before = std::mem::take(&mut state.rows);
     let row = |name: String| {

@@ -1,14 +1,15 @@
 //! `demo`: it takes the same options as other commands, or refuses them.
 
-use crate::support::{Outcome, Server, tool};
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
 
 #[test]
 fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     server.run("ACL SETUSER teacher on >geheim ~mine:* &mine:* +@all");
     server.run("ACL SETUSER default off");
     let mut command = tool(&["--user", "teacher", "--prefix", "mine", "demo"]);
-    command.env("REDIS_URL", server.url()).env("REDIS_PASSWORD", "geheim");
+    command.env("REDIS_URL", &server.url).env("REDIS_PASSWORD", "geheim");
     let shown = Outcome::of(command);
     assert_eq!((shown.status, &*shown.stderr), (Some(0), ""), "{shown:?}");
     assert_eq!(shown.stdout.matches('✓').count(), 4, "{shown:?}");

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::{Outcome, Server, tool};
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
 
 /// On the server of `scripts/with-redis`, as the guide tells.
 #[test]
@@ -23,7 +24,7 @@ fn it_prints_what_the_guide_shows() {
 
 #[test]
 fn the_exit_status_tells_whether_there_is_a_danger() {
-    let server = Server::start(&["--appendonly", "yes"]);
+    let server = Server::start_with(&["--appendonly", "yes"]);
     let Outcome { status, stdout, stderr } = server.tool(&["doctor"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     // No colours where there is no terminal.
@@ -31,7 +32,7 @@ fn the_exit_status_tells_whether_there_is_a_danger() {
     server.run("CONFIG SET appendfsync no");
     let Outcome { status, stdout, .. } = server.tool(&["doctor"]);
     assert!(status == Some(0) && stdout.contains("\nhint "), "{stdout}");
-    let url = server.url();
+    let url = server.url.clone();
     drop(server);
     let gone = Outcome::of(tool(&["--url", &url, "doctor"]));
     gone.fails(69, "redis-semaphore: cannot connect to Redis at 127.0.0.1:");
@@ -40,7 +41,7 @@ fn the_exit_status_tells_whether_there_is_a_danger() {
 
 #[test]
 fn programs_get_each_check_with_what_mends_it() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let outcome = server.tool(&["doctor", "--json"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     let diagnosis = outcome.json();

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::support::{Server, documented_rules, until_queued};
+use crate::support::server::{Server, documented_rules, until_queued};
 
 #[tokio::test]
 async fn each_has_a_line_with_who_holds_and_who_waits() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let semaphores = server.semaphores().await;
     let held = semaphores.semaphore("a*b").limit(3).build().unwrap();
     let _two = held.acquire_many(2).await.unwrap();
@@ -36,7 +36,7 @@ async fn each_has_a_line_with_who_holds_and_who_waits() {
 
 #[tokio::test]
 async fn one_that_cannot_be_read_does_not_hide_the_others() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let semaphores = server.semaphores().await;
     let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
     let _held = jobs.acquire().await.unwrap();
@@ -53,7 +53,7 @@ async fn one_that_cannot_be_read_does_not_hide_the_others() {
 
 #[tokio::test]
 async fn who_may_only_look_sees_all_and_is_told_what_it_lacks_for_more() {
-    let server = Server::start(&["--appendonly", "yes"]);
+    let server = Server::start_with(&["--appendonly", "yes"]);
     server.run(&format!("ACL SETUSER looker {}", documented_rules("looker")));
     let semaphores = server.semaphores().await;
     let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();

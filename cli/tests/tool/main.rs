@@ -2,8 +2,14 @@
 
 mod demo;
 mod doctor;
+#[cfg(feature = "exporter")]
+mod exporter;
 mod ls;
 mod one;
 mod output;
+mod run;
 mod server;
+mod silence;
 mod support;
+#[cfg(feature = "top")]
+mod top;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::{Server, until_queued};
+use crate::support::server::{Server, until_queued};
 
 fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
     list.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap()).collect()
@@ -14,7 +14,7 @@ fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
 
 #[tokio::test]
 async fn inspect_shows_holders_and_waiters_in_their_order() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let semaphores = server.semaphores().await;
     let jobs = semaphores.semaphore("jobs").limit(2).build().unwrap();
     let held = jobs.acquire_many(2).await.unwrap();
@@ -39,7 +39,7 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
     }
     let holder = &now["holders"][0];
     assert_eq!((&holder["id"], &holder["weight"]), (&json!(held.id()), &json!(2)));
-    assert_eq!(holder["owner"], "web-7");
+    assert_eq!(holder["owner"], "web-1");
     assert!((1..=30_000).contains(&holder["expires_in_ms"].as_u64().unwrap()), "{now}");
     let [first, second] = &now["waiters"].as_array().unwrap()[..] else { panic!("{now}") };
     assert_eq!((&first["position"], &second["position"]), (&json!(1), &json!(2)));
@@ -61,7 +61,7 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
 #[tokio::test]
 async fn inspect_shows_all_pages() {
     const HOLDERS: usize = 2_300;
-    let server = Server::start(&[]);
+    let server = Server::start();
     let semaphores = server.semaphores().await;
     let jobs = semaphores.semaphore("jobs").limit(HOLDERS as u32).build().unwrap();
     let mut acquires: JoinSet<_> = (0..HOLDERS).map(|_| jobs.request().acquire()).collect();
@@ -77,11 +77,11 @@ async fn inspect_shows_all_pages() {
 
 #[tokio::test]
 async fn a_limit_is_shown_changed_and_cleared() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     server.tool(&["inspect", "jobs"]).fails(1, "jobs: there is no such semaphore");
     server.tool(&["limit", "jobs"]).fails(1, "jobs: there is no such semaphore");
     server.tool(&["limit", "jobs", "clear"]).fails(1, "jobs: there is no such semaphore");
-    assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut server.admin()).unwrap(), 0);
+    assert_eq!(redis::cmd("DBSIZE").query::<u64>(&mut server.connect()).unwrap(), 0);
     let jobs = server.semaphores().await.semaphore("jobs").limit(3).build().unwrap();
     let _held = jobs.acquire().await.unwrap();
     let limit = |arguments: &[&str]| {
@@ -115,7 +115,7 @@ async fn a_limit_is_shown_changed_and_cleared() {
 
 #[tokio::test]
 async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let jobs = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
     let held = jobs.acquire().await.unwrap();
     let outcome = server.tool(&["revoke", "jobs", held.id()]);
@@ -124,7 +124,7 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
     assert!(outcome.stdout.contains("for up to 10s"), "{outcome:?}");
     assert_eq!(jobs.inspect().await.unwrap().held, 0);
     server.tool(&["revoke", "jobs", held.id()]).fails(1, "nobody holds or waits by that id");
-    server.tool(&["revoke", "jobs", "web-7"]).fails(2, "id: \"web-7\" is none");
+    server.tool(&["revoke", "jobs", "web-1"]).fails(2, "id: \"web-1\" is none");
 
     let again = jobs.acquire().await.unwrap();
     let revoked = server.tool(&["revoke", "--json", "jobs", again.id()]).json();
@@ -133,4 +133,11 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
         "overlap_ms": 10_000, "longest_overlap_ms": 30_000,
     });
     assert_eq!(revoked, expected);
+
+    let ten = Duration::from_secs(10);
+    let short = server.semaphores().await.semaphore("short").limit(1).lease(ten).build().unwrap();
+    let held = short.acquire().await.unwrap();
+    // A third of it, which is no whole number: no less than that.
+    let told = server.tool(&["revoke", "short", held.id()]).stdout;
+    assert!(told.contains("for up to 4s it and") && told.contains("for up to 10s where"), "{told}");
 }

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 
-use crate::support::{Outcome, Server, tool};
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, TOOL, tool};
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
@@ -10,7 +11,7 @@ fn full() -> File {
 
 #[tokio::test]
 async fn output_that_cannot_be_written_is_status_74() {
-    let server = Server::start(&["--appendonly", "yes"]);
+    let server = Server::start_with(&["--appendonly", "yes"]);
     let jobs = server.semaphores().await.semaphore("jobs").limit(2).build().unwrap();
     let held = jobs.acquire().await.unwrap();
     for arguments in [
@@ -29,16 +30,16 @@ async fn output_that_cannot_be_written_is_status_74() {
         &["completions", "bash"],
     ] {
         let mut command = tool(arguments);
-        command.env("REDIS_URL", server.url()).stdout(full());
+        command.env("REDIS_URL", &server.url).stdout(full());
         Outcome::of(command).fails(74, "writing the output failed: ");
     }
 }
 
 #[test]
 fn nobody_need_read_what_is_told_beside_the_answer() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut command = tool(&["ls"]);
-    command.env("REDIS_URL", server.url()).stderr(full());
+    command.env("REDIS_URL", &server.url).stderr(full());
     let listed = command.output().unwrap();
     assert!(listed.status.success() && listed.stdout.starts_with(b"NAME"), "{listed:?}");
     // Where errors cannot be told either, the status still tells.
@@ -48,9 +49,8 @@ fn nobody_need_read_what_is_told_beside_the_answer() {
 #[test]
 fn a_system_without_files_is_status_71() {
     let mut command = std::process::Command::new("sh");
-    let program = env!("CARGO_BIN_EXE_redis-semaphore");
     // Whoever runs the tests may have left the one number open that there is.
-    command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {program} ls")]);
+    command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {TOOL} ls")]);
     Outcome::of(command).fails(71, "the runtime cannot be started: ");
 }
 

@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use crate::support::{Outcome, Server, tool};
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
 
 const PASSWORD: &str = "geheim-4711";
 
 fn server() -> Server {
-    let server = Server::start(&["--appendonly", "yes"]);
+    let server = Server::start_with(&["--appendonly", "yes"]);
     server.run(&format!("ACL SETUSER importer on >{PASSWORD} ~* &* +@all"));
     server.run("ACL SETUSER default resetpass >another-one");
     server
@@ -18,7 +19,7 @@ fn server() -> Server {
 /// The tool with a user, and no password yet.
 fn doctor(server: &Server) -> Command {
     let mut command = tool(&["doctor", "--user", "importer"]);
-    command.env("REDIS_URL", server.url());
+    command.env("REDIS_URL", &server.url);
     command
 }
 
@@ -82,7 +83,7 @@ fn a_wrong_password_is_not_shown() {
 #[tokio::test]
 async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
     let server = Server::start_cluster();
-    let version: String = redis::cmd("INFO").arg("server").query(&mut server.admin()).unwrap();
+    let version: String = redis::cmd("INFO").arg("server").query(&mut server.connect()).unwrap();
     if version.contains("redis_version:6.") {
         return;
     }
@@ -100,12 +101,12 @@ async fn a_cluster_is_reached_where_it_is_said_to_be_one() {
 /// As a script has it that sets what it does not use to nothing.
 #[test]
 fn a_variable_that_is_empty_is_not_set() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut command = tool(&["ls"]);
     for name in ["CLUSTER", "SENTINEL", "USER", "PASSWORD", "PASSWORD_FILE", "SEMAPHORE_PREFIX"] {
         command.env(format!("REDIS_{name}"), "");
     }
-    command.env("REDIS_URL", server.url());
+    command.env("REDIS_URL", &server.url);
     let listed = Outcome::of(command);
     assert_eq!(listed.status, Some(0), "{listed:?}");
     let mut command = tool(&["ls"]);
@@ -118,10 +119,10 @@ fn a_variable_that_is_empty_is_not_set() {
 
 #[test]
 fn a_cluster_may_be_told_in_many_words() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let ls = |value, arguments: &[&str]| {
         let mut command = tool(&[&["ls"], arguments].concat());
-        command.env("REDIS_URL", server.url()).env("REDIS_CLUSTER", value);
+        command.env("REDIS_URL", &server.url).env("REDIS_CLUSTER", value);
         Outcome::of(command)
     };
     for no in ["0", "no", "false", "off"] {

@@ -14,8 +14,6 @@ use crate::top::look::Look;
 use crate::top::state::Open;
 use crate::top::text::{fitted, fitted_end, short, wrapped};
 
-/// How many holders, and waiters, one look tells.
-const PAGE: usize = 1000;
 const OWNER: usize = 20;
 /// Of the largest one.
 const WEIGHT: u16 = 10;
@@ -80,7 +78,9 @@ fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
         ]);
         row.style(style(index == marked))
     });
-    let head = [first(look.holders.len(), "HOLDERS"), "WEIGHT", "LEASE LEFT", "ID"];
+    let told: u64 = look.holders.iter().map(|holder| u64::from(holder.weight)).sum();
+    let title = title("HOLDERS", look.holders.len(), told < look.summary.held);
+    let head = [&*title, "WEIGHT", "LEASE LEFT", "ID"];
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
 
@@ -102,8 +102,9 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
         ]);
         row.style(style(before + index == marked))
     });
-    let head =
-        [first(look.waiters.len(), "WAITERS"), "WEIGHT", "WAITED", "POSITION", "PROCESS", "ID"];
+    let told = look.waiters.len();
+    let title = title("WAITERS", told, (told as u64) < look.summary.queued);
+    let head = [&*title, "WEIGHT", "WAITED", "POSITION", "PROCESS", "ID"];
     draw_table(rows.collect(), &widths, &head, frame, area);
 }
 
@@ -114,12 +115,8 @@ fn draw_table(rows: Vec<Row<'_>>, widths: &[u16], head: &[&str], frame: &mut Fra
 }
 
 /// There may be more than a look tells.
-fn first(told: usize, title: &'static str) -> &'static str {
-    match (told < PAGE, title) {
-        (false, "HOLDERS") => "HOLDERS (first 1000)",
-        (false, "WAITERS") => "WAITERS (first 1000)",
-        _ => title,
-    }
+fn title(of: &str, told: usize, are_more: bool) -> String {
+    if are_more { format!("{of} (first {told})") } else { of.to_owned() }
 }
 
 fn room_for_id(area: Rect, widths: &[u16]) -> usize {

@@ -7,10 +7,11 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear};
 
+use crate::overlap::overlap;
 use crate::survey::Summary;
-use crate::table::or_none;
+use crate::table::{at_most, or_none};
 use crate::top::dialogue::{Dialogue, Kind, Victim};
-use crate::top::text::{at_most, fitted, wrapped};
+use crate::top::text::{fitted, wrapped};
 
 const WIDTH: u16 = 72;
 
@@ -75,18 +76,18 @@ fn revoke(victim: &Victim) -> Vec<String> {
 
 /// As the documentation of `Semaphore::revoke` has it.
 fn permit(lease: Option<Duration>) -> Vec<String> {
-    let (third, whole) = match lease {
-        Some(lease) => (at_most(lease / 3), at_most(lease)),
+    let (usual, longest) = match lease.map(overlap) {
+        Some((usual, longest)) => (at_most(usual), at_most(longest)),
         None => ("a third of its lease".to_owned(), "its lease".to_owned()),
     };
     vec![
         format!(
             "The holder of this permit is not asked. It hears of it at its next renewal: for up to \
-             {third} it and whoever is let in work at the same time."
+             {usual} it and whoever is let in work at the same time."
         ),
         format!(
             "A holder that cannot reach Redis, or does not renew, works on until its own deadline: \
-             for up to {whole}. Where that must not be, end its process first."
+             for up to {longest}. Where that must not be, end its process first."
         ),
     ]
 }

@@ -42,7 +42,7 @@ pub fn draw(state: &State, frame: &mut Frame, area: Rect) {
 }
 
 fn nothing(state: &State) -> String {
-    match state.is_listed {
+    match state.list.is_some() {
         true => format!("There is no semaphore{} under {}.", like(state), state.prefix),
         false => "Looking for semaphores ...".to_owned(),
     }

@@ -13,7 +13,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Line;
 
-use crate::top::state::{Moment, State};
+use crate::top::state::{List, Moment, State};
 use crate::top::text::{fitted, short, time_of_day, wrapped};
 
 const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
@@ -95,6 +95,9 @@ fn trouble_of(state: &State, now: Moment) -> Option<String> {
     if let Some(reason) = &state.contact.trouble {
         let since = time_of_day(last.time);
         return Some(format!("Redis away, the picture is of {since}: {reason}"));
+    }
+    if let Some(List { last, trouble: Some(reason) }) = &state.list {
+        return Some(format!("No new list since {}: {reason}", time_of_day(*last)));
     }
     // Nobody says yet why there is none.
     let silent = now.instant.saturating_duration_since(last.instant);

@@ -97,6 +97,23 @@ fn holders_and_waiters_share_the_screen() {
     }
 }
 
+/// A look tells some of them only.
+#[test]
+fn more_holders_or_waiters_than_are_told_are_no_secret() {
+    let mut state = state(80, 24);
+    for (more, heads) in
+        [(0, ["HOLDERS ", "WAITERS "]), (1, ["HOLDERS (first 30)", "WAITERS (first 30)"])]
+    {
+        open(&mut state, "web-1.4711");
+        let look = state.open.as_mut().and_then(|open| open.look.as_mut()?.as_mut().ok()).unwrap();
+        look.summary.held = 30 * u64::from(u32::MAX) + more;
+        look.summary.queued = 30 + more;
+        let picture = picture(&state);
+        assert!(heads.iter().all(|head| picture.contains(head)), "{picture}");
+        assert_eq!(picture.contains("first"), more > 0, "{picture}");
+    }
+}
+
 #[test]
 fn nothing_is_too_long_too_wide_or_too_small() {
     let names = [

@@ -1,0 +1,253 @@
+//! From the options to a connection.
+
+pub mod options;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis_semaphore::redis::{Client, ConnectionAddr, ConnectionInfo, TlsMode};
+use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
+use tokio::runtime;
+
+use crate::failure::Failure;
+use options::Server;
+
+/// Runs something with a connection of its own, which is shut down afterwards.
+pub fn with<T, E: Into<Failure>>(
+    server: &Server,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder(), run)
+}
+
+/// The same for what only looks: the user need not be allowed more.
+pub fn looking<T, E: Into<Failure>>(
+    server: &Server,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    run_with(server, Semaphores::builder().look_only(), run)
+}
+
+fn run_with<T, E: Into<Failure>>(
+    server: &Server,
+    builder: SemaphoresBuilder,
+    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+) -> Result<T, Failure> {
+    block_on(async {
+        let semaphores = connect(server, builder).await?;
+        let done = run(&semaphores).await;
+        semaphores.shutdown().await;
+        done.map_err(Into::into)
+    })?
+}
+
+/// On this thread.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    block_on_runtime(&mut runtime::Builder::new_current_thread(), work)
+}
+
+pub fn block_on_runtime<T>(
+    builder: &mut runtime::Builder,
+    work: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let built = builder.enable_all().build();
+    let runtime = built.map_err(Failure::system("the runtime cannot be started"))?;
+    let done = runtime.block_on(work);
+    // A name of a host that is still being looked up must not hold this up, nor must a call that
+    // has no answer yet.
+    runtime.shutdown_background();
+    Ok(done)
+}
+
+pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
+    refuse_passwords()?;
+    let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
+    let builder = with_credentials(server, builder)?;
+    let mut servers = Vec::new();
+    for url in &server.url {
+        match open(server, url)? {
+            Ok(client) => servers.push(client.get_connection_info().clone()),
+            // The library knows best what is wrong with it.
+            Err(_) => return Ok(builder.connect(url).await?),
+        }
+    }
+    Ok(match &server.sentinel {
+        Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
+        None if server.cluster => builder.connect_cluster(servers).await?,
+        None => match <[ConnectionInfo; 1]>::try_from(servers) {
+            Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::Redis)?).await?,
+            Err(servers) => builder.connect_primary_of(servers).await?,
+        },
+    })
+}
+
+/// For commands beside those of semaphores: where there is one server, and no more.
+pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
+    let [url] = &server.url[..] else { return Ok(None) };
+    if server.cluster || server.sentinel.is_some() {
+        return Ok(None);
+    }
+    let client = open(server, url)?.map_err(|error| Failure::usage(format!("--url: {error}")))?;
+    let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
+    let info = client.get_connection_info();
+    let mut settings = info.redis_settings().clone().set_password(password);
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::Redis)?))
+}
+
+/// User and password of the URLs are for the sentinels, the other ones for the primary, which
+/// speaks TLS where they do.
+fn sentinel(
+    server: &Server,
+    sentinels: Vec<ConnectionInfo>,
+    service: &str,
+) -> Result<SentinelClient, Failure> {
+    let unusable = |error| Failure::usage(format!("--sentinel: {error}"));
+    let first = sentinels.first().cloned();
+    let addresses = sentinels.into_iter().map(|info| info.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)
+        .map_err(unusable)?;
+    if let Some(settings) = first.as_ref().map(ConnectionInfo::redis_settings) {
+        builder = builder.set_client_to_redis_db(settings.db());
+        if let Some(user) = settings.username() {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = settings.password() {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+    }
+    // Whoever asks the primary for its role does so without a provider.
+    if let Some((user, password)) = credentials(server)? {
+        builder = builder.set_client_to_redis_password(password);
+        if let Some(user) = user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+    }
+    if let Some(ConnectionAddr::TcpTls { insecure, .. }) = first.as_ref().map(ConnectionInfo::addr)
+    {
+        let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
+        builder = with_certificates(server, builder.set_client_to_redis_tls_mode(mode))?;
+    }
+    builder.build().map_err(unusable)
+}
+
+#[cfg(feature = "tls")]
+fn with_certificates(
+    server: &Server,
+    builder: SentinelClientBuilder,
+) -> Result<SentinelClientBuilder, Failure> {
+    Ok(match certificates(server)? {
+        Some(certificates) => builder.set_client_to_redis_certificates(certificates),
+        None => builder,
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_certificates(
+    _: &Server,
+    builder: SentinelClientBuilder,
+) -> Result<SentinelClientBuilder, Failure> {
+    Ok(builder)
+}
+
+/// Everybody on the machine can read the arguments of a process.
+fn refuse_passwords() -> Result<(), Failure> {
+    let is_secret = |url: &str| {
+        url.contains("://")
+            && Client::open(url).is_ok_and(|client| {
+                client.get_connection_info().redis_settings().password().is_some()
+            })
+    };
+    // What comes after that is the command that `run` runs.
+    let mut ours = std::env::args_os().take_while(|argument| argument != "--");
+    let has_one = |argument: OsString| {
+        argument.to_string_lossy().trim_start_matches("--url=").split(',').any(is_secret)
+    };
+    match ours.any(has_one) {
+        false => Ok(()),
+        true => Err(Failure::usage(
+            "--url: it has a password in it, which everybody on this machine could read: put the \
+             URL into REDIS_URL in the environment, or the password into --password-file",
+        )),
+    }
+}
+
+/// Before each connection, since a password in a file may change.
+fn with_credentials(
+    server: &Server,
+    builder: SemaphoresBuilder,
+) -> Result<SemaphoresBuilder, Failure> {
+    if credentials(server)?.is_none() {
+        return Ok(builder);
+    }
+    let server = server.clone();
+    Ok(builder.credentials_provider(move || {
+        let found = credentials(&server);
+        async move {
+            match found {
+                Ok(Some((Some(user), password))) => Ok(Credentials::new(password).username(user)),
+                Ok(Some((None, password))) => Ok(Credentials::new(password)),
+                Ok(None) => Err("the password has gone".into()),
+                Err(failure) => Err(failure.reason),
+            }
+        }
+    }))
+}
+
+/// User and password, where they are not in the URL.
+fn credentials(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
+    let password = match &server.password_file {
+        Some(file) => Some(String::from_utf8_lossy(&read("--password-file", file)?).into_owned()),
+        None => std::env::var("REDIS_PASSWORD").ok(),
+    };
+    let password = password.map(|password| password.trim_end_matches(['\n', '\r']).to_owned());
+    match password.filter(|password| !password.is_empty()) {
+        Some(password) => Ok(Some((server.user.clone(), password))),
+        None if server.user.is_some() || server.password_file.is_some() => Err(Failure::usage(
+            "no password: --password-file names a file that has one, or REDIS_PASSWORD in the \
+             environment is one",
+        )),
+        None => Ok(None),
+    }
+}
+
+fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(file).map_err(|error| Failure::usage(format!("{option}: {}: {error}", file.display())))
+}
+
+type Opened = Result<Client, redis_semaphore::redis::RedisError>;
+
+#[cfg(feature = "tls")]
+fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
+    Ok(match certificates(server)? {
+        Some(certificates) => Client::build_with_tls(url, certificates),
+        None => Client::open(url),
+    })
+}
+
+#[cfg(feature = "tls")]
+fn certificates(
+    server: &Server,
+) -> Result<Option<redis_semaphore::redis::TlsCertificates>, Failure> {
+    use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
+
+    let read_if =
+        |option, file: &Option<_>| file.as_deref().map(|file| read(option, file)).transpose();
+    let root_cert = read_if("--tls-ca", &server.tls_ca)?;
+    let client_cert = read_if("--tls-cert", &server.tls_cert)?;
+    let client_key = read_if("--tls-key", &server.tls_key)?;
+    let client_tls = client_cert
+        .zip(client_key)
+        .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let is_any = root_cert.is_some() || client_tls.is_some();
+    Ok(is_any.then_some(TlsCertificates { client_tls, root_cert }))
+}
+
+#[cfg(not(feature = "tls"))]
+fn open(_: &Server, url: &str) -> Result<Opened, Failure> {
+    Ok(Client::open(url))
+}

@@ -1,0 +1,99 @@
+//! Redis is away, or slow.
+
+use nix::sys::signal::Signal;
+use tokio::task::JoinSet;
+
+use super::metrics::Metrics;
+use super::scrape::{Exporter, get, use_all};
+use crate::support::eventually_async;
+use crate::support::server::Server;
+
+const FAST: [&str; 2] = ["--response-timeout", "200ms"];
+/// The library would wait for two of these.
+const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
+
+#[tokio::test]
+async fn up_follows_the_server() {
+    let mut server = Server::start();
+    use_all(&server, ["jobs"]).await;
+    let exporter = Exporter::start(&server.url, &FAST).await;
+    assert_eq!(exporter.await_up(1.0).await.semaphores(), ["jobs"]);
+    server.kill();
+    // No old values: they would be taken for the present.
+    assert!(exporter.await_up(0.0).await.semaphores().is_empty());
+    assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    server.start_again();
+    use_all(&server, ["others"]).await;
+    assert_eq!(exporter.await_up(1.0).await.semaphores(), ["others"]);
+    exporter.logs_outage("redis-semaphore: ").await;
+}
+
+#[tokio::test]
+async fn it_may_be_started_before_the_server() {
+    let mut server = Server::start();
+    server.kill();
+    let exporter = Exporter::start(&server.url, &FAST).await;
+    assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    server.start_again();
+    exporter.await_up(1.0).await;
+}
+
+#[tokio::test]
+async fn a_slow_server_does_not_hold_up_the_answer() {
+    let server = Server::start();
+    let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
+    let exporter = Exporter::start(&server.url, &arguments).await;
+    exporter.await_up(1.0).await;
+    server.signal(Signal::SIGSTOP);
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.one("up"), 0.0);
+    assert!(seen.one("scrape_seconds") >= 0.5);
+    server.signal(Signal::SIGCONT);
+    exporter.await_up(1.0).await;
+    exporter.logs_outage("could not be looked at within 500ms").await;
+}
+
+/// Nor the end.
+#[tokio::test]
+async fn a_server_that_says_nothing_from_the_start_does_not_hold_up_the_answer() {
+    let server = Server::start();
+    server.signal(Signal::SIGSTOP);
+    let arguments = [&PATIENT[..], &["--timeout", "500ms"]].concat();
+    let mut exporter = Exporter::start(&server.url, &arguments).await;
+    assert_eq!(exporter.scrape().await.one("up"), 0.0);
+    exporter.process.signal(Signal::SIGTERM);
+    let ended = async || exporter.process.0.try_wait().unwrap();
+    assert!(eventually_async("its end", ended).await.success());
+}
+
+/// Prometheus says how long that is.
+#[tokio::test]
+async fn the_answer_comes_before_the_scrape_ends() {
+    let server = Server::start();
+    let arguments = [&PATIENT[..], &["--timeout", "10min"]].concat();
+    let exporter = Exporter::start(&server.url, &arguments).await;
+    exporter.await_up(1.0).await;
+    server.signal(Signal::SIGSTOP);
+    let header = "X-Prometheus-Scrape-Timeout-Seconds: 0.5\r\n";
+    let seen = Metrics::read(&get(exporter.address, "/metrics", header).await.body);
+    assert_eq!(seen.one("up"), 0.0);
+    server.signal(Signal::SIGCONT);
+    exporter.await_up(1.0).await;
+}
+
+#[tokio::test]
+async fn scrapes_at_the_same_time_share_one_look() {
+    let server = Server::start();
+    let arguments = [&PATIENT[..], &["--timeout", "5s"]].concat();
+    let exporter = Exporter::start(&server.url, &arguments).await;
+    exporter.await_up(1.0).await;
+    server.signal(Signal::SIGSTOP);
+    let scrapes = (0..20).map(|_| get(exporter.address, "/metrics", ""));
+    let mut scrapes: JoinSet<_> = scrapes.collect();
+    let first = scrapes.join_next().await.unwrap().unwrap().body;
+    // How long it took stands in there, to the nanosecond.
+    while let Some(other) = scrapes.join_next().await {
+        assert_eq!(other.unwrap().body, first);
+    }
+    server.signal(Signal::SIGCONT);
+}

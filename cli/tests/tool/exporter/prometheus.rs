@@ -1,0 +1,138 @@
+//! With the real Prometheus, as Debian has it: what is published in `docs` works on these metrics.
+//! `.ci/run` installs the programs, and asks for these tests.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::scrape::{Exporter, get, use_all};
+use crate::support::eventually_async;
+use crate::support::folder::Folder;
+use crate::support::process::Process;
+use crate::support::server::{Server, until_queued};
+
+const DASHBOARD: &str = include_str!("../../../../docs/grafana.json");
+const ALERTS: &str = include_str!("../../../../docs/alerts.yml");
+const ALERTS_TEST: &str = include_str!("alerts.yml");
+
+fn path(inside: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(inside)
+}
+
+fn promtool(command: &mut Command) {
+    let output = command.output().expect("promtool, of the package prometheus");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn each_alert_fires_when_it_should() {
+    promtool(Command::new("promtool").args(["check", "rules"]).arg(path("../docs/alerts.yml")));
+    let test = path("tests/tool/exporter/alerts.yml");
+    promtool(Command::new("promtool").args(["test", "rules"]).arg(test));
+    let alerts = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    assert!(alerts.clone().count() > 5);
+    for alert in alerts {
+        // On a line of its own where it is to fire.
+        let fires = format!("alertname: {alert}\n");
+        assert!(ALERTS_TEST.contains(&fires), "{alert} is never to fire");
+    }
+}
+
+#[tokio::test]
+async fn promtool_finds_no_fault() {
+    let server = Server::start();
+    use_all(&server, [r#"a "quoted" one"#, r"back\slash", "ключ"]).await;
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let folder = Folder::create();
+    let file = folder.0.join("metrics");
+    fs::write(&file, get(exporter.address, "/metrics", "").await.body).unwrap();
+    let input = fs::File::open(&file).unwrap();
+    promtool(Command::new("promtool").args(["check", "metrics"]).stdin(input));
+}
+
+struct Prometheus {
+    _process: Process,
+    _folder: Folder,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    async fn start(exporter: &Exporter) -> Self {
+        let folder = Folder::create();
+        let (target, alerts) = (exporter.address, path("../docs/alerts.yml"));
+        let configuration = format!(
+            "global: {{ scrape_interval: 1s }}\n\
+             rule_files: [{alerts:?}]\n\
+             scrape_configs:\n\
+             - job_name: redis-semaphore\n\
+             \x20 static_configs: [{{ targets: ['{target}'] }}]\n"
+        );
+        let file = folder.0.join("prometheus.yml");
+        fs::write(&file, configuration).unwrap();
+        let mut command = Command::new("prometheus");
+        command.arg(format!("--config.file={}", file.display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.0.join("data").display()));
+        command.arg("--web.listen-address=127.0.0.1:0");
+        let log = folder.0.join("log");
+        command.stderr(fs::File::create(&log).unwrap()).stdout(Stdio::null());
+        let process = Process::start(&mut command);
+        let address = eventually_async("its address", async || {
+            let log = fs::read_to_string(&log).unwrap();
+            let (_, told) = log.split_once("msg=\"Listening on\"")?;
+            told.lines().next()?.split_once("address=")?.1.parse().ok()
+        });
+        Self { address: address.await, _process: process, _folder: folder }
+    }
+
+    /// What it answers to a query, each with its labels.
+    async fn query(&self, expression: &str) -> Vec<Value> {
+        let escape = |byte: u8| format!("%{byte:02x}");
+        let query: String = expression.bytes().map(escape).collect();
+        let answer = get(self.address, &format!("/api/v1/query?query={query}"), "").await;
+        let answer: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        // It may not have read its data yet.
+        assert_ne!(answer["errorType"], "bad_data", "{expression}: {answer}");
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+/// All values of the keys of this name, however deep.
+fn each<'a>(name: &str, value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get(name).and_then(Value::as_str));
+            fields.values().for_each(|value| each(name, value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| each(name, value, found)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_dashboard_shows_what_prometheus_scrapes() {
+    let server = Server::start();
+    let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let _waiting = tokio::spawn(semaphore.request().acquire());
+    until_queued(&semaphore, 1).await;
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let prometheus = Prometheus::start(&exporter).await;
+
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut expressions = Vec::new();
+    each("expr", &dashboard, &mut expressions);
+    assert!(expressions.len() > 5, "{expressions:?}");
+    for expression in expressions {
+        let expression = expression.replace("$semaphore", "jobs");
+        assert!(!expression.contains('$'), "{expression}");
+        let answers =
+            async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
+        eventually_async(&expression, answers).await;
+    }
+    let held = prometheus.query("redis_semaphore_held").await;
+    assert_eq!(held[0]["metric"]["semaphore"], "jobs");
+    assert_eq!(held[0]["value"][1], "1");
+}

@@ -1,0 +1,113 @@
+//! The exporter as a process, and what scrapes it.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::metrics::Metrics;
+use crate::support::process::Process;
+use crate::support::server::Server;
+use crate::support::tool::tool;
+use crate::support::{DEADLINE, eventually_async};
+
+pub struct Exporter {
+    pub process: Process,
+    pub address: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+pub fn command(url: &str, arguments: &[&str]) -> Command {
+    let mut command = tool(&[&["exporter"], arguments].concat());
+    command.env("REDIS_URL", url);
+    command
+}
+
+impl Exporter {
+    pub async fn start(url: &str, arguments: &[&str]) -> Self {
+        let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
+        Self::try_start(&mut command(url, &arguments)).await.expect("it listens")
+    }
+
+    /// `None` when it ends at once.
+    pub async fn try_start(command: &mut Command) -> Option<Self> {
+        let mut process = Process::start(command.stderr(Stdio::piped()));
+        let output = BufReader::new(process.0.stderr.take().unwrap());
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let copy = log.clone();
+        let reader = thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                copy.lock().unwrap().push(line);
+            }
+        });
+        let address = eventually_async("its address", async || {
+            let is_over = reader.is_finished();
+            let log = log.lock().unwrap();
+            let told = log.iter().find_map(|line| line.split_once("listening on http://"));
+            let address = told.map(|(_, url)| url.strip_suffix("/metrics").unwrap());
+            let address = address.map(|address| address.parse().unwrap());
+            (is_over || address.is_some()).then_some(address)
+        });
+        let address = address.await?;
+        Some(Self { process, address, log })
+    }
+
+    pub async fn scrape(&self) -> Metrics {
+        Metrics::read(&get(self.address, "/metrics", "").await.body)
+    }
+
+    /// Scrapes until the metrics are so.
+    pub async fn await_up(&self, up: f64) -> Metrics {
+        let look = async || Some(self.scrape().await).filter(|seen| seen.one("up") == up);
+        eventually_async("another value of up", look).await
+    }
+
+    /// Waits until this failure was logged, and its end. There may be others, on a busy machine:
+    /// of each the begin and the end is told, and nothing else.
+    pub async fn logs_outage(&self, reason: &str) {
+        eventually_async(reason, async || {
+            let log = self.log.lock().unwrap();
+            let told = log.iter().filter(|line| !line.contains("listening on"));
+            let told: Vec<&String> = told.collect();
+            let is_end = |line: &String| line.ends_with("Redis can be looked at again");
+            let mut turns = told.iter().enumerate();
+            assert!(turns.all(|(turn, line)| is_end(line) == (turn % 2 == 1)), "{told:?}");
+            told.chunks_exact(2).any(|outage| outage[0].contains(reason)).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Semaphores that were used.
+pub async fn use_all(server: &Server, names: impl IntoIterator<Item = impl Into<String>>) {
+    let semaphores = server.semaphores().await;
+    for name in names {
+        let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+pub struct Answer {
+    pub head: String,
+    pub body: String,
+}
+
+/// The headers each end with a line break.
+pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        Answer { head: head.to_lowercase(), body: body.to_owned() }
+    };
+    timeout(DEADLINE, asked).await.expect("an answer")
+}

@@ -1,0 +1,147 @@
+//! The numbers.
+
+use std::time::Duration;
+
+use redis_semaphore::redis::cmd;
+use redis_semaphore::{Semaphore, Semaphores};
+
+use super::scrape::{Exporter, use_all};
+use crate::support::eventually_async;
+use crate::support::server::{Server, until_queued};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+#[tokio::test]
+async fn all_that_an_operator_asks_for() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let semaphores = server.semaphores().await;
+    let full = semaphores.semaphore("full").limit(5).build().unwrap();
+    let _held = [full.acquire_many(3).await.unwrap(), full.acquire_many(2).await.unwrap()];
+    let _waiting = [tokio::spawn(full.request().acquire()), tokio::spawn(full.request().acquire())];
+    until_queued(&full, 2).await;
+    let paused = semaphores.semaphore("paused").limit(4).build().unwrap();
+    let _held_on = paused.acquire().await.unwrap();
+    paused.set_limit(0).await.unwrap();
+    let textbook = semaphores.semaphore("textbook").initial_permits(2).build().unwrap();
+    textbook.acquire().await.unwrap().release().await.unwrap();
+
+    let before = full.inspect().await.unwrap();
+    let seen = exporter.scrape().await;
+    let after = full.inspect().await.unwrap();
+    let numbers =
+        |name| ["limit", "declared_limit", "held", "queued"].map(|metric| seen.of(name, metric));
+    assert_eq!(numbers("full"), [5.0, 5.0, 5.0, 2.0].map(Some));
+    assert_eq!(numbers("paused"), [0.0, 4.0, 1.0, 0.0].map(Some));
+    assert_eq!(numbers("textbook"), [Some(2.0), None, Some(0.0), Some(0.0)]);
+    let [least, most] = [before, after].map(|now| now.waiters[0].waited.as_secs_f64());
+    let wait = seen.of("full", "longest_wait_seconds").unwrap();
+    assert!(least <= wait && wait <= most, "{least} {wait} {most}");
+    assert_eq!(seen.of("paused", "longest_wait_seconds"), Some(0.0));
+    assert_eq!(seen.semaphores(), ["full", "paused", "textbook"]);
+    assert_eq!(seen.one("up"), 1.0);
+    assert!(seen.one("scrape_seconds") > 0.0);
+    let keys: f64 = cmd("DBSIZE").query(&mut server.connect()).unwrap();
+    assert_eq!(seen.one("keys"), keys);
+    assert_eq!((seen.left_out("max"), seen.left_out("refused")), (0.0, 0.0));
+}
+
+async fn wait_of(exporter: &Exporter, name: &str) -> f64 {
+    exporter.scrape().await.of(name, "longest_wait_seconds").unwrap()
+}
+
+#[tokio::test]
+async fn a_head_start_counts_as_waiting() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let _first = tokio::spawn(semaphore.request().acquire());
+    until_queued(&semaphore, 1).await;
+    assert!(wait_of(&exporter, "jobs").await < 600.0);
+    let _ahead = tokio::spawn(semaphore.request().ahead(HOUR).acquire());
+    until_queued(&semaphore, 2).await;
+    let wait = wait_of(&exporter, "jobs").await;
+    assert!((3600.0..4200.0).contains(&wait), "{wait}");
+}
+
+/// Waits in a process that dies, as far as others can tell.
+fn wait_and_die(url: String, ahead: Duration) {
+    let process = tokio::runtime::Runtime::new().unwrap();
+    process.block_on(async {
+        let semaphores = Semaphores::builder().liveness(Duration::from_millis(100));
+        let semaphores = semaphores.connect(&url).await.unwrap();
+        let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();
+        let before = semaphore.inspect().await.unwrap().queued;
+        tokio::spawn(semaphore.request().ahead(ahead).acquire());
+        until_queued(&semaphore, before + 1).await;
+    });
+    process.shutdown_background();
+}
+
+async fn present(semaphore: &Semaphore) -> usize {
+    let waiters = semaphore.inspect().await.unwrap().waiters;
+    waiters.iter().filter(|waiter| waiter.present_for.is_some()).count()
+}
+
+/// Their requests stay in the queue until it is their turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_gone_waits_no_longer() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let semaphore = server.semaphores().await.semaphore("jobs").limit(1).build().unwrap();
+    let _held = semaphore.acquire().await.unwrap();
+    let url = server.url.clone();
+    tokio::task::spawn_blocking(move || wait_and_die(url, HOUR)).await.unwrap();
+    let all_gone = async || (present(&semaphore).await == 0).then_some(());
+    eventually_async("it is taken for dead", all_gone).await;
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.of("jobs", "queued"), Some(1.0));
+    assert_eq!(seen.of("jobs", "longest_wait_seconds"), Some(0.0));
+    let _living = tokio::spawn(semaphore.request().acquire());
+    until_queued(&semaphore, 2).await;
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.of("jobs", "queued"), Some(2.0));
+    let wait = seen.of("jobs", "longest_wait_seconds").unwrap();
+    assert!(wait < 600.0, "{wait}");
+}
+
+/// A name may have any characters but braces and control characters.
+#[tokio::test]
+async fn names_are_escaped() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let mut names = [r#"a "quoted" one"#, r"back\slash", r#"\""#, r"\n", "ключ-鍵-🔑", "a=\"b\",c"];
+    use_all(&server, names).await;
+    names.sort();
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.semaphores(), names);
+    assert_eq!(seen.of(r#"\""#, "limit"), Some(1.0));
+}
+
+#[tokio::test]
+async fn no_more_than_the_most_are_told() {
+    let server = Server::start();
+    use_all(&server, ["a1", "a2", "a3", "b1", "b2"]).await;
+    let exporter = Exporter::start(&server.url, &["--max", "3"]).await;
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.semaphores(), ["a1", "a2", "a3"]);
+    assert_eq!((seen.one("up"), seen.left_out("max")), (1.0, 2.0));
+    let exporter = Exporter::start(&server.url, &["--max", "3", "--only", "?2"]).await;
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.semaphores(), ["a2", "b2"]);
+    assert_eq!(seen.left_out("max"), 0.0);
+}
+
+/// The others are told.
+#[tokio::test]
+async fn one_that_cannot_be_read_is_counted() {
+    let server = Server::start();
+    use_all(&server, ["good"]).await;
+    let mut set = cmd("SET");
+    set.arg("sem:{bad}:state").arg("no hash").exec(&mut server.connect()).unwrap();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let seen = exporter.scrape().await;
+    assert_eq!(seen.semaphores(), ["good"]);
+    assert_eq!((seen.one("up"), seen.left_out("refused")), (1.0, 1.0));
+}

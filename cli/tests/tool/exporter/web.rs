@@ -1,0 +1,69 @@
+//! Where it listens, what it answers, and how it ends.
+
+use std::net::{Ipv4Addr, TcpStream};
+
+use nix::sys::signal::Signal;
+
+use super::scrape::{Exporter, command, get};
+use crate::support::eventually_async;
+use crate::support::server::Server;
+
+#[tokio::test]
+async fn it_listens_on_this_machine_only() {
+    let server = Server::start();
+    // Something else may have the port for a moment.
+    let start = async || Exporter::try_start(&mut command(&server.url, &[])).await;
+    let exporter = eventually_async("the port is free", start).await;
+    assert_eq!(exporter.address, (Ipv4Addr::LOCALHOST, 10379).into());
+    assert_eq!(exporter.scrape().await.one("up"), 1.0);
+    // This machine, too, but another address of it.
+    let other = (Ipv4Addr::new(127, 0, 0, 2), 10379);
+    assert!(TcpStream::connect(other).is_err());
+}
+
+#[tokio::test]
+async fn it_listens_where_it_is_told_to() {
+    let server = Server::start();
+    let mut command = command(&server.url, &["--listen", "0.0.0.0:0"]);
+    let exporter = Exporter::try_start(&mut command).await.unwrap();
+    let other = (Ipv4Addr::new(127, 0, 0, 2), exporter.address.port());
+    assert!(get(other.into(), "/metrics", "").await.head.starts_with("http/1.1 200"));
+}
+
+#[tokio::test]
+async fn each_gets_the_format_that_it_knows() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let plain = get(exporter.address, "/metrics", "").await.head;
+    assert!(plain.contains("content-type: text/plain; version=0.0.4"), "{plain}");
+    let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3\r\n";
+    let open = get(exporter.address, "/metrics", accept).await.head;
+    assert!(open.contains("content-type: application/openmetrics-text; version=1.0.0"), "{open}");
+    let index = get(exporter.address, "/", "").await;
+    assert!(index.head.starts_with("http/1.1 200") && index.body.contains("href=\"metrics\""));
+    assert!(get(exporter.address, "/other", "").await.head.starts_with("http/1.1 404"));
+}
+
+#[tokio::test]
+async fn it_ends_when_it_is_told_to() {
+    let server = Server::start();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut exporter = Exporter::start(&server.url, &[]).await;
+        exporter.scrape().await;
+        exporter.process.signal(signal);
+        let ended = async || exporter.process.0.try_wait().unwrap();
+        assert!(eventually_async("its end", ended).await.success());
+    }
+}
+
+#[tokio::test]
+async fn wrong_options_are_told_at_once() {
+    let server = Server::start();
+    let exporter = Exporter::start(&server.url, &[]).await;
+    let taken = exporter.address.to_string();
+    let secret = "redis://:secret@127.0.0.1/";
+    for wrong in [["--listen", &*taken], ["--listen", "nowhere"], ["--url", secret]] {
+        let output = command(&server.url, &wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}

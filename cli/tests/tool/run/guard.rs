@@ -1,0 +1,156 @@
+//! The tool cannot end the command itself: it was killed, or is stopped.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::support::server::{await_held_and_queued, connect, lease_end, now, shared_url};
+use super::support::tool::{Tool, catches, children, is_alive, run, state};
+use crate::support::{eventually, unique_name};
+
+/// Tells its process, that of a child, and of a signal that ends nothing.
+const FAMILY: &str = "trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
+                      while :; do wait; done";
+const STUBBORN: &str = "trap '' TERM; trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
+                        while :; do sleep 0.01; done";
+
+fn start(name: &str, lease: &str, script: &str) -> Tool {
+    let head = ["--limit", "1", "--lease", lease, "--grace", "500ms", "--", "sh", "-c", script];
+    Tool::start(&mut run(&shared_url(), &[&[name], &head[..]].concat()))
+}
+
+fn family(tool: &Tool) -> [i32; 2] {
+    let family = [tool.line().parse().unwrap(), tool.line().parse().unwrap()];
+    // It passes signals on when it has told the guard what to guard.
+    tool.signal(Signal::SIGWINCH);
+    assert_eq!(tool.line(), "heard");
+    family
+}
+
+fn guard_of(tool: &Tool, command: i32) -> i32 {
+    children(tool.id()).into_iter().find(|process| *process != command).unwrap()
+}
+
+#[test]
+fn the_tool_killed_takes_the_command_with_it() {
+    for script in [FAMILY, STUBBORN] {
+        let name = unique_name();
+        let mut tool = start(&name, "30s", script);
+        let family = family(&tool);
+        let guards = children(tool.id());
+        tool.signal(Signal::SIGKILL);
+        tool.silent();
+        for process in family.into_iter().chain(guards) {
+            eventually("the end of all", || (!is_alive(process)).then_some(()));
+        }
+        tool.ended();
+        // Nobody could give it back.
+        await_held_and_queued(&shared_url(), &name, (1, 0));
+    }
+}
+
+#[test]
+fn a_tool_that_is_stopped_past_its_lease_does_not_let_the_command_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut tool = start(&name, "15s", STUBBORN);
+    let family = family(&tool);
+    let end = lease_end(&mut connect(&url), &name);
+    tool.signal(Signal::SIGSTOP);
+    for process in family {
+        eventually("the end of the command", || (!is_alive(process)).then_some(()));
+    }
+    let ended = now();
+    assert!(ended < end, "it ended {} ms after its lease", ended - end);
+    tool.signal(Signal::SIGCONT);
+    assert_eq!(tool.ended().code(), Some(70));
+}
+
+#[test]
+fn the_tool_waits_for_its_guard() {
+    let name = unique_name();
+    let mut tool = start(&name, "30s", FAMILY);
+    let command = family(&tool)[0];
+    let guard = guard_of(&tool, command);
+    assert!(is_alive(guard));
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
+    // Not even an entry that somebody else has to pick up.
+    assert_eq!(state(guard), None);
+}
+
+/// Whoever ends all processes of this name means the tool.
+#[test]
+fn the_guard_outlasts_a_signal() {
+    let name = unique_name();
+    let mut tool = start(&name, "30s", FAMILY);
+    let [command, child] = family(&tool);
+    let guard = guard_of(&tool, command);
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        eventually("a guard that listens", || catches(guard, signal).then_some(()));
+        kill(Pid::from_raw(guard), signal).unwrap();
+    }
+    tool.signal(Signal::SIGKILL);
+    for process in [command, child, guard] {
+        eventually("the end of all", || (!is_alive(process)).then_some(()));
+    }
+    tool.ended();
+}
+
+#[test]
+fn a_guard_that_is_killed_is_replaced() {
+    let mut tool = start(&unique_name(), "30s", FAMILY);
+    let [command, child] = family(&tool);
+    let first = guard_of(&tool, command);
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    let another = || {
+        let guards: Vec<_> = children(tool.id()).into_iter().filter(|id| *id != command).collect();
+        guards
+            .iter()
+            .all(|guard| *guard != first && catches(*guard, Signal::SIGTERM))
+            .then_some(guards)
+    };
+    let guards = eventually("another guard", || another().filter(|guards| guards.len() == 1));
+    // Not by the name of the tool.
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", guards[0])).unwrap();
+    assert_eq!(name.trim_end(), "semaphore-guard");
+    tool.signal(Signal::SIGKILL);
+    for process in [command, child, guards[0]] {
+        eventually("the end of all", || (!is_alive(process)).then_some(()));
+    }
+    tool.ended();
+}
+
+/// Each of them is passed on, and none delays a look at the permit.
+#[test]
+fn many_signals_do_not_end_the_command() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut tool = start(&name, "2s", &format!("trap '' USR1; {FAMILY}"));
+    let [command, _] = family(&tool);
+    let mut redis = connect(&url);
+    let start = lease_end(&mut redis, &name);
+    eventually("two leases", || {
+        tool.signal(Signal::SIGUSR1);
+        (lease_end(&mut redis, &name) > start + 4_000).then_some(())
+    });
+    assert!(is_alive(command));
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
+}
+
+/// From its very first step on.
+#[test]
+fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
+    for signal in ["KILL", "STOP"] {
+        let starts = || {
+            let mut tool = start(
+                &unique_name(),
+                "2s",
+                &format!("echo $$; kill -{signal} $PPID; exec sleep 600"),
+            );
+            let command: i32 = tool.line().parse().unwrap();
+            eventually("the end of the command", || (!is_alive(command)).then_some(()));
+            tool.signal(Signal::SIGCONT);
+            tool.ended();
+        };
+        std::thread::scope(|scope| (0..5).for_each(|_| drop(scope.spawn(starts))));
+    }
+}

@@ -1,0 +1,98 @@
+//! `--leave`: starts are counted, not what runs.
+
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+
+use super::support::server::{await_held_and_queued, connect, shared_url};
+use super::support::tool::{Tool, children, is_alive, outcome, run};
+use crate::support::server::Server;
+use crate::support::{eventually, unique_name};
+
+/// With a limit of 2.
+fn arguments<'a>(name: &'a str, lease: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    [&[name, "--limit", "2", "--lease", lease, "--leave"], rest].concat()
+}
+
+#[test]
+fn no_more_than_the_limit_start_in_a_lease() {
+    let (url, name) = (shared_url(), unique_name());
+    let attempt = || {
+        outcome(&mut run(&url, &arguments(&name, "1h", &["--no-wait", "--", "sh", "-c", "exit 3"])))
+    };
+    assert_eq!([attempt(), attempt()], [(3, String::new()), (3, String::new())]);
+    assert_eq!(attempt().0, 75);
+    await_held_and_queued(&url, &name, (2, 0));
+}
+
+/// By the server's clock: the token is the time of the grant, in µs.
+#[test]
+fn who_waits_starts_when_a_lease_has_passed() {
+    let (url, name) = (shared_url(), unique_name());
+    let print = ["--", "sh", "-c", "echo $REDIS_SEMAPHORE_TOKEN"];
+    let tools: Vec<_> =
+        (0..7).map(|_| Tool::start(&mut run(&url, &arguments(&name, "500ms", &print)))).collect();
+    let mut granted: Vec<u64> = tools.iter().map(|tool| tool.line().parse().unwrap()).collect();
+    granted.sort_unstable();
+    for three in granted.windows(3) {
+        let span = three[2] - three[0];
+        assert!(span >= 499_000, "three were let in within {span} us");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_does_not_count() {
+    let (url, name) = (shared_url(), unique_name());
+    for (command, status) in [("/no/such/command", 127), ("/etc/passwd", 126)] {
+        assert_eq!(outcome(&mut run(&url, &arguments(&name, "1h", &["--", command]))).0, status);
+        await_held_and_queued(&url, &name, (0, 0));
+    }
+}
+
+#[test]
+fn a_wait_that_a_signal_ends_does_not_count() {
+    let (url, name) = (shared_url(), unique_name());
+    let attempt = || outcome(&mut run(&url, &arguments(&name, "1h", &["--", "true"])));
+    assert_eq!([attempt().0, attempt().0], [0, 0]);
+    let mut waiting = Tool::start(&mut run(&url, &arguments(&name, "1h", &["--", "true"])));
+    await_held_and_queued(&url, &name, (2, 1));
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!(waiting.ended().signal(), Some(Signal::SIGTERM as i32));
+    await_held_and_queued(&url, &name, (2, 0));
+}
+
+/// No server, no guard: once it has started nothing is needed.
+#[test]
+fn the_command_runs_on_by_itself() {
+    let server = Server::start();
+    let script = "trap 'exit 4' USR1; echo $$; while :; do sleep 0.01; done";
+    let loops = ["--", "sh", "-c", script];
+    let tools = [(); 2].map(|()| Tool::start(&mut run(&server.url, &arguments("a", "1s", &loops))));
+    let commands = tools.each_ref().map(|tool| tool.line().parse().unwrap());
+    let mut connection = connect(&server.url);
+    eventually("the end of all connections", || {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
+        (clients.lines().count() == 1).then_some(())
+    });
+    drop(server);
+    assert_eq!(tools.each_ref().map(|tool| children(tool.id())), commands.map(|one| vec![one]));
+
+    let [mut killed, mut told] = tools;
+    killed.signal(Signal::SIGKILL);
+    killed.ended();
+    assert!(is_alive(commands[0]));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(commands[0]), Signal::SIGKILL).unwrap();
+    // Signals are passed on as ever.
+    told.signal(Signal::SIGUSR1);
+    assert_eq!(told.ended().code(), Some(4));
+    let errors = told.errors();
+    assert!(!errors.contains("redis-semaphore"), "{errors}");
+}
+
+#[test]
+fn a_grace_has_no_meaning() {
+    let (status, told) =
+        outcome(&mut run("", &arguments("a", "1s", &["--grace", "1s", "--", "true"])));
+    assert_eq!(status, 2);
+    assert!(told.contains("--leave") && told.contains("--grace"), "{told}");
+}

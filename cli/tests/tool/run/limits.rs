@@ -1,0 +1,38 @@
+//! Which limit counts.
+
+use super::support::server::{connect, shared_url};
+use super::support::tool::{outcome, run};
+use crate::support::unique_name;
+
+#[test]
+fn without_a_limit_the_one_in_force_holds() {
+    let (url, name) = (shared_url(), unique_name());
+    let (status, told) = outcome(&mut run(&url, &[&name, "--", "echo", "no"]));
+    assert_eq!(status, 2);
+    assert!(told.contains("no limit is in force") && told.contains("--limit N"), "{told}");
+    let declare = [&*name, "--limit", "2", "--", "true"];
+    assert_eq!(outcome(&mut run(&url, &declare)), (0, String::new()));
+    assert_eq!(outcome(&mut run(&url, &[&name, "--", "true"])), (0, String::new()));
+    assert_eq!(outcome(&mut run(&url, &[&name, "--weight", "2", "--", "true"])).0, 0);
+    let (status, told) = outcome(&mut run(&url, &[&name, "--weight", "3", "--", "true"]));
+    assert_eq!((status, told.contains("the limit of 2")), (2, true), "{told}");
+}
+
+#[test]
+fn another_limit_than_the_one_in_force_is_told() {
+    let (url, name) = (shared_url(), unique_name());
+    let declare = |limit| outcome(&mut run(&url, &[&name, "--limit", limit, "--", "true"]));
+    assert_eq!(declare("2"), (0, String::new()));
+    let (status, told) = declare("3");
+    assert_eq!(status, 0);
+    assert!(told.contains("--limit 3 is in force now, for everyone; before, it was 2"), "{told}");
+    let state = format!("sem:{{{name}}}:state");
+    let mut set = redis::cmd("HSET");
+    set.arg(&state).arg("runtime").arg(5).exec(&mut connect(&url)).unwrap();
+    let (status, told) = declare("4");
+    assert_eq!(status, 0);
+    assert!(
+        told.contains("--limit 4 is declared, but 5, which was set at run time, is in force"),
+        "{told}"
+    );
+}

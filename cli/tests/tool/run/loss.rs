@@ -1,0 +1,87 @@
+//! The permit is lost while the command runs.
+
+use nix::sys::signal::Signal;
+
+use super::support::server::{connect, lease_end, now, shared_url};
+use super::support::tool::{Tool, is_alive, run};
+use crate::support::server::Server;
+use crate::support::{eventually, unique_name};
+
+/// Tells its process, and ends by nothing but SIGKILL.
+const STUBBORN: &str = "trap 'echo TERM' TERM; echo $$; while :; do sleep 0.01; done";
+/// Cleans up.
+const GENTLE: &str = "trap 'echo cleaned; exit 5' TERM; echo $$; while :; do sleep 0.01; done";
+
+fn arguments<'a>(name: &'a str, script: &'a str) -> Vec<&'a str> {
+    let head = ["--limit", "1", "--lease", "3s", "--grace", "500ms", "--", "sh", "-c", script];
+    [&[name], &head[..]].concat()
+}
+
+#[test]
+fn a_permit_that_was_taken_away_ends_the_command() {
+    let (url, name) = (shared_url(), unique_name());
+    for (script, last) in [(GENTLE, "cleaned"), (STUBBORN, "TERM")] {
+        let mut tool = Tool::start(&mut run(&url, &arguments(&name, script)));
+        let command = tool.line().parse().unwrap();
+        let permits = format!("sem:{{{name}}}:permits");
+        redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+        while tool.line() != last {}
+        eventually("the end of the command", || (!is_alive(command)).then_some(()));
+        assert_eq!(tool.ended().code(), Some(70));
+        assert!(tool.errors().contains("the permit was lost: the command is ended"));
+    }
+}
+
+/// Right after a renewal, so that the next one is a second away.
+fn just_renewed(url: &str, name: &str) -> u128 {
+    let mut connection = connect(url);
+    let first = lease_end(&mut connection, name);
+    eventually("a renewal", || Some(lease_end(&mut connection, name)).filter(|end| *end != first))
+}
+
+fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
+    let server = Server::start();
+    let name = unique_name();
+    let mut tool = Tool::start(&mut run(&server.url, &arguments(&name, script)));
+    let command = tool.line().parse().unwrap();
+    let end = just_renewed(&server.url, &name);
+    break_server(&server);
+    eventually("the end of the command", || (!is_alive(command)).then_some(()));
+    let ended = now();
+    assert!(ended < end, "it ended {} ms after its lease", ended - end);
+    // Not at once: renewals may fail for a while. (The answer to the last one may have been lost:
+    // then it ends a third of a lease sooner.)
+    assert!(end - ended < 2_500, "it ended {} ms before its lease", end - ended);
+    assert_eq!(tool.ended().code(), Some(70));
+    assert!(tool.errors().contains("the permit cannot be renewed"));
+}
+
+#[test]
+fn a_stubborn_command_is_killed_before_its_lease_ends_when_the_server_is_silent() {
+    ends_before_its_lease(STUBBORN, |server| server.signal(Signal::SIGSTOP));
+}
+
+#[test]
+fn a_gentle_command_ends_before_its_lease_when_the_server_is_gone() {
+    ends_before_its_lease(GENTLE, |server| server.signal(Signal::SIGKILL));
+}
+
+/// An outage that the lease outlasts is nothing to the command.
+#[test]
+fn a_short_outage_goes_unnoticed() {
+    let server = Server::start();
+    let name = unique_name();
+    let script = "echo on; while [ ! -e \"$0\" ]; do sleep 0.01; done; exit 4";
+    let file = std::env::temp_dir().join(&name);
+    let file = file.to_str().unwrap();
+    let head = ["--limit", "1", "--lease", "9s", "--", "sh", "-c", script, file];
+    let mut tool = Tool::start(&mut run(&server.url, &[&[&*name], &head[..]].concat()));
+    assert_eq!(tool.line(), "on");
+    just_renewed(&server.url, &name);
+    server.signal(Signal::SIGSTOP);
+    server.signal(Signal::SIGCONT);
+    just_renewed(&server.url, &name);
+    std::fs::write(file, "").unwrap();
+    assert_eq!(tool.ended().code(), Some(4), "{}", tool.errors());
+    std::fs::remove_file(file).unwrap();
+}

@@ -1,0 +1,64 @@
+//! Many runs, after which all is as before.
+
+use std::fs;
+use std::path::Path;
+
+use redis::Connection;
+
+use super::support::server::connect;
+use super::support::tool::run;
+use crate::support::eventually;
+use crate::support::server::Server;
+
+/// As many as REDIS_SEMAPHORE_RUNS says, by the thousand maybe.
+fn runs() -> u32 {
+    std::env::var("REDIS_SEMAPHORE_RUNS").map_or(300, |runs| runs.parse().unwrap())
+}
+
+/// Of the guards of this test only.
+const GRACE: &str = "4s 711ms";
+
+/// How many there are of what this test runs: tools, commands and guards.
+fn processes(url: &str) -> usize {
+    let url = format!("REDIS_URL={url}");
+    let is_ours = |process: &Path| {
+        let has = |file, wanted: &str| {
+            let text = fs::read(process.join(file)).unwrap_or_default();
+            text.split(|byte| *byte == 0).any(|part| part == wanted.as_bytes())
+        };
+        has("environ", &url) || has("cmdline", GRACE)
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter(|entry| is_ours(&entry.path())).count()
+}
+
+/// The keys, how many members two of them have.
+fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
+    let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
+    keys.sort();
+    let mut both = redis::pipe();
+    both.cmd("ZCARD").arg("sem:{jobs}:permits").cmd("ZCARD").arg("sem:{jobs}:clients");
+    let (permits, clients) = both.query(connection).unwrap();
+    (keys, permits, clients)
+}
+
+#[test]
+fn after_many_runs_keys_connections_and_processes_are_as_before() {
+    let server = Server::start();
+    let mut connection = connect(&server.url);
+    let once = || {
+        let arguments = ["jobs", "--limit", "3", "--grace", GRACE, "--", "true"];
+        let status = run(&server.url, &arguments).status().unwrap();
+        assert!(status.success(), "{status}");
+    };
+    once();
+    let before = keys(&mut connection);
+    for _ in 0..runs() {
+        once();
+    }
+    assert_eq!(keys(&mut connection), before);
+    eventually("the end of all connections", || {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
+        (clients.lines().count() == 1).then_some(())
+    });
+    assert_eq!(processes(&server.url), 0);
+}

@@ -1,0 +1,12 @@
+//! The command `run`.
+
+mod guard;
+mod leave;
+mod limits;
+mod loss;
+mod many;
+mod queue;
+mod signals;
+mod status;
+mod support;
+mod terminal;

@@ -1,0 +1,40 @@
+//! Several tools at once.
+
+use std::fs;
+
+use super::support::server::shared_url;
+use super::support::tool::{Tool, outcome, run, script};
+use crate::support::unique_name;
+
+#[test]
+fn with_a_limit_of_1_no_two_commands_run_at_once() {
+    let (url, name) = (shared_url(), unique_name());
+    let folder = std::env::temp_dir().join(&name);
+    // Only one can make it. It ends without a word, and loudly where there was one.
+    let once = format!("mkdir {0} && sleep 0.01 && rmdir {0}", folder.display());
+    let mut tools: Vec<_> = (0..3)
+        .map(|_| {
+            let turns = format!(
+                "for turn in 1 2 3 4 5 6 7 8 9 10; do $TOOL run {name} --limit 1 -- sh -c '{once}' || \
+                 exit; done"
+            );
+            Tool::start(&mut script(&url, &turns))
+        })
+        .collect();
+    for tool in &mut tools {
+        let status = tool.ended();
+        assert!(status.success(), "{status}: {}", tool.errors());
+    }
+    assert!(!fs::exists(&folder).unwrap());
+}
+
+#[test]
+fn a_command_takes_its_weight() {
+    let (url, name) = (shared_url(), unique_name());
+    let heavy = ["--limit", "3", "--weight", "2", "--", "sh", "-c", "echo on; sleep 600"];
+    let holder = Tool::start(&mut run(&url, &[&[&*name], &heavy[..]].concat()));
+    assert_eq!(holder.line(), "on");
+    let attempt =
+        |weight| outcome(&mut run(&url, &[&name, "--weight", weight, "--no-wait", "--", "true"])).0;
+    assert_eq!((attempt("1"), attempt("2")), (0, 75));
+}

@@ -1,0 +1,93 @@
+//! Signals to the tool.
+
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+
+use super::support::server::{await_held_and_queued, shared_url};
+use super::support::tool::{Tool, children, run, script, state};
+use crate::support::{eventually, unique_name};
+
+#[test]
+fn a_signal_that_comes_in_the_queue_ends_the_wait() {
+    let (url, name) = (shared_url(), unique_name());
+    let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
+    let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
+    assert_eq!(holder.line(), "on");
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+        let mut waiting = Tool::start(&mut run(&url, &[&name, "--", "echo", "no"]));
+        await_held_and_queued(&url, &name, (1, 1));
+        // These end nothing.
+        waiting.signal(Signal::SIGWINCH);
+        waiting.signal(Signal::SIGCONT);
+        waiting.signal(signal);
+        assert_eq!(waiting.ended().signal(), Some(signal as i32));
+        await_held_and_queued(&url, &name, (1, 0));
+        assert_eq!(waiting.errors(), "");
+    }
+}
+
+#[test]
+fn signals_are_passed_on_to_the_command_and_its_children() {
+    let (url, name) = (shared_url(), unique_name());
+    let script = "for signal in HUP INT QUIT USR1 USR2 WINCH ALRM CONT; do \
+                  trap \"echo $signal\" $signal; done; trap 'echo TERM; exit 3' TERM; \
+                  sh -c 'trap \"\" HUP USR1 USR2 ALRM; trap \"echo child; exit\" TERM; echo on; while :; do sleep 0.02; done' & \
+                  echo on; while :; do sleep 0.02; done";
+    let mut tool =
+        Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "bash", "-c", script]));
+    // Both have said what they do at a signal.
+    assert_eq!([tool.line(), tool.line()], ["on", "on"]);
+    for signal in [
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGWINCH,
+        Signal::SIGALRM,
+        Signal::SIGCONT,
+    ] {
+        tool.signal(signal);
+        assert_eq!(format!("SIG{}", tool.line()), signal.as_str());
+    }
+    tool.signal(Signal::SIGTERM);
+    let mut last = [tool.line(), tool.line()];
+    last.sort();
+    assert_eq!(last, ["TERM", "child"]);
+    assert_eq!(tool.ended().code(), Some(3));
+    await_held_and_queued(&url, &name, (0, 0));
+}
+
+/// As with nohup.
+#[test]
+fn what_the_tool_was_told_to_ignore_the_command_ignores() {
+    let name = unique_name();
+    let text = format!(
+        "trap '' HUP; exec $TOOL run {name} --limit 1 -- sh -c 'echo on; kill -HUP $$; echo still'"
+    );
+    let mut tool = Tool::start(&mut script(&shared_url(), &text));
+    assert_eq!((tool.line(), tool.line()), ("on".to_owned(), "still".to_owned()));
+    assert!(tool.ended().success());
+}
+
+/// The first process of a container inherits those whose parents have ended.
+#[test]
+fn other_children_than_its_own_are_picked_up() {
+    let name = unique_name();
+    let text = format!(
+        "sh -c 'while [ ! -e {0} ]; do sleep 0.02; done' & exec $TOOL run {name} --limit 1 -- sh -c \
+         'echo on; sleep 600'",
+        std::env::temp_dir().join(&name).display()
+    );
+    let mut tool = Tool::start(&mut script(&shared_url(), &text));
+    assert_eq!(tool.line(), "on");
+    // The stranger, the guard, the command.
+    let [stranger, ..] = *children(tool.id()) else { panic!("no children") };
+    assert_eq!(children(tool.id()).len(), 3);
+    std::fs::write(std::env::temp_dir().join(&name), "").unwrap();
+    eventually("the end of the other child", || state(stranger).is_none().then_some(()));
+    std::fs::remove_file(std::env::temp_dir().join(&name)).unwrap();
+    tool.signal(Signal::SIGTERM);
+    tool.ended();
+}

@@ -1,0 +1,122 @@
+//! How the tool ends.
+
+use nix::sys::signal::Signal;
+
+use super::support::server::{await_held_and_queued, shared_url};
+use super::support::tool::{Tool, outcome, run, script};
+use crate::support::unique_name;
+
+fn status_of(script: &str) -> Option<i32> {
+    let name = unique_name();
+    let status =
+        run(&shared_url(), &[&name, "--limit", "1", "--", "sh", "-c", script]).status().unwrap();
+    await_held_and_queued(&shared_url(), &name, (0, 0));
+    status.code()
+}
+
+#[test]
+fn the_commands_own_status_passes_through() {
+    for status in [0, 1, 7, 69, 255] {
+        assert_eq!(status_of(&format!("exit {status}")), Some(status));
+    }
+}
+
+#[test]
+fn a_command_that_was_killed_gives_128_and_the_signal() {
+    assert_eq!(status_of("kill -TERM $$"), Some(128 + 15));
+    assert_eq!(status_of("kill -KILL $$"), Some(128 + 9));
+    // A real-time signal, which has no name.
+    assert_eq!(status_of("kill -40 $$"), Some(128 + 40));
+}
+
+/// Else a shell's loop would go on after ^C.
+#[test]
+fn of_an_interrupt_the_tool_dies_as_well() {
+    assert_eq!(status_of("kill -INT $$"), None);
+}
+
+#[test]
+fn a_command_that_cannot_be_started_leaves_no_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let (status, told) =
+        outcome(&mut run(&url, &[&name, "--limit", "1", "--", "/no/such/command"]));
+    assert_eq!((status, told.contains("/no/such/command")), (127, true), "{told}");
+    let (status, told) = outcome(&mut run(&url, &[&name, "--", "/etc/passwd"]));
+    assert_eq!((status, told.contains("/etc/passwd")), (126, true), "{told}");
+    await_held_and_queued(&url, &name, (0, 0));
+}
+
+#[test]
+fn without_a_server_the_command_is_not_started() {
+    // Nobody listens at port 1.
+    let (status, told) =
+        outcome(&mut run("redis://127.0.0.1:1/", &["a", "--limit", "1", "--", "echo", "no"]));
+    assert_eq!(status, 69);
+    assert!(told.contains("127.0.0.1:1"), "{told}");
+}
+
+#[test]
+fn whoever_gets_no_permit_in_time_is_told() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut holder = Tool::start(&mut run(
+        &url,
+        &[&name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"],
+    ));
+    assert_eq!(holder.line(), "on");
+    for wait in [&["--no-wait"][..], &["--timeout", "50ms"]] {
+        let arguments = [&[&*name], wait, &["--", "echo", "no"]].concat();
+        let (status, told) = outcome(&mut run(&url, &arguments));
+        assert_eq!(status, 75, "{told}");
+        assert!(told.contains(&name), "{told}");
+    }
+    await_held_and_queued(&url, &name, (1, 0));
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.ended().code(), Some(128 + 15));
+}
+
+#[test]
+fn wrong_options_are_refused_before_anything_is_done() {
+    let short = ["a", "--limit", "1", "--lease", "499ms", "--", "true"];
+    let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &short));
+    assert_eq!(status, 2, "{told}");
+    assert!(told.contains("499ms") && told.contains("at least 500ms"), "{told}");
+    let grace = ["a", "--limit", "1", "--lease", "9s", "--grace", "4s", "--", "true"];
+    let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &grace));
+    assert_eq!(status, 2);
+    assert!(told.contains("--grace: 4s is more than a third of --lease, 9s"), "{told}");
+    for wrong in [&["a"][..], &["a", "--limit", "0", "--", "true"], &["a", "true"]] {
+        assert_eq!(outcome(&mut run("redis://127.0.0.1:1/", wrong)).0, 2);
+    }
+}
+
+#[test]
+fn the_command_knows_its_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let shown = "echo $REDIS_SEMAPHORE_NAME; echo $REDIS_SEMAPHORE_ID; echo $REDIS_SEMAPHORE_TOKEN";
+    let tokens = [(); 2].map(|()| {
+        let tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sh", "-c", shown]));
+        assert_eq!(tool.line(), name);
+        assert!(tool.line().starts_with("P:"));
+        tool.line().parse::<u64>().unwrap()
+    });
+    assert!(tokens[0] < tokens[1], "{tokens:?}");
+}
+
+#[test]
+fn input_and_output_are_the_commands() {
+    let (url, name) = (shared_url(), unique_name());
+    let text = format!("echo hello | $TOOL run {name} --limit 1 -- tr a-z A-Z");
+    let output = script(&url, &text).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "HELLO\n");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+/// Whoever closed it wants to know nothing.
+#[test]
+fn an_error_output_that_cannot_be_written_stops_nothing() {
+    let (url, name) = (shared_url(), unique_name());
+    assert_eq!(outcome(&mut run(&url, &[&name, "--limit", "1", "--", "true"])).0, 0);
+    // Of another limit than that in force the tool has something to say.
+    let text = format!("$TOOL run {name} --limit 2 -- sh -c 'exit 4' 2>/dev/full");
+    assert_eq!(script(&url, &text).status().unwrap().code(), Some(4));
+}

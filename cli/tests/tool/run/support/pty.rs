@@ -1,0 +1,91 @@
+//! A shell with a terminal of its own, as a user has it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use nix::pty::openpty;
+
+use super::tool::DEFAULT_SIGNALS;
+use crate::support::eventually;
+use crate::support::tool::TOOL;
+
+pub struct Shell {
+    child: Child,
+    terminal: File,
+    /// All that was shown.
+    shown: Arc<Mutex<String>>,
+    /// How much of that was looked at.
+    seen: usize,
+}
+
+impl Shell {
+    /// An interactive one, in which `$TOOL` is the tool.
+    pub fn start(url: &str) -> Self {
+        let pair = openpty(None, None).unwrap();
+        let slave = || pair.slave.try_clone().unwrap();
+        let child = Command::new("env")
+            .args([DEFAULT_SIGNALS, "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"])
+            .env("REDIS_URL", url)
+            .env("TOOL", TOOL)
+            .env("PS1", "$ ")
+            .env("TERM", "dumb")
+            .env_remove("PROMPT_COMMAND")
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave())
+            .spawn()
+            .unwrap();
+        let terminal = File::from(pair.master);
+        let shown = Arc::<Mutex<String>>::default();
+        let (mut output, copy) = (terminal.try_clone().unwrap(), shown.clone());
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails when the shell has gone.
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                copy.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        let mut shell = Self { child, terminal, shown, seen: 0 };
+        // What is typed would be shown as well, and found.
+        shell.enter("stty -echo; echo beg''in");
+        shell.sees("begin");
+        shell
+    }
+
+    pub fn enter(&mut self, line: &str) {
+        self.press(&format!("{line}\n"));
+    }
+
+    pub fn press(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until this is shown, after what was seen before.
+    pub fn sees(&mut self, text: &str) {
+        let shown = self.shown.clone();
+        let seen = self.seen;
+        let found = std::panic::catch_unwind(|| {
+            eventually(text, || {
+                let shown = shown.lock().unwrap();
+                shown[seen..].find(text).map(|at| seen + at + text.len())
+            })
+        });
+        self.seen = found.unwrap_or_else(|_| {
+            panic!("{text:?} was not shown:\n{}", &self.shown.lock().unwrap()[seen..])
+        });
+    }
+
+    pub fn has_shown(&self, text: &str) -> bool {
+        self.shown.lock().unwrap().contains(text)
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,46 @@
+//! What stands in a server.
+
+use std::time::SystemTime;
+
+use redis::{Client, Connection};
+
+use crate::support::eventually;
+
+/// The one that `scripts/with-redis` started.
+pub fn shared_url() -> String {
+    std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
+}
+
+pub fn connect(url: &str) -> Connection {
+    Client::open(url).unwrap().get_connection().unwrap()
+}
+
+/// How many hold and how many wait.
+pub fn held_and_queued(connection: &mut Connection, name: &str) -> (u64, u64) {
+    let key = |key| format!("sem:{{{name}}}:{key}");
+    let mut both = redis::pipe();
+    // Of the member that counts the weights the score is below zero.
+    both.cmd("ZCOUNT").arg(key("permits")).arg(0).arg("+inf").cmd("ZCARD").arg(key("queue"));
+    both.query(connection).unwrap()
+}
+
+pub fn await_held_and_queued(url: &str, name: &str, wanted: (u64, u64)) {
+    let mut connection = connect(url);
+    eventually(&format!("{wanted:?} held and queued"), || {
+        (held_and_queued(&mut connection, name) == wanted).then_some(())
+    });
+}
+
+/// When the lease of the only permit ends, by the clock of this machine, in ms.
+pub fn lease_end(connection: &mut Connection, name: &str) -> u128 {
+    let key = format!("sem:{{{name}}}:permits");
+    let mut range = redis::cmd("ZRANGEBYSCORE");
+    range.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
+    let [(_, end)]: [(String, f64); 1] =
+        range.query::<Vec<_>>(connection).unwrap().try_into().expect("one permit");
+    end as u128
+}
+
+pub fn now() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+}

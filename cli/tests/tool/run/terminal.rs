@@ -1,0 +1,174 @@
+//! At a terminal, in a shell with job control.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::support::pty::Shell;
+use super::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
+use super::support::tool::{run, state};
+use crate::support::eventually;
+use crate::support::unique_name;
+
+/// A command that begins so reads when the terminal is its own: until then ^C and ^Z are for the
+/// tool, which has just started it.
+const BEGIN: &str = "echo first; read x; echo on";
+
+fn has_begun(shell: &mut Shell) {
+    shell.sees("first");
+    shell.enter("");
+    shell.sees("on");
+}
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(name)
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    // Of a job that is stopped the shell shows the text, which must not look like its output.
+    shell.enter(&format!(
+        "sh -c '$TOOL run {name} --limit 1 -- sh -c \"echo one; read x; echo re\\\"\\\"ad \\$x\"; \
+         echo two; read y; echo the\"\"n $y'"
+    ));
+    shell.sees("one");
+    shell.enter("1st");
+    shell.sees("read 1st");
+    shell.sees("two");
+    shell.enter("2nd");
+    shell.sees("then 2nd");
+    shell.enter("echo e''nd");
+    shell.sees("end");
+}
+
+// What is to be stopped or interrupted starts nothing meanwhile: between vfork and exec a shell is
+// not stopped, but stuck, and an interrupt there is for nobody.
+
+#[test]
+fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!(
+        "for i in 1 2; do $TOOL run {name} --limit 1 -- sh -c '{BEGIN}; while :; do :; done'; done"
+    ));
+    has_begun(&mut shell);
+    shell.press("\x03");
+    shell.sees("$ ");
+    shell.enter("echo status $?");
+    shell.sees("status 130");
+    await_held_and_queued(&shared_url(), &name, (0, 0));
+}
+
+/// The terminal was given to it since.
+#[test]
+fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!(
+        "$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; kill -TTIN $$; echo read $x'"
+    ));
+    shell.sees("on");
+    // It reads, so the terminal is its own.
+    shell.enter("1st");
+    shell.sees("read 1st");
+}
+
+#[test]
+fn a_command_that_is_stopped_goes_on_with_its_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = format!("{BEGIN}; while [ ! -e {} ]; do :; done; exit 4", file(&name).display());
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'; echo status $?"));
+    has_begun(&mut shell);
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    fs::write(file(&name), "").unwrap();
+    // It does not go on by itself.
+    assert_eq!(held_and_queued(&mut connect(&url), &name), (1, 0));
+    shell.enter("fg; echo then $?");
+    shell.sees("then 4");
+    await_held_and_queued(&url, &name, (0, 0));
+    fs::remove_file(file(&name)).unwrap();
+}
+
+#[test]
+fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = format!("trap \"echo cleaned; exit\" TERM; {BEGIN}; while :; do :; done");
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
+    has_begun(&mut shell);
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    // Somebody else gets it.
+    let mut next = run(&url, &[&name, "--", "true"]);
+    assert!(next.status().unwrap().success());
+    eventually("the end of the lease", || {
+        (held_and_queued(&mut connect(&url), &name) == (0, 0)).then_some(())
+    });
+    shell.enter("fg; echo then $?");
+    shell.sees("cleaned");
+    shell.sees("then 70");
+}
+
+/// The tool, which is stopped, cannot know of it.
+#[test]
+fn a_command_that_others_let_go_on_after_its_lease_is_ended() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let script = format!("echo $$ > {}; {BEGIN}; while :; do :; done", file(&name).display());
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 1s -- sh -c '{script}'"));
+    has_begun(&mut shell);
+    let command = fs::read_to_string(file(&name)).unwrap().trim_end().parse().unwrap();
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    let next = run(&url, &[&name, "--", "true"]).status().unwrap();
+    assert!(next.success());
+    assert_eq!(state(command), Some('T'));
+    kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
+    // It is a child of the tool, which cannot pick it up.
+    eventually("its end", || (state(command) == Some('Z')).then_some(()));
+    fs::remove_file(file(&name)).unwrap();
+}
+
+/// The server alone knows of it.
+#[test]
+fn a_command_whose_permit_was_taken_away_while_it_was_stopped_does_not_go_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    let went_on = file(&name).display().to_string();
+    let script = format!("{BEGIN}; while :; do [ -e {went_on} ] && echo went on; done");
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c '{script}'"));
+    has_begun(&mut shell);
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    fs::write(&went_on, "").unwrap();
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&url)).unwrap();
+    shell.enter("fg; echo then $?");
+    shell.sees("the permit was lost");
+    shell.sees("then 70");
+    assert!(!shell.has_shown("\nwent on"));
+    fs::remove_file(went_on).unwrap();
+}
+
+#[test]
+fn in_the_background_it_leaves_the_terminal_alone() {
+    let name = unique_name();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; read x; echo read $x' &"));
+    shell.sees("on");
+    shell.enter("echo shell''s");
+    shell.sees("shells");
+    // It wants to read, and is stopped for that.
+    shell.enter("until jobs | grep Stopped; do sleep 0.01; done");
+    shell.sees("Stopped");
+    shell.enter("fg; echo then $?");
+    shell.enter("this");
+    shell.sees("read this");
+    shell.sees("then 0");
+}

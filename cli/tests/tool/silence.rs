@@ -1,0 +1,29 @@
+//! A Redis that says nothing.
+
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+
+use crate::support::eventually;
+use crate::support::process::Process;
+use crate::support::tool::tool;
+
+/// It would be patient.
+const PATIENT: [&str; 2] = ["--response-timeout", "10min"];
+
+#[test]
+fn who_is_told_to_end_while_it_connects_ends() {
+    for command in ["ls", "load", "demo"] {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}/", silent.local_addr().unwrap());
+        let mut command = tool(&[&PATIENT[..], &[command]].concat());
+        command.env("REDIS_URL", url).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut tool = Process::start(&mut command);
+        let _connection = silent.accept().unwrap();
+        tool.signal(Signal::SIGTERM);
+        let ended = eventually("its end", || tool.0.try_wait().unwrap());
+        assert_eq!(ended.signal(), Some(Signal::SIGTERM as i32), "{command:?}");
+    }
+}

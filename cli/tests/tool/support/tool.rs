@@ -1,0 +1,46 @@
+//! The tool, and what it says.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub const TOOL: &str = env!("CARGO_BIN_EXE_redis-semaphore");
+
+/// With nothing in its environment that says where a server is.
+pub fn tool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(TOOL);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("REDIS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// What the tool has said, and its exit status.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    pub fn of(mut command: Command) -> Self {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub fn fails(&self, status: i32, reason: &str) {
+        assert_eq!((self.status, &*self.stdout), (Some(status), ""), "{self:?}");
+        assert!(self.stderr.contains(reason), "{reason:?} is not in {self:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! The terminal is left as it was.
+
+use std::process::Command;
+
+use redis_semaphore::redis::cmd;
+
+use super::pane::Pane;
+use super::support::top;
+use crate::support::folder::Folder;
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, TOOL, tool};
+
+#[test]
+fn keys_leave_it() {
+    let server = Server::start();
+    for key in ["q", "Escape", "C-c"] {
+        let folder = Folder::create();
+        let pane = Pane::start_between_looks(&top(&server), &folder.0);
+        pane.wait_for_text("There is no semaphore");
+        assert_eq!(pane.ask("#{alternate_on}"), "1");
+        pane.press(&[key]);
+        let text = pane.must_be_as_before(&folder.0);
+        assert!(text.contains("left: 0"), "{key}: {text}");
+    }
+}
+
+#[test]
+fn a_signal_leaves_it() {
+    let server = Server::start();
+    let folder = Folder::create();
+    // The shell becomes the program, so that the pane's process is ours.
+    let command = format!("sh -c 'echo $$ > {}/id; exec {}'", folder.0.display(), top(&server));
+    let pane = Pane::start_between_looks(&command, &folder.0);
+    pane.wait_for_text("There is no semaphore");
+    let id = std::fs::read_to_string(folder.0.join("id")).unwrap();
+    assert!(Command::new("kill").args(["-TERM", id.trim()]).status().unwrap().success());
+    pane.must_be_as_before(&folder.0);
+}
+
+#[test]
+fn an_error_leaves_it_and_is_told() {
+    let server = Server::start();
+    let mut rule = cmd("ACL");
+    rule.arg(&["SETUSER", "default", "-scan"]).exec(&mut server.connect()).unwrap();
+    let folder = Folder::create();
+    let pane = Pane::start_between_looks(&top(&server), &folder.0);
+    let text = pane.must_be_as_before(&folder.0);
+    assert!(text.contains("left: 69") && text.contains("+scan"), "{text}");
+}
+
+#[test]
+fn a_pace_out_of_bounds_is_refused() {
+    for (wrong, reason) in [("49ms", "50ms or more"), ("500000000000years", "7days or less")] {
+        Outcome::of(tool(&["top", "--every", wrong])).fails(2, reason);
+    }
+}
+
+#[test]
+fn without_a_terminal_it_points_to_ls() {
+    let output = Command::new(TOOL).arg("top").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("`redis-semaphore ls`"), "{told}");
+}

@@ -1,0 +1,216 @@
+//! The command `top`, in a terminal by what the terminal shows.
+
+mod leaving;
+mod pane;
+mod support;
+
+use std::time::Duration;
+
+use redis_semaphore::redis::cmd;
+use redis_semaphore::{Permit, Semaphore};
+
+use self::support::{queue, top, watch};
+use crate::support::server::Server;
+
+const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
+
+/// `emails` holds nothing, `jobs` is full and has a queue, `uploads` holds one.
+async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
+    let semaphores = server.semaphores().await;
+    let semaphore = |name, limit| semaphores.semaphore(name).limit(limit).build().unwrap();
+    semaphore("emails", 1).acquire().await.unwrap().release().await.unwrap();
+    let uploads = semaphore("uploads", 10).acquire().await.unwrap();
+    let jobs = semaphore("jobs", 3);
+    let permits = vec![jobs.acquire_many(3).await.unwrap(), uploads];
+    queue(&jobs, Duration::ZERO).await;
+    queue(&jobs, Duration::from_secs(3600)).await;
+    (jobs, permits)
+}
+
+fn words(text: &str, line: usize) -> Vec<&str> {
+    text.lines().nth(line).unwrap_or_default().split_whitespace().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_list_is_sorted_by_any_column() {
+    let server = Server::start();
+    let (_jobs, _permits) = three(&server).await;
+    let pane = watch(&server);
+    let text = pane.wait_for("three rows", |text| text.contains("3/3") && text.contains("1/10"));
+    assert!(text.contains("3 semaphores under sem, every 100ms"), "{text}");
+    assert_eq!(words(&text, 2), ["emails", "0/1", "0"], "{text}");
+    // The head start counts.
+    assert_eq!(words(&text, 3)[..4], ["jobs", "3/3", "2", "1h"], "{text}");
+    assert_eq!(words(&text, 4), ["uploads", "1/10", "0"], "{text}");
+    for (key, first, last) in [
+        ("1", "uploads", "emails"),
+        ("1", "emails", "uploads"),
+        ("2", "jobs", "emails"),
+        ("2", "emails", "jobs"),
+        ("3", "jobs", "uploads"),
+        ("3", "emails", "jobs"),
+        ("4", "jobs", "uploads"),
+        ("4", "emails", "jobs"),
+    ] {
+        pane.press(&[key]);
+        pane.wait_for(&format!("order after {key}"), |text| {
+            words(text, 2).first() == Some(&first) && words(text, 4).first() == Some(&last)
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_later_and_what_is_not_asked_for() {
+    let server = Server::start();
+    let (_jobs, _permits) = three(&server).await;
+    let pane = pane::Pane::start(&format!("{} '*s-?'", top(&server)));
+    pane.wait_for_text("There is no semaphore like *s-? under sem.");
+    let semaphores = server.semaphores().await;
+    let late = semaphores.semaphore("jobs-2").limit(5).build().unwrap();
+    let permit = late.acquire_many(2).await.unwrap();
+    let text = pane.wait_for_text("2/5");
+    assert!(text.contains("1 semaphore like *s-?") && !text.contains("emails"), "{text}");
+    permit.release().await.unwrap();
+    pane.wait_for_text("0/5");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_is_opened() {
+    let server = Server::start();
+    let (_jobs, _permits) = three(&server).await;
+    queue_one_that_is_gone(&server);
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    pane.press(&["Down", "Enter"]);
+    let text = pane.wait_for("holder and waiters", |text| words(text, 7).len() > 3);
+    assert!(words(&text, 1).join(" ").starts_with("jobs: held 3, limit 3, queued 3"), "{text}");
+    let holder = words(&text, 3);
+    assert_eq!(holder[..2], ["web-1", "3"], "{text}");
+    assert!(holder[2].ends_with('s') && holder[3].contains(":30000:"), "{text}");
+    // Who came later, with a head start, is before who came first.
+    assert_eq!(words(&text, 5)[..3], ["web-1", "1", "1h"], "{text}");
+    let process = |line| {
+        let words = words(&text, line);
+        words[words.len() - 3..words.len() - 1].to_vec()
+    };
+    assert_eq!(process(5), ["1", "there"], "{text}");
+    assert_eq!(process(6), ["2", "gone"], "{text}");
+    assert_eq!(process(7), ["3", "there"], "{text}");
+    pane.press(&["Escape"]);
+    pane.wait_for_text("HELD/LIMIT");
+}
+
+/// A minute ago, of a process that nobody has heard of.
+fn queue_one_that_is_gone(server: &Server) {
+    let mut connection = server.connect();
+    let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut connection).unwrap();
+    let ticket = (seconds - 60) * 1_000_000 + micros;
+    let mut add = cmd("ZADD");
+    add.arg("sem:{jobs}:queue").arg(ticket).arg(WORD_OF_ONE_GONE).exec(&mut connection).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_set_and_cleared() {
+    let server = Server::start();
+    let (jobs, _permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    pane.press(&["Down", "l"]);
+    pane.wait_for_text("In force: 3. Declared: 3. Set at run time: none.");
+    pane.press(&["7", "1", "BSpace"]);
+    pane.wait_for_text("New limit: 7_");
+    pane.press(&["Escape"]);
+    pane.wait_for("end of the dialogue", |text| !text.contains("New limit"));
+    assert_eq!(jobs.limit().await.unwrap(), 3);
+    pane.press(&["l", "4", "Enter"]);
+    pane.wait_for_text("jobs: the limit is 4 now");
+    // One of those who wait got in.
+    pane.wait_for_text("4/4");
+    assert_eq!(jobs.inspect().await.unwrap().runtime_limit, Some(4));
+    pane.press(&["l", "c"]);
+    pane.wait_for_text("cleared; 3 is in force now");
+    pane.wait_for_text("4/3");
+    assert_eq!(jobs.inspect().await.unwrap().runtime_limit, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revoking_asks_first_and_then_does_it() {
+    let server = Server::start();
+    let (jobs, permits) = three(&server).await;
+    queue_one_that_is_gone(&server);
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    pane.press(&["Down", "Enter"]);
+    pane.wait_for_text("gone-1");
+    pane.press(&["r"]);
+    let text = pane.wait_for_text("y revokes");
+    assert!(text.contains("up to 10s") && text.contains("up to 30s"), "{text}");
+    assert!(text.contains(permits[0].id()), "{text}");
+    pane.press(&["n"]);
+    pane.wait_for("end of the dialogue", |text| !text.contains("y revokes"));
+    permits[0].refresh().await.unwrap();
+
+    // The one in the middle of the queue, whose process is gone.
+    pane.press(&["Down", "Down", "r"]);
+    pane.wait_for_text("This request leaves the queue");
+    pane.press(&["y"]);
+    pane.wait_for_text("It was taken out of the queue");
+    pane.wait_for("its end", |text| !text.contains("gone"));
+    assert_eq!(jobs.inspect().await.unwrap().queued, 2);
+
+    pane.press(&["Home", "r"]);
+    pane.wait_for_text("is not asked");
+    pane.press(&["y"]);
+    pane.wait_for_text("Revoked. Its holder hears of it within 10s");
+    permits[0].lost().await;
+    pane.wait_for_text("held 2, limit 3, queued 0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_picture_stays_while_redis_is_away() {
+    let mut server = Server::start();
+    let (jobs, permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    server.kill();
+    let text = pane.wait_for_text("Redis away, the picture is of 20");
+    assert!(text.contains("3/3") && text.contains(" UTC:"), "{text}");
+    drop((jobs, permits));
+    server.start_again();
+    let semaphores = server.semaphores().await;
+    let later = semaphores.semaphore("later").limit(2).build().unwrap();
+    let _permit = later.acquire().await.unwrap();
+    pane.wait_for("what is new", |text| text.contains("1/2") && !text.contains("Redis away"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_is_refused_is_not_an_outage() {
+    let server = Server::start();
+    let (jobs, _permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    server.run("ACL SETUSER default -scan");
+    let refused = |text: &str| text.contains("No new list since 20") && text.contains("+scan");
+    pane.wait_for("what is refused", refused);
+    // What is known already goes on.
+    jobs.set_limit(4).await.unwrap();
+    pane.wait_for("what is refused", |text| refused(text) && text.contains("4/4"));
+    server.run("ACL SETUSER default +scan");
+    pane.wait_for("a new list", |text| !text.contains("No new list"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_fits_other_sizes() {
+    let server = Server::start();
+    let (_jobs, _permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    for (width, height) in [(120, 40), (30, 8), (80, 24)] {
+        pane.resize(width, height);
+        pane.wait_for(&format!("keys at the end of {height} lines"), |text| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines.len() == usize::from(height) && lines[lines.len() - 1].starts_with("↑↓ move")
+        });
+        pane.wait_for_text("jobs");
+    }
+}

@@ -1,0 +1,29 @@
+//! The tool in a terminal, and what it is to show.
+
+use std::time::Duration;
+
+use redis_semaphore::Semaphore;
+
+use super::pane::Pane;
+use crate::support::server::{Server, until_queued};
+use crate::support::tool::TOOL;
+
+/// Our tool, which looks often.
+pub fn top(server: &Server) -> String {
+    format!("{TOOL} --url {} --response-timeout 500ms top --every 100ms", server.url)
+}
+
+pub fn watch(server: &Server) -> Pane {
+    Pane::start(&top(server))
+}
+
+/// Waits, and then holds, on a task of its own until the test ends.
+pub async fn queue(semaphore: &Semaphore, ahead: Duration) {
+    let before = semaphore.inspect().await.unwrap().queued;
+    let request = semaphore.request().ahead(ahead).acquire();
+    tokio::spawn(async {
+        let _permit = request.await;
+        std::future::pending::<()>().await;
+    });
+    until_queued(semaphore, before + 1).await;
+}
