@@ -106,7 +106,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
             ]
         };
         let rows: Vec<_> = now.holders.iter().map(row).collect();
-        let head = ["HOLDER", "WEIGHT", "EXPIRES IN", "ID"];
+        let head = ["HOLDER", "WEIGHT", "LEASE LEFT", "ID"];
         text = format!("{text}\n\n{}", table(&head, &rows));
     }
     if !now.waiters.is_empty() {

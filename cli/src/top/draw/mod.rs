@@ -55,8 +55,8 @@ fn like(state: &State) -> String {
 
 fn keys_of(state: &State) -> &'static str {
     match state.open {
-        Some(_) => "↑↓ move  l limit  r revoke  Esc back  q leave",
-        None => "↑↓ move  Enter open  1-4 sort  l limit  q leave",
+        Some(_) => "↑↓ PgUp PgDn Home End move  l limit  r revoke  Esc back  q leave",
+        None => "↑↓ PgUp PgDn Home End move  Enter open  1-4 sort  l limit  q Esc leave",
     }
 }
 
@@ -99,10 +99,12 @@ fn trouble_of(state: &State, now: Moment) -> Option<String> {
     if let Some(List { last, trouble: Some(reason) }) = &state.list {
         return Some(format!("No new list since {}: {reason}", time_of_day(*last)));
     }
-    // Nobody says yet why there is none.
-    let silent = now.instant.saturating_duration_since(last.instant);
-    let usual = state.every + PATIENCE;
-    (silent > usual).then(|| format!("no answer from Redis for {}", short(silent)))
+    // Nobody says yet why there is none. What is asked for at all: a list comes only now and then,
+    // and takes its time.
+    let awaited = state.rows.values().filter(|row| row.is_asked);
+    let asked = awaited.filter_map(|row| row.looked_at).min()?;
+    let silent = now.instant.saturating_duration_since(asked.max(last.instant));
+    (silent > PATIENCE).then(|| format!("no answer from Redis for {}", short(silent)))
 }
 
 fn one_line(text: &str, area: Rect) -> Line<'static> {

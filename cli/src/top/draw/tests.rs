@@ -54,9 +54,13 @@ fn open(state: &mut State, owner: &str) {
 }
 
 fn picture(state: &State) -> String {
+    picture_at(state, Moment::now())
+}
+
+fn picture_at(state: &State, now: Moment) -> String {
     let mut terminal =
         Terminal::new(TestBackend::new(state.size.width, state.size.height)).unwrap();
-    terminal.draw(|frame| draw(state, Moment::now(), frame)).unwrap();
+    terminal.draw(|frame| draw(state, now, frame)).unwrap();
     terminal.backend().to_string()
 }
 
@@ -73,6 +77,25 @@ fn the_list_has_a_line_for_each() {
     assert!(lines[2].starts_with("\"jobs") && lines[2].contains("3/3"), "{picture}");
     assert!(lines[2].contains(" 2 ") && lines[2].contains("1m 5s"), "{picture}");
     assert!(lines[3].starts_with("\"uploads"), "{picture}");
+}
+
+#[test]
+fn no_answer_is_told_where_one_is_awaited() {
+    let mut state = state(80, 24);
+    let then = state.contact.last;
+    let later = Moment { instant: then.instant + Duration::from_secs(4), ..then };
+    let is_told = |state: &State| picture_at(state, later).contains("no answer from Redis for 4s");
+    // Nothing is asked between two lists.
+    assert!(!is_told(&state));
+    add(&mut state, "jobs", 0, 1, &[]);
+    let asked = |state: &mut State, at| {
+        let row = state.rows.get_mut("jobs").unwrap();
+        (row.is_asked, row.looked_at) = (true, Some(at));
+    };
+    asked(&mut state, later.instant);
+    assert!(!is_told(&state));
+    asked(&mut state, then.instant);
+    assert!(is_told(&state));
 }
 
 #[test]

@@ -209,7 +209,7 @@ async fn it_fits_other_sizes() {
         pane.resize(width, height);
         pane.wait_for(&format!("keys at the end of {height} lines"), |text| {
             let lines: Vec<&str> = text.lines().collect();
-            lines.len() == usize::from(height) && lines[lines.len() - 1].starts_with("↑↓ move")
+            lines.len() == usize::from(height) && lines[lines.len() - 1].starts_with("↑↓ PgUp PgDn")
         });
         pane.wait_for_text("jobs");
     }
