@@ -107,7 +107,9 @@ async fn try_out(probe: &Probe, tried: Tried) -> Result<(), Error> {
 fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
     let address = cluster.to_string();
     if error.to_string().contains("cluster support disabled") {
-        let reason = "it is no node of a cluster: use connect(), or nodes of one".to_owned();
+        let reason =
+            "it is no node of a cluster: connect to it as one server, or to nodes of a cluster"
+                .to_owned();
         let (kind, source) = (ConnectErrorKind::Cluster, Some(error));
         return Error::Connect { address, kind, reason, right: None, source };
     }

@@ -123,7 +123,7 @@ impl Probe {
         }
         asked.transpose().map_err(|error| self.explain(error))?;
         if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
-            let reason = "it is a node of a cluster: use connect_cluster()";
+            let reason = "it is a node of a cluster: connect to it as a cluster";
             return Err(self.refused(Kind::Cluster, reason));
         }
         Ok(server)

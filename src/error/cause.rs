@@ -106,6 +106,9 @@ pub(crate) fn of(error: &RedisError) -> Cause {
 const STRANGE_AUTH: &str = "Redis server refused to authenticate, returns";
 /// What `source.rs` says of a list of servers; the detail is what each of them said.
 const NONE_IS_PRIMARY: &str = "none of the servers is a primary";
+/// What redis-rs says of SELECT, with what the server said as the detail; and of a sentinel.
+const NOT_SELECTED: &str = "Redis server refused to switch database";
+const NO_SENTINEL: &str = "Address does not point to a sentinel node";
 const SEE_STRANGER: &str = "see what listens there";
 const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
 const SEE_SOURCE: &str = "the source of this error says more";
@@ -212,6 +215,21 @@ fn of_client(error: &RedisError) -> Cause {
                 "see whether it wants one, and which",
             );
         }
+        _ if what == NOT_SELECTED && text.contains("out of range") => {
+            return own(
+                Kind::Unusable,
+                "the server has no database of that number",
+                "take one that it has: 0 to 15, unless its setting `databases` says otherwise",
+            );
+        }
+        _ if what == NO_SENTINEL => {
+            return own(
+                Kind::Unusable,
+                "an address is not that of a sentinel",
+                "give those of sentinels (port 26379, unless set otherwise), or connect to the \
+                 server itself",
+            );
+        }
         ErrorKind::MasterNameNotFoundBySentinel => {
             return own(
                 Kind::NoPrimary,
@@ -242,7 +260,7 @@ fn of_client(error: &RedisError) -> Cause {
         _ if what.starts_with("the runtime") => "keep it running, or connect anew",
         ErrorKind::Io => SEE_NETWORK,
         ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",
-        _ => "see how the client is set up",
+        _ => "look at the settings of the connection",
     };
     Cause { kind, found: found.into(), advice }
 }

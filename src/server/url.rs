@@ -4,7 +4,7 @@ use redis::RedisError;
 
 use crate::error::Error;
 
-const LOOK: &str = "a URL looks like redis://user:password@host:6379/0 (rediss:// for TLS), or \
+const LOOK: &str = "a URL looks like redis://host:6379/0 (rediss:// for TLS), or \
                     redis+unix:///path/of/socket";
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];

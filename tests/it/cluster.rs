@@ -310,12 +310,15 @@ async fn connecting_says_what_is_wrong() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let refused = Semaphores::connect(&cluster.urls()[0]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
-    assert!(refused.to_string().contains("use connect_cluster()"), "{refused}");
+    assert!(refused.to_string().contains("connect to it as a cluster"), "{refused}");
 
     let single = Server::start();
     let refused = Semaphores::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
-    assert!(refused.to_string().contains("it is no node of a cluster"), "{refused}");
+    assert!(
+        refused.to_string().contains("it is no node of a cluster: connect to it as one server"),
+        "{refused}"
+    );
 
     let nodes: [&str; 0] = [];
     let refused = Semaphores::builder().connect_cluster(nodes).await.unwrap_err();

@@ -213,22 +213,34 @@ async fn another_database() {
     let words = ["the user lacks the right +select"];
     assert_says(&refused, ConnectErrorKind::Permission, &words);
     let refused = refusal(&format!("{}99", server.admin_url())).await;
-    let words = ["refused to switch database: DB index is out of range"];
+    let words = ["the server has no database of that number: take one that it has"];
     assert_says(&refused, ConnectErrorKind::Unusable, &words);
 }
 
 #[cfg(feature = "sentinel")]
 #[tokio::test]
-async fn sentinels_that_are_away() {
+async fn sentinels_that_are_away_or_none() {
     use redis::sentinel::{SentinelClient, SentinelServerType};
 
-    let nobody = vec!["redis://127.0.0.1:1/"];
-    let client =
-        SentinelClient::build(nobody, String::from("jobs"), None, SentinelServerType::Master)
-            .unwrap();
-    let connecting = Semaphores::builder().connect_sentinel(client);
-    let refused = in_time("an answer", connecting).await.unwrap_err();
-    assert_says(&refused, ConnectErrorKind::Refused, &["the primary that the sentinels name"]);
+    let server = Server::start();
+    for (url, kind, words) in [
+        (
+            String::from("redis://127.0.0.1:1/"),
+            ConnectErrorKind::Refused,
+            "the primary that the sentinels name",
+        ),
+        (
+            server.admin_url(),
+            ConnectErrorKind::Unusable,
+            "an address is not that of a sentinel: give those of sentinels",
+        ),
+    ] {
+        let (service, role) = (String::from("jobs"), SentinelServerType::Master);
+        let client = SentinelClient::build(vec![url], service, None, role).unwrap();
+        let connecting = Semaphores::builder().connect_sentinel(client);
+        let refused = in_time("an answer", connecting).await.unwrap_err();
+        assert_says(&refused, kind, &[words]);
+    }
 }
 
 #[tokio::test]
@@ -246,7 +258,7 @@ async fn too_many_connections() {
 #[tokio::test]
 async fn urls_say_what_is_wrong_and_never_tell_the_password() {
     for (url, words) in [
-        ("", "it is empty: a URL looks like redis://user:password@host:6379/0"),
+        ("", "it is empty: a URL looks like redis://host:6379/0"),
         (
             "localhost:6379",
             "\"localhost:6379\" does not begin with redis://: write redis://localhost:6379;",
