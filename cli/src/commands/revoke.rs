@@ -19,6 +19,9 @@ use crate::table::{at_most, millis};
 The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
 let in work at the same time. End its process first where that must not be.
 
+A request leaves the queue, but if its process lives, that asks again and gets its old place. End the \
+process to keep it out.
+
 Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
 pub struct Revoke {
     /// The name of the semaphore
@@ -64,7 +67,7 @@ fn as_text(name: &str, revoked: &Revoked) -> Result<String, Failure> {
         Revoked::Permit { lease, .. } => {
             let (usual, longest) = overlap(*lease);
             Ok(format!(
-                "{name}: it was a permit. Its holder hears of it at its next renewal: for up to {} it \
+                "{name}: the permit was revoked. Its holder hears of it at its next renewal: for up to {} it \
                  and whoever was let in work at the same time (for up to {} where it cannot reach \
                  Redis)",
                 at_most(usual),
@@ -72,8 +75,8 @@ fn as_text(name: &str, revoked: &Revoked) -> Result<String, Failure> {
             ))
         }
         Revoked::Request => Ok(format!(
-            "{name}: it was a request that waited. If its process lives, it asks again and gets its \
-             old place: end the process to keep it out"
+            "{name}: the request was taken out of the queue. If its process lives, it asks again and \
+             gets its old place: end the process to keep it out"
         )),
         _ => Err(Failure::new(
             NO,

@@ -120,7 +120,7 @@ async fn what_was_revoked_is_told_and_for_how_long_both_may_work() {
     let held = jobs.acquire().await.unwrap();
     let outcome = server.tool(&["revoke", "jobs", held.id()]);
     assert_eq!((outcome.status, &*outcome.stderr), (Some(0), ""), "{outcome:?}");
-    assert!(outcome.stdout.contains("it was a permit"), "{outcome:?}");
+    assert!(outcome.stdout.contains("jobs: the permit was revoked"), "{outcome:?}");
     assert!(outcome.stdout.contains("for up to 10s"), "{outcome:?}");
     assert_eq!(jobs.inspect().await.unwrap().held, 0);
     server.tool(&["revoke", "jobs", held.id()]).fails(1, "nobody holds or waits by that id");
