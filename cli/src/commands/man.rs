@@ -17,7 +17,10 @@ pub fn print() -> Result<ExitCode, Failure> {
     for page in std::iter::once(whole.clone()).chain(whole.get_subcommands().map(own_page)) {
         Man::new(page).render(&mut text).map_err(unwritable)?;
     }
-    write(&text)?;
+    // The page shows that of `run` without what must stand before it.
+    let command = r"<\fICOMMAND\fR>";
+    let text = String::from_utf8_lossy(&text).replace(command, &format!(r"\-\- {command}..."));
+    write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! What becomes of answers that nobody takes, and the pages of text that the tool has in it.
 
 use std::fs::File;
+use std::process::Command;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, TOOL, tool};
@@ -48,7 +49,7 @@ fn nobody_need_read_what_is_told_beside_the_answer() {
 
 #[test]
 fn a_system_without_files_is_status_71() {
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     // Whoever runs the tests may have left the one number open that there is.
     command.args(["-c", &format!("exec 3>&-; ulimit -n 4; exec {TOOL} ls")]);
     Outcome::of(command).fails(71, "the runtime cannot be started: ");
@@ -60,7 +61,23 @@ fn the_manual_has_all_commands_and_their_options() {
     for text in ["redis-semaphore run", "--no-wait", "--limit", "redis-semaphore ls", "--hold"] {
         assert!(manual.contains(text), "{text}");
     }
+    assert!(manual.contains("<fINAMEfR> -- <fICOMMANDfR>..."), "as it is called: {manual}");
     assert_eq!(manual.matches("--password-file").count(), 2, "once, and in the text of an option");
+}
+
+#[test]
+fn bash_completes_the_options_of_a_command() {
+    let script = Outcome::of(tool(&["completions", "bash"])).stdout;
+    // As bash does it: with the function that the script has named, the word and the one before it.
+    let complete = "\
+        registered=($(complete -p redis-semaphore))
+        COMP_WORDS=(redis-semaphore run --li) COMP_CWORD=2
+        ${registered[-2]} redis-semaphore --li run
+        echo ${COMPREPLY[@]}";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("{script}\n{complete}")]);
+    let completed = Outcome::of(bash);
+    assert_eq!(completed.stdout, "--limit\n", "{completed:?}");
 }
 
 /// They are started by the tool alone.
