@@ -75,9 +75,26 @@ impl From<Error> for Failure {
     }
 }
 
+/// The library's words, but for what has another name here.
 fn with_cause(error: &Error) -> String {
+    if let Error::Invalid { what, reason, .. } = error
+        && let Some(option) = option_of(what)
+    {
+        return format!("{option}: {reason}");
+    }
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}")
+}
+
+fn option_of(what: &str) -> Option<&'static str> {
+    Some(match what {
+        "ahead" => "--ahead",
+        "lease" => "--lease",
+        "nodes" | "url" => "--url",
+        "prefix" => "--prefix",
+        "response_timeout" => "--response-timeout",
+        _ => return None,
+    })
 }
 
 /// Where anything may fail: a message for a person, or one of those above.

@@ -16,6 +16,7 @@ mod failure;
 mod format;
 mod interruption;
 mod load;
+mod number;
 mod options;
 mod output;
 mod overlap;

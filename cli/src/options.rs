@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::Resettable;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::doctor::Doctor;
@@ -15,6 +15,7 @@ use crate::commands::revoke::Revoke;
 #[cfg(feature = "exporter")]
 use crate::exporter::options::Exporter;
 use crate::load::options::Load;
+use crate::number::number;
 use crate::server::options::Server;
 
 const STATUS: &str = "\
@@ -40,8 +41,9 @@ impl Options {
     /// Of this process. Ends it where something is wrong with them.
     pub fn read() -> Self {
         let mut command = Self::command().mut_args(without_empty_variable);
-        let options = Self::from_arg_matches(&command.get_matches_mut());
-        let options = options.unwrap_or_else(|error| error.exit());
+        let found = command.try_get_matches_from_mut(std::env::args_os());
+        let options = found.and_then(|found| Self::from_arg_matches(&found));
+        let options = options.unwrap_or_else(|error| with_tip(error).exit());
         // clap would take REDIS_CLUSTER=no for a conflict, too.
         if options.server.cluster && options.server.sentinel.is_some() {
             let reason =
@@ -62,6 +64,19 @@ fn without_empty_variable(option: Arg) -> Arg {
     }
 }
 
+/// Tells of the `--` that a command lacks: clap shows it in the usage only.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    let told = |kind| error.get(kind).map(ContextValue::to_string).unwrap_or_default();
+    let is_word = !told(ContextKind::InvalidArg).starts_with('-');
+    let wants_command = told(ContextKind::Usage).contains(" -- ");
+    if error.kind() == ErrorKind::UnknownArgument && is_word && wants_command {
+        let tip = "the command stands behind '--': redis-semaphore run NAME -- COMMAND";
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
 const RUN: &str = "\
 Of all jobs with this name one at a time, and at most ten starts in any minute:
   redis-semaphore run nightly --limit 1 -- ./back-up
@@ -75,6 +90,7 @@ Exit status: that of the command; 128 and the number of the signal that killed i
   75   no permit within --timeout, or none at once with --no-wait
   126  the command cannot be started
   127  the command was not found
+
 A signal that ends the wait ends this tool, too.
 
 The command has in its environment:
@@ -134,14 +150,14 @@ pub struct Run {
     pub name: String,
     /// How much may be held at once. This declares it for everybody: of several the newest is in
     /// force [default: the limit in force]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
     pub limit: Option<u32>,
     /// How much of the limit the command takes
     #[arg(
         long,
         value_name = "WEIGHT",
         default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = number(1..=u32::MAX)
     )]
     pub weight: u32,
     /// How long to wait for a permit [default: without end]

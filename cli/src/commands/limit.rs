@@ -11,6 +11,7 @@ use serde_json::json;
 use super::must_exist;
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::number::number;
 use crate::server::options::Server;
 use crate::server::{looking, with};
 use crate::survey::{NOBODY, limit_of};
@@ -45,10 +46,7 @@ impl FromStr for Change {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
-            let is_number = text.chars().all(|c| c.is_ascii_digit());
-            text.parse().ok().filter(|_| is_number).ok_or_else(|| {
-                format!("must be a number from 0 to {}, +NUMBER, or clear", u32::MAX)
-            })
+            number(0..=u32::MAX)(text).map_err(|wrong| format!("{wrong}, +NUMBER, or clear"))
         };
         match (text, text.strip_prefix('+')) {
             ("clear", _) => Ok(Self::Clear),

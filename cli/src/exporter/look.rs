@@ -29,8 +29,9 @@ pub async fn look(semaphores: &Semaphores, asked: &Exporter) -> Result<Picture, 
     let found = semaphores.names().await?;
     let is_wanted = |name: &String| asked.only.as_ref().is_none_or(|only| only.fits(name));
     let mut names: Vec<_> = found.names.into_iter().filter(is_wanted).collect();
-    let over_max = names.len().saturating_sub(asked.max);
-    names.truncate(asked.max);
+    let max = asked.max as usize;
+    let over_max = names.len().saturating_sub(max);
+    names.truncate(max);
     let summaries = survey(semaphores, names).await?;
     Ok(Picture { summaries, keys: found.keys, over_max })
 }

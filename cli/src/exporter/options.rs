@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::number::number;
 use crate::pattern::{self, Pattern};
 
 const ABOUT: &str = "\
@@ -34,8 +35,8 @@ pub struct Exporter {
     pub only: Option<Pattern>,
     /// The most semaphores to look at, the first by name: each is some series in Prometheus.
     /// redis_semaphore_left_out says how many there are more
-    #[arg(long, default_value_t = 1000, value_name = "N")]
-    pub max: usize,
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = number(0..=u32::MAX))]
+    pub max: u32,
     /// How long a look at all of them may take. Let it be less than Prometheus' scrape_timeout,
     /// which is 10s by default
     #[arg(

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use clap::{Args, value_parser};
+use clap::Args;
 use serde::{Serialize, Serializer};
 
 use crate::duration::{WEEK, duration};
 use crate::failure::Failure;
+use crate::number::number;
 use crate::table::millis;
 
 const ABOUT: &str = "\
@@ -47,13 +48,13 @@ const SHORTEST: Duration = Duration::from_millis(100);
 #[command(long_about = ABOUT, after_help = RESULTS)]
 pub struct Load {
     /// How much may be held at once
-    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = number(1..=u32::MAX))]
     pub limit: u32,
     /// Tasks in all, spread evenly over the processes
-    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = number(1..=u32::MAX))]
     pub tasks: u32,
     /// Processes, each with connections of its own
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 1, value_parser = number(1..=1000))]
     pub processes: u32,
     /// How long a permit is held: up to 7days; 0s: not at all
     #[arg(
@@ -83,7 +84,7 @@ pub struct Load {
     #[serde(rename = "time_ms", serialize_with = "as_millis")]
     pub time: Duration,
     /// How much of the limit a permit takes
-    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = number(1..=u32::MAX))]
     pub weight: u32,
     /// The name of the semaphore [default: one that nothing else uses]
     #[arg(long, default_value_t = unique_name(), hide_default_value = true)]

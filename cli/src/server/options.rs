@@ -51,7 +51,8 @@ pub struct Server {
     /// What the keys of all semaphores begin with
     #[arg(long, global = true, env = "REDIS_SEMAPHORE_PREFIX", default_value = "sem")]
     pub prefix: String,
-    /// How long an answer of the server may take
+    /// How long an answer of the server may take. Write this and all other durations like 30s, 5m
+    /// or '1h 30m'
     #[arg(
         long,
         global = true,

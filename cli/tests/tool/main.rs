@@ -6,6 +6,7 @@ mod doctor;
 mod exporter;
 mod ls;
 mod one;
+mod options;
 mod output;
 mod run;
 mod server;

@@ -1,0 +1,45 @@
+//! Options that are wrong: what is told of them.
+
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
+
+#[test]
+fn what_is_wrong_is_told_with_what_is_right() {
+    for (arguments, words) in [
+        (&["runn"][..], "a similar subcommand exists: 'run'"),
+        (&["ls", "--jsn"], "a similar argument exists: '--json'"),
+        (&["run", "jobs", "--limit", "1", "true"], "redis-semaphore run NAME -- COMMAND"),
+        (&["run", "jobs", "--limit", "x", "--", "true"], "must be a number from 1 to 4294967295"),
+        (&["run", "jobs", "--weight", "0", "--", "true"], "must be a number from 1 to 4294967295"),
+        (&["load", "--processes", "1001"], "must be a number from 1 to 1000"),
+    ] {
+        Outcome::of(tool(arguments)).fails(2, words);
+    }
+    let other = Outcome::of(tool(&["ls", "a", "b"]));
+    assert!(other.status == Some(2) && !other.stderr.contains("COMMAND"), "{other:?}");
+}
+
+/// Also where the library finds out.
+#[test]
+fn options_are_told_by_their_names() {
+    let server = Server::start();
+    for (arguments, words) in [
+        (&["run", "jobs", "--limit", "1", "--lease", "10days"][..], "--lease: must be"),
+        (&["run", "jobs", "--limit", "1", "--ahead", "2h"], "--ahead: must be"),
+        (&["--response-timeout", "0s", "run", "jobs"], "--response-timeout: must be"),
+        (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
+        (&["--url", "nowhere", "run", "jobs"], "--url: \"nowhere\" does not begin"),
+    ] {
+        server.tool(&[arguments, &["--", "true"]].concat()).fails(2, words);
+    }
+}
+
+/// A password there would be refused.
+#[test]
+fn no_url_with_a_password_is_recommended() {
+    for url in ["nowhere", "http://jobs", "redis://"] {
+        let refused = Outcome::of(tool(&["--url", url, "ls"]));
+        refused.fails(2, "a URL looks like redis://");
+        assert!(!refused.stderr.contains("password"), "{refused:?}");
+    }
+}
