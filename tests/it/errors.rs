@@ -331,8 +331,7 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
 async fn a_server_that_goes_silent_is_told_in_whole_words() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.replies(Flow::Hold);

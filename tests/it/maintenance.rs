@@ -41,12 +41,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
     let builder = Semaphores::builder().outage_tolerance(Duration::MAX);
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = builder
-        .liveness(Duration::from_millis(300))
-        .response_timeout(Duration::from_millis(100))
-        .connect(&proxy.url())
-        .await
-        .unwrap();
+    let builder = builder.liveness(Duration::from_millis(300));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).max_hold(Duration::MAX).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());

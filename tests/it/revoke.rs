@@ -74,8 +74,7 @@ async fn what_was_given_back_is_nothing_any_more() {
 #[tokio::test]
 async fn nothing_is_sent_for_what_is_no_id() {
     let mut server = Server::start();
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
-    let semaphores = builder.connect(&server.url()).await.unwrap();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
     // Whatever is sent has no answer.
     server.kill();

@@ -72,8 +72,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let lease = Duration::from_millis(500);
-    let (builder, url) = (Semaphores::builder().response_timeout(lease / 5), proxy.url());
-    let semaphores = builder.connect(&url).await.unwrap();
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("cut").limit(2).lease(lease).build().unwrap();
     let [released, dropped] = [semaphore.acquire().await, semaphore.acquire().await];
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
