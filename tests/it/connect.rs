@@ -7,6 +7,7 @@ use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
 use crate::support::acl;
 use crate::support::errors::kind_of;
+use crate::support::observer::{Observer, in_time};
 use crate::support::server::{Server, shared_url, unique_name};
 
 async fn try_out(url: &str) {
@@ -17,9 +18,9 @@ async fn try_out(url: &str) {
         let semaphore = semaphore.clone();
         async move { semaphore.acquire().await }
     });
-    while semaphore.inspect().await.unwrap().queued == 0 {}
+    Observer::of(semaphore).sees(1, 1).await;
     permit.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
