@@ -124,6 +124,15 @@ impl Server {
         info.contains("redis_version:6.")
     }
 
+    /// How often that command was called, also by scripts.
+    pub fn calls(&self, command: &str) -> u64 {
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut self.connect()).unwrap();
+        let start = format!("cmdstat_{command}:calls=");
+        let count = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
+        count.map_or(0, |count| count.parse().unwrap())
+    }
+
     /// Whether that replica has all that was written here.
     pub fn is_copied_to(&self, replica: &Self) -> bool {
         // It may have got more meanwhile.
