@@ -150,7 +150,7 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
         PANICS.fetch_add(usize::from(is_ours), std::sync::atomic::Ordering::Relaxed);
         before(info);
     }));
-    for _ in 0..50 {
+    for _ in 0..200 {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
