@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// What the server holds and queues once the request was served.
-    async fn wait_until_served(&self, outcome: Outcome, looked_before: u32) {
+    async fn wait_until_served(&self, outcome: Outcome, looked_before: u64) {
         match outcome {
             Outcome::Granted => drop(self.observer.sees(self.others_hold() + 2, 0).await),
             Outcome::Queued => drop(self.observer.sees(self.others_hold(), 1).await),
@@ -95,11 +95,8 @@ impl Scene {
     }
 
     /// How often the server has looked for ids, as it does for each request while some are held.
-    fn looked_for(&self) -> u32 {
-        let mut connection = self.server.connect();
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
-        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    fn looked_for(&self) -> u64 {
+        self.server.calls("zmscore")
     }
 }
 

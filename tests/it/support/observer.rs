@@ -29,6 +29,15 @@ pub async fn passed(moment: Instant) {
     eventually("later", async || Instant::now(), |now| *now > moment).await;
 }
 
+/// The same without a runtime, for servers: a machine with little to spare takes its time for six.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE * 3;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// Waits for what must come, and fails when it never does.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("{what} never came"))
