@@ -27,8 +27,7 @@ async fn try_out(url: &str) {
 async fn over_tcp_a_socket_and_to_another_database() {
     let server = Server::start();
     let mut admin = server.connect();
-    let may_select = ["SETUSER", acl::USER, "+select"];
-    redis::cmd("ACL").arg(&may_select).exec(&mut admin).unwrap();
+    server.grant("+select");
     let socket = format!(
         "redis+unix://{}?user={}&pass={}",
         server.socket().display(),

@@ -199,9 +199,7 @@ async fn a_replica_an_old_server_and_one_that_is_full() {
     assert_says(&refusal(&old.url()).await, ConnectErrorKind::TooOld, &words);
 
     let mut unfit = Server::start();
-    let less: Vec<String> =
-        acl::documented_rules().iter().filter(|rule| *rule != "+zrank").cloned().collect();
-    unfit.set_user(&less);
+    unfit.set_user(&acl::without(acl::documented_rules(), "+zrank"));
     let words = ["the user lacks the right +zrank", "grant it with ACL SETUSER"];
     assert_says(&refusal(&unfit.url()).await, ConnectErrorKind::Permission, &words);
 }

@@ -17,9 +17,8 @@ use super::clock::Clock;
 /// `Semaphores`: the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
-        let mut set = redis::cmd("ACL");
-        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(acl::documented_rules());
-        set.exec(&mut connect(&shared_admin_url())).unwrap();
+        let mut server = connect(&shared_admin_url());
+        acl::set_user(&mut server, acl::USER, acl::documented_rules());
     });
     LazyLock::force(&USER_IS_THERE);
     acl::as_user(&shared_admin_url())
@@ -90,9 +89,7 @@ impl Server {
     /// Makes the user of `url` anew, also for when it is started again.
     pub fn set_user(&mut self, rules: &[String]) {
         self.rules = rules.to_vec();
-        let mut set = redis::cmd("ACL");
-        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(rules);
-        set.exec(&mut self.connect()).unwrap();
+        acl::set_user(&mut self.connect(), acl::USER, rules);
     }
 
     /// Gives that user one more right, for as long as it runs.
