@@ -7,12 +7,13 @@ mod support;
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::{StreamExt, stream};
+use nix::sys::signal::Signal;
 use redis_semaphore::tower::SemaphoreLayer;
-use redis_semaphore::{Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, Semaphores};
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -55,6 +56,10 @@ async fn without_the_layer_there_are_more() {
     assert!(load("without-a-layer").await > 3);
 }
 
+async fn watched(Extension(watch): Extension<PermitWatch>) -> String {
+    format!("{}", watch.is_held())
+}
+
 /// A service in this process, each of whose responses goes on until the test says so.
 struct Service {
     client: reqwest::Client,
@@ -77,6 +82,14 @@ impl Service {
             .connect(redis)
             .await
             .unwrap();
+        Self::of(semaphores, build, layer).await
+    }
+
+    async fn of(
+        semaphores: Semaphores,
+        build: fn(SemaphoreBuilder) -> SemaphoreBuilder,
+        layer: fn(Semaphore) -> SemaphoreLayer,
+    ) -> Self {
         let semaphore = build(semaphores.semaphore(unique_name()).limit(1)).build().unwrap();
         let (pages, its) = mpsc::channel::<Option<&'static str>>(10);
         let its = std::sync::Arc::new(tokio::sync::Mutex::new(its));
@@ -90,6 +103,7 @@ impl Service {
         let app = Router::new()
             .route("/", get(respond))
             .route("/silent", get(std::future::pending::<()>))
+            .route("/watched", get(watched))
             .layer(layer(semaphore.clone()));
         let (client, observer) = (client(), Observer::of(semaphore));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -207,6 +221,25 @@ async fn without_redis_everybody_is_shed() {
         drop(redis);
         assert!(is_shed(&service.get().await));
     }
+}
+
+/// Who may not wait is kept no longer than who may, though the next answer could take minutes.
+#[tokio::test]
+async fn nobody_waits_for_redis_longer_than_for_a_permit() {
+    let redis = Server::start();
+    let patient = Semaphores::builder().response_timeout(Duration::from_secs(600));
+    let semaphores = patient.connect(&redis.url()).await.unwrap();
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(100));
+    let service = Service::of(semaphores, impatient, sheds).await;
+    redis.signal(Signal::SIGSTOP);
+    assert!(is_shed(&service.get().await));
+}
+
+#[tokio::test]
+async fn a_handler_finds_a_watch_of_its_permit() {
+    let service = Service::start(&shared_url(), with_long_lease, waits).await;
+    let response = service.begin("watched").await.unwrap().unwrap();
+    assert_eq!(response.text().await.unwrap(), "true");
 }
 
 #[tokio::test]
