@@ -1,10 +1,10 @@
 //! The command: a child of this process, with a process group of its own.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::{env, fs};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -13,6 +13,7 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
+use super::THIS_PROGRAM;
 use crate::failure::Failure;
 use crate::options::Run;
 use crate::role;
@@ -65,13 +66,9 @@ impl Running {
     /// A process that becomes the command when it is continued: see `starter.rs`.
     pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let failed = Failure::system("the command cannot be prepared");
-        let starter = env::current_exe().and_then(|tool| {
-            let role = format!("{} {}", role::STARTER, std::process::id());
-            command(tool.as_os_str(), &asked.command, asked, permit)
-                .env(role::VARIABLE, role)
-                .spawn()
-        });
-        let id = starter.map_err(failed)?.id() as i32;
+        let role = format!("{} {}", role::STARTER, std::process::id());
+        let mut starter = command(THIS_PROGRAM.as_ref(), &asked.command, asked, permit);
+        let id = starter.env(role::VARIABLE, role).spawn().map_err(failed)?.id() as i32;
         let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
         let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.

@@ -2,7 +2,6 @@
 //! stopped itself. It is this program once more, with a pipe as its input, and is told over that
 //! what goes on. The pipe closes with the tool, however that ends.
 
-use std::env;
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -17,6 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use super::THIS_PROGRAM;
 use super::command::Running;
 use crate::role;
 
@@ -46,7 +46,9 @@ pub struct Guard {
 
 impl Guard {
     pub fn start(grace: Duration) -> io::Result<Self> {
-        let child = Command::new(env::current_exe()?)
+        let child = Command::new(THIS_PROGRAM)
+            // What `pkill -f` looks at: see `watch`.
+            .arg0("semaphore-guard")
             // What is set there is for the tool, and may be a password.
             .env_clear()
             .env(role::VARIABLE, format!("{} {}", role::GUARD, format_duration(grace)))

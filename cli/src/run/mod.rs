@@ -36,6 +36,10 @@ use hold::{Held, Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
 
+/// For what this process starts as a part of itself. By its own path there may be another program
+/// meanwhile, or none: an upgrade does not wait for those that run.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// How the tool ends, where nothing failed.
 enum End {
     /// As the command did.
