@@ -33,8 +33,8 @@ pub enum Word {
     Started(Pid),
     /// It may run for so long, unless another such word comes.
     Held(Duration),
-    /// It was told to end.
-    Ending,
+    /// It was told to end, and is to be killed after so long.
+    Ending(Duration),
     /// Nothing is left to guard.
     Done,
 }
@@ -109,7 +109,7 @@ fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Ins
         match heard {
             Ok(Word::Started(group)) => command = Some(Running { group }),
             Ok(Word::Held(left)) => (was_stopped, needed_at) = (false, Some(now + left)),
-            Ok(Word::Ending) => (needed_at, kill_at) = (Some(now + grace), Some(now + grace)),
+            Ok(Word::Ending(left)) => (needed_at, kill_at) = (Some(now + left), Some(now + left)),
             Ok(Word::Done) => return None,
             Err(error) => {
                 let command = command?;
@@ -155,7 +155,7 @@ fn read(line: &str) -> Option<Word> {
     Some(match word {
         "started" => Word::Started(Pid::from_raw(number.parse().ok()?)),
         "held" => Word::Held(Duration::from_millis(number.parse().ok()?)),
-        "ending" => Word::Ending,
+        "ending" => Word::Ending(Duration::from_millis(number.parse().ok()?)),
         "done" => Word::Done,
         _ => return None,
     })
@@ -166,7 +166,7 @@ impl Display for Word {
         match self {
             Self::Started(group) => write!(f, "started {group}"),
             Self::Held(left) => write!(f, "held {}", left.as_millis()),
-            Self::Ending => f.write_str("ending"),
+            Self::Ending(left) => write!(f, "ending {}", left.as_millis()),
             Self::Done => f.write_str("done"),
         }
     }
@@ -181,7 +181,7 @@ mod tests {
         for word in [
             Word::Started(Pid::from_raw(4711)),
             Word::Held(Duration::from_millis(29_999)),
-            Word::Ending,
+            Word::Ending(Duration::from_millis(500)),
             Word::Done,
         ] {
             assert_eq!(read(&word.to_string()), Some(word));
