@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use redis_semaphore::Permit;
@@ -90,7 +91,7 @@ impl Running {
 
     /// To all of its group.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended.
+        // It may have ended, or be out of reach.
         let _ = killpg(self.group, signal);
     }
 
@@ -102,7 +103,12 @@ impl Running {
 
     /// Whether anybody is left of its group.
     pub fn has_group(&self) -> bool {
-        killpg(self.group, None).is_ok()
+        killpg(self.group, None) != Err(Errno::ESRCH)
+    }
+
+    /// Whether all that is left of its group belongs to other users, as with sudo: it gets no signal.
+    pub fn is_out_of_reach(&self) -> bool {
+        killpg(self.group, None) == Err(Errno::EPERM)
     }
 
     /// As Linux tells it, of the first of its group.

@@ -106,6 +106,9 @@ impl<'a> Hold<'a> {
                 }
             }
             Signal::SIGCONT => self.go_on().await,
+            signal if self.command.is_out_of_reach() => tell(format_args!(
+                "redis-semaphore: {signal} is not passed on: the command runs as another user"
+            )),
             signal => self.command.signal(signal),
         }
     }
@@ -217,10 +220,16 @@ impl<'a> Hold<'a> {
             true => "the permit was lost",
             false => "the permit cannot be renewed, and its lease ends soon",
         };
+        let fate = match self.command.is_out_of_reach() {
+            true => {
+                "the command runs as another user, cannot be ended, and goes on without a permit"
+            }
+            false => "the command is ended",
+        };
         // It may have something to say.
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        tell(format_args!("redis-semaphore: {reason}: the command is ended"));
+        tell(format_args!("redis-semaphore: {reason}: {fate}"));
     }
 }
