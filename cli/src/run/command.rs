@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::options::Run;
 use crate::role;
 
-pub const NOT_EXECUTABLE: u8 = 126;
+const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 fn command(program: &OsStr, arguments: &[OsString], asked: &Run, permit: &Permit) -> Command {

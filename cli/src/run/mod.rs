@@ -103,9 +103,7 @@ async fn connected(
 
 fn started(guard: Starting) -> Result<Guard, Failure> {
     let guard = guard.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
-    guard.map_err(|error| {
-        Failure::new(command::NOT_EXECUTABLE, format!("the guard cannot be started: {error}"))
-    })
+    guard.map_err(Failure::system("the guard cannot be started"))
 }
 
 async fn permitted(
