@@ -188,10 +188,8 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
         drop(permit);
         return Ok(End::Lost);
     }
-    let released = permit.release().await;
-    let ended = outcome?.ended;
-    match released {
-        Err(error @ Error::Lost { .. }) => return Err(error.into()),
+    match permit.release().await {
+        Err(error @ Error::Lost { .. }) => return outcome.and(Err(error.into())),
         Err(error) => {
             tell(format_args!(
                 "redis-semaphore: {error}: the permit stays taken until its lease ends"
@@ -199,7 +197,7 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
         }
         Ok(()) => {}
     }
-    Ok(as_command(ended))
+    Ok(as_command(outcome?.ended))
 }
 
 fn as_command(ended: Ended) -> End {
