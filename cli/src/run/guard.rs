@@ -85,7 +85,6 @@ impl Guard {
 /// What the guard's process does.
 pub fn watch(grace: Duration) -> io::Result<()> {
     // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
-    #[cfg(target_os = "linux")]
     rustix::thread::set_name(c"semaphore-guard")?;
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default())?;
