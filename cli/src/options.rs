@@ -98,11 +98,11 @@ The command has in its environment:
   REDIS_SEMAPHORE_ID     the permit, as Redis shows it
   REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
 
-It runs in a process group of its own, in the foreground of the terminal where there is one. Signals \
-that this tool gets are passed on to that group. When the permit is lost, the group gets SIGTERM, and \
-SIGKILL after --grace; where renewals fail, early enough that both come before the lease ends. The \
-same happens when this tool is killed. What the command leaves behind in the background goes on \
-without a permit.
+It runs in a process group of its own, in the foreground of the terminal where there is one. SIGALRM, \
+SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to that group. \
+When the permit is lost, the group gets SIGTERM, and SIGKILL after --grace; where renewals fail, early \
+enough that both come before the lease ends. The same happens when this tool is killed, or stopped alone: \
+^Z stops both. What the command leaves behind in the background goes on without a permit.
 
 With --leave the permit is held until the command has started, and then counts that start for the \
 length of --lease. The command goes on without it, also when this tool is killed. What could not be \
@@ -175,7 +175,7 @@ pub struct Run {
     )]
     pub ahead: Duration,
     /// For how long a permit is held without renewal: for so long it stays taken after a crash of
-    /// the machine, and after --leave
+    /// the machine, and after --leave. Without that at least 500ms
     #[arg(
         long,
         value_name = "DURATION",

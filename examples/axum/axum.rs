@@ -22,12 +22,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let patience = Duration::from_secs(5);
     let reports = semaphores.semaphore("reports").limit(3).acquire_timeout(patience).build()?;
 
-    let layer = SemaphoreLayer::new(reports).max_waiting(100);
-    let app = Router::new().route("/report", get(report)).layer(layer);
+    let layer = SemaphoreLayer::new(reports.clone()).max_waiting(100);
+    let app = Router::new().route("/report", get(report)).route_layer(layer);
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("curl http://{}/report", listener.local_addr()?);
-    axum::serve(listener, app).with_graceful_shutdown(interrupted()).await?;
+    let end = async move {
+        interrupted().await;
+        // Nobody else gets in, and who is inside goes on to be renewed.
+        reports.close();
+    };
+    axum::serve(listener, app).with_graceful_shutdown(end).await?;
     semaphores.shutdown().await;
     Ok(())
 }

@@ -41,7 +41,7 @@ pub struct AcquireRequest {
     pub(super) core: Arc<Core>,
     weight: u32,
     ahead: Duration,
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl AcquireRequest {

@@ -28,7 +28,8 @@ const MAX_WAITING: usize = 1000;
 
 impl SemaphoreLayer {
     /// Requests wait for a permit, for as long as the semaphore's acquire timeout says (without
-    /// one: for as long as their clients do); 1,000 at once.
+    /// one: for as long as their clients do, but no longer than the outage tolerance while Redis is
+    /// away); 1,000 at once.
     ///
     /// # Examples
     ///

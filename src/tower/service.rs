@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{LimitedBody, SemaphoreLayer};
@@ -48,13 +49,14 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Req>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Req>) -> Self::Future {
         let (mut inner, layer) = (self.inner.clone(), self.layer.clone());
         Box::pin(async move {
             let Some(permit) = layer.enter().await else {
                 return Ok(layer.refusal());
             };
             let watch = permit.watch();
+            request.extensions_mut().insert(watch.clone());
             let respond = async {
                 poll_fn(|cx| inner.poll_ready(cx)).await?;
                 inner.call(request).await
@@ -75,15 +77,24 @@ impl SemaphoreLayer {
         let semaphore = self.semaphore();
         let permit = match self.place_to_wait() {
             Some(_place) => semaphore.acquire().await.map(Some),
-            None => semaphore.try_acquire().await,
+            None => self.try_enter().await,
         };
         match permit {
             Ok(permit) => permit,
-            Err(Error::Timeout { .. }) => None,
+            Err(Error::Timeout { .. } | Error::Closed { .. } | Error::Shutdown) => None,
             Err(error) => {
                 tracing::warn!(semaphore = semaphore.name(), %error, "a request is shed");
                 None
             }
+        }
+    }
+
+    /// Without an answer it takes no longer than a wait would.
+    async fn try_enter(&self) -> Result<Option<Permit>, Error> {
+        let request = self.semaphore().request();
+        match request.timeout {
+            Some(patience) => timeout(patience, request.try_acquire()).await.unwrap_or(Ok(None)),
+            None => request.try_acquire().await,
         }
     }
 

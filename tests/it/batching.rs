@@ -213,7 +213,7 @@ async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("heavy").limit(3).build().unwrap();
     drop(semaphore.acquire().await.unwrap());
-    let calls = || commands(&server, "evalsha");
+    let calls = || server.calls("evalsha");
     let before = calls();
     let mut heavy = tokio::task::JoinSet::new();
     for weight in 0..3000 {
@@ -230,11 +230,4 @@ async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     good.release().await.unwrap();
     let calls = calls() - before;
     assert!(calls < 50, "{calls} calls");
-}
-
-/// How often a command was called, as the server counts.
-fn commands(server: &Server, name: &str) -> u64 {
-    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
-    let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }

@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// What the server holds and queues once the request was served.
-    async fn wait_until_served(&self, outcome: Outcome, looked_before: u32) {
+    async fn wait_until_served(&self, outcome: Outcome, looked_before: u64) {
         match outcome {
             Outcome::Granted => drop(self.observer.sees(self.others_hold() + 2, 0).await),
             Outcome::Queued => drop(self.observer.sees(self.others_hold(), 1).await),
@@ -95,11 +95,8 @@ impl Scene {
     }
 
     /// How often the server has looked for ids, as it does for each request while some are held.
-    fn looked_for(&self) -> u32 {
-        let mut connection = self.server.connect();
-        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_zmscore")).unwrap();
-        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    fn looked_for(&self) -> u64 {
+        self.server.calls("zmscore")
     }
 }
 
@@ -176,13 +173,15 @@ async fn a_timeout_leaves_the_queue_and_tells_the_position() {
     let scene = Scene::set(Outcome::Queued).await;
     let first = scene.start(Outcome::Queued);
     scene.observer.sees(u64::from(LIMIT), 1).await;
-    let refused = scene.semaphore.acquire_timeout(Duration::from_millis(100)).await.unwrap_err();
+    // Longer than the answer takes that tells the position.
+    let timeout = Duration::from_secs(1);
+    let refused = scene.semaphore.acquire_timeout(timeout).await.unwrap_err();
     let text = refused.to_string();
     assert!(text.contains("last at position 2"), "{text}");
     match refused {
         redis_semaphore::Error::Timeout { semaphore, waited, position, .. } => {
             assert_eq!((semaphore.as_str(), position), (scene.semaphore.name(), Some(2)));
-            assert!(waited >= Duration::from_millis(100));
+            assert!(waited >= timeout);
         }
         other => panic!("{other}"),
     }

@@ -71,12 +71,7 @@ async fn the_map_is_read_from_time_to_time() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let builder = Semaphores::builder().liveness(Duration::from_millis(200));
     let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let count = async || -> u32 {
-        let mut info = redis::cmd("INFO");
-        let info: String = info.arg("commandstats").query(&mut cluster.connect(0)).unwrap();
-        let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
-        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
-    };
+    let count = async || cluster.nodes[0].calls("cluster|slots");
     let before = count().await;
     eventually("read anew", count, |count| *count > before + 3).await;
 }

@@ -7,6 +7,7 @@ use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
 use crate::support::acl;
 use crate::support::errors::kind_of;
+use crate::support::observer::{Observer, in_time};
 use crate::support::server::{Server, shared_url, unique_name};
 
 async fn try_out(url: &str) {
@@ -17,17 +18,16 @@ async fn try_out(url: &str) {
         let semaphore = semaphore.clone();
         async move { semaphore.acquire().await }
     });
-    while semaphore.inspect().await.unwrap().queued == 0 {}
+    Observer::of(semaphore).sees(1, 1).await;
     permit.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
 async fn over_tcp_a_socket_and_to_another_database() {
     let server = Server::start();
     let mut admin = server.connect();
-    let may_select = ["SETUSER", acl::USER, "+select"];
-    redis::cmd("ACL").arg(&may_select).exec(&mut admin).unwrap();
+    server.grant("+select");
     let socket = format!(
         "redis+unix://{}?user={}&pass={}",
         server.socket().display(),

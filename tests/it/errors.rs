@@ -199,9 +199,7 @@ async fn a_replica_an_old_server_and_one_that_is_full() {
     assert_says(&refusal(&old.url()).await, ConnectErrorKind::TooOld, &words);
 
     let mut unfit = Server::start();
-    let less: Vec<String> =
-        acl::documented_rules().iter().filter(|rule| *rule != "+zrank").cloned().collect();
-    unfit.set_user(&less);
+    unfit.set_user(&acl::without(acl::documented_rules(), "+zrank"));
     let words = ["the user lacks the right +zrank", "grant it with ACL SETUSER"];
     assert_says(&refusal(&unfit.url()).await, ConnectErrorKind::Permission, &words);
 }
@@ -343,8 +341,7 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
 async fn a_server_that_goes_silent_is_told_in_whole_words() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.replies(Flow::Hold);

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
 use tokio::task::JoinHandle;
 
-use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::observer::{Observer, eventually, in_time, until};
 use crate::support::replicated::{Pair, Sentinels};
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
@@ -90,7 +90,7 @@ async fn the_primary_dies() {
     pair.is_in_step();
     sentinels.be_patient(SECOND);
     pair.servers[0].kill();
-    pair.until("the replica is promoted", || pair.role(1) == "master");
+    until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;
 }
 
@@ -103,7 +103,7 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
     let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
     pair.is_in_step();
     pair.servers[0].kill();
-    pair.until("the replica is promoted", || pair.role(1) == "master");
+    until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;
 }
 
@@ -115,11 +115,11 @@ async fn the_primary_goes_silent() {
     pair.is_in_step();
     sentinels.be_patient(SECOND);
     pair.servers[0].signal(Signal::SIGSTOP);
-    pair.until("the replica is promoted", || pair.role(1) == "master");
+    until("the replica is promoted", || pair.role(1) == "master");
     scene.ends_well(&pair).await;
     // When it comes back it is demoted, and nobody is there.
     pair.servers[0].signal(Signal::SIGCONT);
-    pair.until("the old primary is a replica", || pair.role(0) == "slave connected");
+    until("the old primary is a replica", || pair.role(0) == "slave connected");
     assert_eq!(subscribers(&pair, 0), 0);
 }
 
@@ -130,8 +130,8 @@ async fn the_replica_takes_over_in_good_order() {
     let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
     pair.is_in_step();
     sentinels.fail_over();
-    pair.until("the replica is promoted", || pair.role(1) == "master");
-    pair.until("the old primary is a replica", || pair.role(0) == "slave connected");
+    until("the replica is promoted", || pair.role(1) == "master");
+    until("the old primary is a replica", || pair.role(0) == "slave connected");
     scene.ends_well(&pair).await;
     eventually("nobody listens at the replica", async || subscribers(&pair, 0), |n| *n == 0).await;
 }

@@ -190,7 +190,6 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
     let tolerance = Duration::from_millis(500);
     let semaphores = Semaphores::builder()
         .liveness(Duration::from_millis(300))
-        .response_timeout(Duration::from_millis(100))
         .outage_tolerance(tolerance)
         .connect(&proxy.url())
         .await

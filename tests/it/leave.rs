@@ -191,8 +191,7 @@ async fn a_leave_in_an_outage_happens_after_it() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let semaphores = Semaphores::builder().response_timeout(Duration::from_millis(100));
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("left").limit(1).lease(LONG).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let left = async || observer.sees(1, 0).await.holders[0].expires_in;

@@ -15,9 +15,7 @@ use crate::support::server::{Server, unique_name};
 const ONLY_FOR_LISTS: [&str; 4] = ["+scan", "+dbsize", "+info", "+config|get"];
 
 fn make_looker(server: &Server, rules: &[String]) {
-    let mut set = redis::cmd("ACL");
-    set.arg("SETUSER").arg(acl::LOOKER).arg("reset").arg(rules);
-    set.exec(&mut server.connect()).unwrap();
+    acl::set_user(&mut server.connect(), acl::LOOKER, rules);
 }
 
 fn url_of_looker(server: &Server) -> String {
@@ -105,8 +103,7 @@ async fn without_any_one_of_the_rights_it_is_named() {
     let is_right = |rule: &&String| rule.starts_with(['+', '~', '&']);
     let needed = rules.iter().filter(is_right);
     for lacking in needed.filter(|right| !ONLY_FOR_LISTS.contains(&right.as_str())) {
-        let others: Vec<_> = rules.iter().filter(|rule| *rule != lacking).cloned().collect();
-        make_looker(&server, &others);
+        make_looker(&server, &acl::without(rules, lacking));
         match builder().connect(&url_of_looker(&server)).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((&right, kind), (lacking, ConnectErrorKind::Permission));
@@ -120,10 +117,7 @@ async fn without_any_one_of_the_rights_it_is_named() {
 async fn without_the_rights_for_lists_the_list_says_so() {
     let server = Server::start();
     let rules = &acl::looker_rules()[0];
-    let without = |lacking: &str| -> Vec<String> {
-        rules.iter().filter(|rule| *rule != lacking).cloned().collect()
-    };
-    make_looker(&server, &without("+scan"));
+    make_looker(&server, &acl::without(rules, "+scan"));
     let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
     match semaphores.names().await {
         Err(Error::Connect { right: Some(right), kind, .. }) => {
@@ -131,7 +125,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
         }
         other => panic!("{other:?}"),
     }
-    make_looker(&server, &without("+dbsize"));
+    make_looker(&server, &acl::without(rules, "+dbsize"));
     let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
     assert_eq!(semaphores.names().await.unwrap().keys, None);
 }

@@ -96,9 +96,12 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
             let semaphores = semaphores.clone();
             async move { semaphores.names().await }
         });
-        while proxy.passed_requests() < passed + 10 {
-            tokio::task::yield_now().await;
-        }
+        let some_steps = async {
+            while proxy.passed_requests() < passed + 10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        in_time("the first steps", some_steps).await;
         assert!(!searching.is_finished());
         proxy.cut_commands();
         let found = in_time("the names", searching).await.unwrap().unwrap();
@@ -111,8 +114,7 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
 async fn a_server_that_goes_away_is_an_error() {
     let mut server = server();
     fill(&server, OTHERS);
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
-    let semaphores = builder.connect(&server.url()).await.unwrap();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     server.kill();
     let refused = in_time("an answer", semaphores.names()).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Refused), "{refused}");
@@ -191,14 +193,15 @@ async fn no_name_is_missed_while_slots_move() {
 #[tokio::test]
 async fn a_slot_without_a_node_is_an_error() {
     let Some(cluster) = cluster().await else { return };
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }
-    let seen = async || semaphores.names().await.map(drop);
-    let refused = eventually("it is seen", seen, |seen| seen.is_err()).await.unwrap_err();
-    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::NotReady), "{refused}");
+    let answer = async || semaphores.names().await.map(drop);
+    let is_seen = |answer: &Result<(), Error>| {
+        answer.as_ref().is_err_and(|error| kind_of(error) == Some(ConnectErrorKind::NotReady))
+    };
+    let refused = eventually("it is seen", answer, is_seen).await.unwrap_err();
     assert!(refused.to_string().contains("CLUSTERDOWN"), "{refused}");
 }

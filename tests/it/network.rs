@@ -91,9 +91,7 @@ async fn connecting_takes_two_round_trips() {
     let asked = async || {
         let channels: Vec<String> =
             redis::cmd("PUBSUB").arg("CHANNELS").arg("sem:wake:*").query(&mut admin).unwrap();
-        let calls: redis::InfoDict =
-            redis::cmd("INFO").arg("commandstats").query(&mut admin).unwrap();
-        (channels.len(), calls.contains_key(&"cmdstat_evalsha"))
+        (channels.len(), server.calls("evalsha") > 0)
     };
     eventually("all is asked for", asked, |asked| *asked == (1, true)).await;
     proxy.answers(usize::MAX);
@@ -210,14 +208,6 @@ async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
     scene.observer.sees(0, 0).await;
 }
 
-/// How many scripts the server has run.
-fn calls(server: &Server) -> u64 {
-    let info: String = redis::cmd("INFO").arg("commandstats").query(&mut server.connect()).unwrap();
-    let calls =
-        |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok();
-    info.lines().find_map(calls).unwrap()
-}
-
 #[tokio::test]
 async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
@@ -231,9 +221,9 @@ async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
     scene.proxy.hang_up();
     in_time("the change", changed).await.unwrap().unwrap();
     assert_eq!(other.set_limit(3).await.unwrap(), 5);
-    let before = calls(&scene.server);
+    let before = scene.server.calls("evalsha");
     scene.proxy.stick(false);
-    let run = async || calls(&scene.server);
+    let run = async || scene.server.calls("evalsha");
     eventually("the copy has arrived", run, |calls| *calls > before).await;
     assert_eq!(other.limit().await.unwrap(), 3);
 }
@@ -243,9 +233,9 @@ async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
 async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let scene = Scene::set(1, PATIENT).await;
     let semaphore = scene.semaphores.semaphore(unique_name()).limit(2).build().unwrap();
-    let before = calls(&scene.server);
+    let before = scene.server.calls("evalsha");
     let permit = semaphore.acquire().await.unwrap();
-    assert_eq!(calls(&scene.server), before + 1);
+    assert_eq!(scene.server.calls("evalsha"), before + 1);
     permit.release().await.unwrap();
     let now = semaphore.inspect().await.unwrap();
     assert_eq!((now.limit, now.declared_limit), (2, Some(2)));

@@ -13,13 +13,6 @@ use crate::support::observer::{Observer, in_time};
 use crate::support::scripts::{Scripts, word, words};
 use crate::support::server::{Server, connect};
 
-/// For a tenant.
-fn make_user(server: &Server, user: &str, rules: &[String]) {
-    let mut set = redis::cmd("ACL");
-    set.arg("SETUSER").arg(user).arg("reset").arg(rules);
-    set.exec(&mut server.connect()).unwrap();
-}
-
 /// Each rule that gives something: a command, keys, or channels.
 fn rights(rules: &[String]) -> Vec<&str> {
     let is_right = |rule: &&str| rule.starts_with(['+', '~', '&']);
@@ -30,16 +23,12 @@ fn rights(rules: &[String]) -> Vec<&str> {
     rights
 }
 
-fn without(rules: &[String], lacking: &str) -> Vec<String> {
-    rules.iter().filter(|rule| *rule != lacking).cloned().collect()
-}
-
 #[tokio::test]
 async fn without_any_one_of_the_rights_connecting_names_the_right() {
     let mut server = Server::start();
     let rules = acl::documented_rules();
     for lacking in rights(rules) {
-        server.set_user(&without(rules, lacking));
+        server.set_user(&acl::without(rules, lacking));
         match Semaphores::connect(&server.url()).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
@@ -57,7 +46,7 @@ async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right()
     let node = &mut cluster.nodes[0];
     let rules = acl::cluster_rules();
     for lacking in rights(rules) {
-        node.set_user(&without(rules, lacking));
+        node.set_user(&acl::without(rules, lacking));
         match Semaphores::builder().connect_cluster([node.url()]).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
@@ -123,7 +112,7 @@ impl Tenants {
     async fn start() -> Self {
         let server = Server::start();
         for tenant in ["theirs", "ours"] {
-            make_user(&server, tenant, &rules_for(tenant));
+            acl::set_user(&mut server.connect(), tenant, &rules_for(tenant));
         }
         let semaphore = semaphore_of(&server, "theirs", "theirs").await.unwrap();
         let holder = semaphore.acquire().await.unwrap();

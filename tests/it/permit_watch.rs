@@ -4,25 +4,20 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Permit, PermitWatch, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::observer::{Observer, eventually, in_time, passed};
 use crate::support::proxy::Proxy;
 use crate::support::server::{Server, shared_url, unique_name};
-
-async fn passed(moment: Instant) {
-    let now = async || Instant::now();
-    eventually("the moment has passed", now, |now| *now > moment).await;
-}
 
 #[tokio::test]
 async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(3);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
     tokio::select! {
         () = watch.ended() => panic!("it is held"),
-        () = passed(Instant::now() + lease * 3) => {}
+        () = passed(Instant::now() + lease * 3 / 2) => {}
     }
     assert!(watch.is_held() && !watch.is_lost());
     permit.release().await.unwrap();

@@ -1,20 +1,14 @@
 //! Several processes share one semaphore; one is killed, one is stopped past its lease.
-//!
-//! The processes are this test program again, told by the environment what to do.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 
+use crate::support::child::{self, Process, say};
 use crate::support::observer::Observer;
 use crate::support::server::{shared_url, unique_name};
 
-const ROLE: &str = "REDIS_SEMAPHORE_TEST_ROLE";
 const LEASE: Duration = Duration::from_millis(1_500);
 
 /// What a process of the test tells of itself, a line each.
@@ -37,79 +31,32 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
 }
 
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\nevent {line}").unwrap();
-    out.flush().unwrap();
-}
-
-fn parse(line: &str) -> Option<Event> {
-    let mut words = line.strip_prefix("event ")?.split(' ');
-    let kind = words.next()?;
+fn parse(line: &str) -> Event {
+    let mut words = line.split(' ');
+    let kind = words.next().unwrap();
     let mut number = || words.next().unwrap().parse::<u128>().unwrap();
-    Some(match kind {
+    match kind {
         "holds" => Event::Holds { from: number() },
         "held" => Event::Held { from: number(), to: number(), weight: number() as u64 },
         "lost" => Event::Lost,
         "done" => Event::Done,
         other => panic!("{other}"),
-    })
-}
-
-struct Process {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    events: mpsc::Receiver<Event>,
-}
-
-impl Process {
-    fn start(role: &str, name: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::a_process_of_another_test", "--nocapture"])
-            .env(ROLE, format!("{role} {name}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, events) = mpsc::channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for event in output.lines().map_while(Result::ok).filter_map(|line| parse(&line)) {
-                // The test may be over.
-                let _ = sender.send(event);
-            }
-        });
-        let stdin = child.stdin.take();
-        Self { child, stdin, events }
-    }
-
-    fn next(&self) -> Event {
-        self.events.recv_timeout(Duration::from_secs(30)).expect("an event")
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-    }
-
-    /// A holder goes on when its input ends.
-    fn let_go(&mut self) {
-        self.stdin = None;
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(role: &str, name: &str) -> Process {
+    Process::start("processes::a_process_of_another_test", &format!("{role} {name}"))
+}
+
+async fn next(process: &mut Process) -> Event {
+    parse(&process.next().await.expect("an event"))
 }
 
 /// Not a test of its own: what the processes of the other tests run. Without a role there is
 /// nothing to do.
 #[tokio::test]
 async fn a_process_of_another_test() {
-    let Ok(role) = std::env::var(ROLE) else {
+    let Some(role) = child::role() else {
         return;
     };
     let (role, name) = role.split_once(' ').unwrap();
@@ -184,11 +131,11 @@ fn most_at_once(intervals: &[(u128, u128, u64)]) -> u64 {
 async fn hammered_by_processes_never_more_than_the_limit() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
-    let processes: Vec<_> = (0..4).map(|_| Process::start("hammer", &name)).collect();
+    let mut processes: Vec<_> = (0..4).map(|_| start("hammer", &name)).collect();
     let mut intervals = Vec::new();
-    for process in &processes {
+    for process in &mut processes {
         loop {
-            match process.next() {
+            match next(process).await {
                 Event::Held { from, to, weight } => intervals.push((from, to, weight)),
                 Event::Done => break,
                 other => panic!("{other:?}"),
@@ -205,19 +152,19 @@ async fn hammered_by_processes_never_more_than_the_limit() {
 async fn a_holder_and_the_head_of_the_queue_are_killed() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
-    let holder = Process::start("hold-all", &name);
-    assert!(matches!(holder.next(), Event::Holds { .. }));
-    let head = Process::start("hold", &name);
+    let mut holder = start("hold-all", &name);
+    assert!(matches!(next(&mut holder).await, Event::Holds { .. }));
+    let head = start("hold", &name);
     observer.sees(3, 1).await;
-    let mut next = Process::start("hold", &name);
+    let mut third = start("hold", &name);
     observer.sees(3, 2).await;
     head.signal(Signal::SIGKILL);
     holder.signal(Signal::SIGKILL);
     // The holder's lease ends; the head's connection is gone, so it is skipped.
-    assert!(matches!(next.next(), Event::Holds { .. }));
+    assert!(matches!(next(&mut third).await, Event::Holds { .. }));
     observer.sees(1, 0).await;
-    next.let_go();
-    assert_eq!(next.next(), Event::Done);
+    third.let_go();
+    assert_eq!(next(&mut third).await, Event::Done);
     observer.sees(0, 0).await;
 }
 
@@ -225,21 +172,21 @@ async fn a_holder_and_the_head_of_the_queue_are_killed() {
 async fn a_holder_stopped_past_its_lease_learns_that_it_lost() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
-    let stopped = Process::start("hold-all", &name);
-    assert!(matches!(stopped.next(), Event::Holds { .. }));
+    let mut stopped = start("hold-all", &name);
+    assert!(matches!(next(&mut stopped).await, Event::Holds { .. }));
     stopped.signal(Signal::SIGSTOP);
     // Another process goes on when the lease has ended.
-    let mut next = Process::start("hold-all", &name);
-    let Event::Holds { from } = next.next() else { panic!("not granted") };
-    assert!(stopped.events.try_recv().is_err(), "it is stopped, and says nothing");
+    let mut other = start("hold-all", &name);
+    let Event::Holds { from } = next(&mut other).await else { panic!("not granted") };
+    assert_eq!(stopped.said(), None, "it is stopped, and says nothing");
     stopped.signal(Signal::SIGCONT);
-    assert_eq!(stopped.next(), Event::Lost);
+    assert_eq!(next(&mut stopped).await, Event::Lost);
     assert!(now() > from);
     // What it gives back is not what the other one holds.
-    assert_eq!(stopped.next(), Event::Done);
+    assert_eq!(next(&mut stopped).await, Event::Done);
     observer.sees(3, 0).await;
-    next.let_go();
-    assert_eq!(next.next(), Event::Done);
+    other.let_go();
+    assert_eq!(next(&mut other).await, Event::Done);
     observer.sees(0, 0).await;
 }
 
@@ -249,16 +196,16 @@ async fn processes_are_served_in_the_order_of_their_coming() {
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut processes = Vec::new();
     for queued in 0..4 {
-        processes.push(Process::start("hold-all", &name));
+        processes.push(start("hold-all", &name));
         observer.sees(3, queued).await;
     }
     for turn in 0..processes.len() {
-        assert!(matches!(processes[turn].next(), Event::Holds { .. }));
-        for later in &processes[turn + 1..] {
-            assert!(later.events.try_recv().is_err(), "somebody overtook number {turn}");
+        assert!(matches!(next(&mut processes[turn]).await, Event::Holds { .. }));
+        for later in &mut processes[turn + 1..] {
+            assert_eq!(later.said(), None, "somebody overtook number {turn}");
         }
         processes[turn].let_go();
-        assert_eq!(processes[turn].next(), Event::Done);
+        assert_eq!(next(&mut processes[turn]).await, Event::Done);
     }
     observer.sees(0, 0).await;
 }

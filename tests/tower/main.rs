@@ -1,26 +1,38 @@
 //! The layer for HTTP services, with real servers, real clients and several processes.
 
+mod processes;
+#[allow(dead_code, unexpected_cfgs)]
+#[path = "../it/support/mod.rs"]
 mod support;
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::{StreamExt, stream};
+use nix::sys::signal::Signal;
 use redis_semaphore::tower::SemaphoreLayer;
-use redis_semaphore::{Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, Semaphores};
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::support::{Redis, Reports, eventually, shared_url, unique_name};
+use crate::processes::{Reports, most_inside};
+use crate::support::observer::Observer;
+use crate::support::server::{Server, shared_url, unique_name};
+
+/// Answers come in time, with their bodies.
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap()
+}
 
 /// All requests of a load over two processes, and the most that were inside at once.
 async fn load(limit: &str) -> u32 {
     const REQUESTS: usize = 200;
     let name = unique_name();
     let services = [Reports::start(&name, limit).await, Reports::start(&name, limit).await];
-    let client = reqwest::Client::new();
+    let client = client();
     let get = |n: usize| {
         let request = client.get(&services[n % 2].url);
         async move {
@@ -30,7 +42,7 @@ async fn load(limit: &str) -> u32 {
         }
     };
     stream::iter((0..REQUESTS).map(get)).buffer_unordered(40).collect::<()>().await;
-    support::most_inside(&name).await
+    most_inside(&name)
 }
 
 #[tokio::test]
@@ -44,10 +56,15 @@ async fn without_the_layer_there_are_more() {
     assert!(load("without-a-layer").await > 3);
 }
 
+async fn watched(Extension(watch): Extension<PermitWatch>) -> String {
+    format!("{}", watch.is_held())
+}
+
 /// A service in this process, each of whose responses goes on until the test says so.
 struct Service {
+    client: reqwest::Client,
     url: String,
-    semaphore: Semaphore,
+    observer: Observer,
     /// Sends a page to the oldest response that is open, `None` for its end.
     pages: mpsc::Sender<Option<&'static str>>,
     semaphores: Semaphores,
@@ -65,6 +82,14 @@ impl Service {
             .connect(redis)
             .await
             .unwrap();
+        Self::of(semaphores, build, layer).await
+    }
+
+    async fn of(
+        semaphores: Semaphores,
+        build: fn(SemaphoreBuilder) -> SemaphoreBuilder,
+        layer: fn(Semaphore) -> SemaphoreLayer,
+    ) -> Self {
         let semaphore = build(semaphores.semaphore(unique_name()).limit(1)).build().unwrap();
         let (pages, its) = mpsc::channel::<Option<&'static str>>(10);
         let its = std::sync::Arc::new(tokio::sync::Mutex::new(its));
@@ -78,23 +103,26 @@ impl Service {
         let app = Router::new()
             .route("/", get(respond))
             .route("/silent", get(std::future::pending::<()>))
+            .route("/watched", get(watched))
             .layer(layer(semaphore.clone()));
+        let (client, observer) = (client(), Observer::of(semaphore));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         tokio::spawn(async { axum::serve(listener, app).await });
-        Self { url, semaphore, pages, semaphores }
+        Self { client, url, observer, pages, semaphores }
     }
 
     async fn get(&self) -> reqwest::Response {
-        reqwest::get(&self.url).await.unwrap()
+        self.client.get(&self.url).send().await.unwrap()
+    }
+
+    /// In the background.
+    fn begin(&self, path: &str) -> JoinHandle<reqwest::Result<reqwest::Response>> {
+        tokio::spawn(self.client.get(format!("{}{path}", self.url)).send())
     }
 
     async fn sees(&self, held: u64, queued: u64) {
-        let look = async || {
-            let now = self.semaphore.inspect().await.unwrap();
-            (now.held, now.queued)
-        };
-        eventually("held and queued", look, |now| *now == (held, queued)).await;
+        self.observer.sees(held, queued).await;
     }
 }
 
@@ -109,7 +137,11 @@ fn with_long_lease(builder: SemaphoreBuilder) -> SemaphoreBuilder {
 }
 
 fn with_short_lease(builder: SemaphoreBuilder) -> SemaphoreBuilder {
-    builder.lease(Duration::from_secs(2))
+    builder.lease(Duration::from_secs(9))
+}
+
+fn forget_all_permits(redis: &Server) {
+    redis::cmd("FLUSHDB").exec(&mut redis.connect()).unwrap();
 }
 
 fn waits(semaphore: Semaphore) -> SemaphoreLayer {
@@ -139,7 +171,7 @@ async fn a_client_that_goes_away_gives_the_permit_back() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let response = service.get().await;
     service.sees(1, 0).await;
-    let waiting = tokio::spawn(reqwest::get(service.url.clone()));
+    let waiting = service.begin("");
     service.sees(1, 1).await;
     // The one that waits goes first, and leaves the queue.
     waiting.abort();
@@ -162,7 +194,7 @@ async fn who_may_not_wait_is_shed() {
 async fn no_more_wait_than_may() {
     let service = Service::start(&shared_url(), with_long_lease, waits).await;
     let first = service.get().await;
-    let waiting = tokio::spawn(reqwest::get(service.url.clone()));
+    let waiting = service.begin("");
     service.sees(1, 1).await;
     assert!(is_shed(&service.get().await));
     drop(first);
@@ -171,7 +203,7 @@ async fn no_more_wait_than_may() {
 
 #[tokio::test]
 async fn who_waits_for_too_long_is_shed() {
-    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(50));
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_secs(1));
     let service = Service::start(&shared_url(), impatient, waits).await;
     let first = service.get().await;
     assert!(is_shed(&service.get().await));
@@ -182,8 +214,8 @@ async fn who_waits_for_too_long_is_shed() {
 #[tokio::test]
 async fn without_redis_everybody_is_shed() {
     for layer in [waits, sheds] {
-        let redis = Redis::start().await;
-        let service = Service::start(&redis.url, with_long_lease, layer).await;
+        let redis = Server::start();
+        let service = Service::start(&redis.url(), with_long_lease, layer).await;
         drop(service.get().await);
         service.sees(0, 0).await;
         drop(redis);
@@ -191,14 +223,33 @@ async fn without_redis_everybody_is_shed() {
     }
 }
 
+/// Who may not wait is kept no longer than who may, though the next answer could take minutes.
+#[tokio::test]
+async fn nobody_waits_for_redis_longer_than_for_a_permit() {
+    let redis = Server::start();
+    let patient = Semaphores::builder().response_timeout(Duration::from_secs(600));
+    let semaphores = patient.connect(&redis.url()).await.unwrap();
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(100));
+    let service = Service::of(semaphores, impatient, sheds).await;
+    redis.signal(Signal::SIGSTOP);
+    assert!(is_shed(&service.get().await));
+}
+
+#[tokio::test]
+async fn a_handler_finds_a_watch_of_its_permit() {
+    let service = Service::start(&shared_url(), with_long_lease, waits).await;
+    let response = service.begin("watched").await.unwrap().unwrap();
+    assert_eq!(response.text().await.unwrap(), "true");
+}
+
 #[tokio::test]
 async fn a_loss_ends_the_body_with_an_error() {
-    let redis = Redis::start().await;
-    let service = Service::start(&redis.url, with_short_lease, waits).await;
+    let redis = Server::start();
+    let service = Service::start(&redis.url(), with_short_lease, waits).await;
     let mut response = service.get().await;
     service.pages.send(Some("one")).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
-    redis.forget_all_permits().await;
+    forget_all_permits(&redis);
     // The next renewal finds nothing.
     let ended = response.chunk().await;
     assert!(ended.is_err(), "{ended:?}");
@@ -206,10 +257,10 @@ async fn a_loss_ends_the_body_with_an_error() {
 
 #[tokio::test]
 async fn a_loss_before_the_response_is_told_instead_of_it() {
-    let redis = Redis::start().await;
-    let service = Service::start(&redis.url, with_short_lease, waits).await;
-    let response = tokio::spawn(reqwest::get(format!("{}silent", service.url)));
+    let redis = Server::start();
+    let service = Service::start(&redis.url(), with_short_lease, waits).await;
+    let response = service.begin("silent");
     service.sees(1, 0).await;
-    redis.forget_all_permits().await;
+    forget_all_permits(&redis);
     assert!(is_shed(&response.await.unwrap().unwrap()));
 }

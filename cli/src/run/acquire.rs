@@ -6,6 +6,7 @@ use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT};
 use crate::options::Run;
 use crate::output::tell;
+use crate::survey::{NOBODY, limit_of};
 
 pub async fn acquire(
     semaphores: &Semaphores,
@@ -48,21 +49,22 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
     }
 }
 
-/// A limit that differs from the one in force is a mistake more often than not.
+/// A limit that differs from the one in force is a mistake more often than not. It is told before
+/// anything is declared: the wait may be long.
 async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
-    let before = semaphore.limit().await?;
-    if before == declared {
+    let now = semaphore.inspect_from(NOBODY, NOBODY).await?;
+    let Some(in_force) = limit_of(&now).filter(|limit| *limit != declared) else {
         return Ok(());
-    }
+    };
     let name = semaphore.name();
-    match semaphore.inspect().await?.runtime_limit {
-        Some(set) => tell(format_args!(
-            "redis-semaphore: semaphore {name}: --limit {declared} is declared, but {set}, which was \
-             set at run time, is in force"
+    match now.runtime_limit {
+        Some(_) => tell(format_args!(
+            "redis-semaphore: semaphore {name}: {in_force}, set at run time, is in force: --limit \
+             {declared} counts when that is cleared"
         )),
         None => tell(format_args!(
-            "redis-semaphore: semaphore {name}: --limit {declared} is in force now, for everyone; \
-             before, it was {before}"
+            "redis-semaphore: semaphore {name}: {in_force} is in force: --limit {declared} declares \
+             another limit, for everyone"
         )),
     }
     Ok(())

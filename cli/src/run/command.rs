@@ -1,11 +1,12 @@
 //! The command: a child of this process, with a process group of its own.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::{env, fs};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use redis_semaphore::Permit;
@@ -13,11 +14,12 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
+use super::THIS_PROGRAM;
 use crate::failure::Failure;
 use crate::options::Run;
 use crate::role;
 
-pub const NOT_EXECUTABLE: u8 = 126;
+const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 fn command(program: &OsStr, arguments: &[OsString], asked: &Run, permit: &Permit) -> Command {
@@ -65,13 +67,9 @@ impl Running {
     /// A process that becomes the command when it is continued: see `starter.rs`.
     pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let failed = Failure::system("the command cannot be prepared");
-        let starter = env::current_exe().and_then(|tool| {
-            let role = format!("{} {}", role::STARTER, std::process::id());
-            command(tool.as_os_str(), &asked.command, asked, permit)
-                .env(role::VARIABLE, role)
-                .spawn()
-        });
-        let id = starter.map_err(failed)?.id() as i32;
+        let role = format!("{} {}", role::STARTER, std::process::id());
+        let mut starter = command(THIS_PROGRAM.as_ref(), &asked.command, asked, permit);
+        let id = starter.env(role::VARIABLE, role).spawn().map_err(failed)?.id() as i32;
         let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
         let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.
@@ -93,7 +91,7 @@ impl Running {
 
     /// To all of its group.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended.
+        // It may have ended, or be out of reach.
         let _ = killpg(self.group, signal);
     }
 
@@ -105,7 +103,12 @@ impl Running {
 
     /// Whether anybody is left of its group.
     pub fn has_group(&self) -> bool {
-        killpg(self.group, None).is_ok()
+        killpg(self.group, None) != Err(Errno::ESRCH)
+    }
+
+    /// Whether all that is left of its group belongs to other users, as with sudo: it gets no signal.
+    pub fn is_out_of_reach(&self) -> bool {
+        killpg(self.group, None) == Err(Errno::EPERM)
     }
 
     /// As Linux tells it, of the first of its group.

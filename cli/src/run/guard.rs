@@ -2,7 +2,6 @@
 //! stopped itself. It is this program once more, with a pipe as its input, and is told over that
 //! what goes on. The pipe closes with the tool, however that ends.
 
-use std::env;
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -17,6 +16,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use super::THIS_PROGRAM;
 use super::command::Running;
 use crate::role;
 
@@ -33,8 +33,8 @@ pub enum Word {
     Started(Pid),
     /// It may run for so long, unless another such word comes.
     Held(Duration),
-    /// It was told to end.
-    Ending,
+    /// It was told to end, and is to be killed after so long.
+    Ending(Duration),
     /// Nothing is left to guard.
     Done,
 }
@@ -46,7 +46,9 @@ pub struct Guard {
 
 impl Guard {
     pub fn start(grace: Duration) -> io::Result<Self> {
-        let child = Command::new(env::current_exe()?)
+        let child = Command::new(THIS_PROGRAM)
+            // What `pkill -f` looks at: see `watch`.
+            .arg0("semaphore-guard")
             // What is set there is for the tool, and may be a password.
             .env_clear()
             .env(role::VARIABLE, format!("{} {}", role::GUARD, format_duration(grace)))
@@ -83,7 +85,6 @@ impl Guard {
 /// What the guard's process does.
 pub fn watch(grace: Duration) -> io::Result<()> {
     // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
-    #[cfg(target_os = "linux")]
     rustix::thread::set_name(c"semaphore-guard")?;
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default())?;
@@ -107,7 +108,7 @@ fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Ins
         match heard {
             Ok(Word::Started(group)) => command = Some(Running { group }),
             Ok(Word::Held(left)) => (was_stopped, needed_at) = (false, Some(now + left)),
-            Ok(Word::Ending) => (needed_at, kill_at) = (Some(now + grace), Some(now + grace)),
+            Ok(Word::Ending(left)) => (needed_at, kill_at) = (Some(now + left), Some(now + left)),
             Ok(Word::Done) => return None,
             Err(error) => {
                 let command = command?;
@@ -153,7 +154,7 @@ fn read(line: &str) -> Option<Word> {
     Some(match word {
         "started" => Word::Started(Pid::from_raw(number.parse().ok()?)),
         "held" => Word::Held(Duration::from_millis(number.parse().ok()?)),
-        "ending" => Word::Ending,
+        "ending" => Word::Ending(Duration::from_millis(number.parse().ok()?)),
         "done" => Word::Done,
         _ => return None,
     })
@@ -164,7 +165,7 @@ impl Display for Word {
         match self {
             Self::Started(group) => write!(f, "started {group}"),
             Self::Held(left) => write!(f, "held {}", left.as_millis()),
-            Self::Ending => f.write_str("ending"),
+            Self::Ending(left) => write!(f, "ending {}", left.as_millis()),
             Self::Done => f.write_str("done"),
         }
     }
@@ -179,7 +180,7 @@ mod tests {
         for word in [
             Word::Started(Pid::from_raw(4711)),
             Word::Held(Duration::from_millis(29_999)),
-            Word::Ending,
+            Word::Ending(Duration::from_millis(500)),
             Word::Done,
         ] {
             assert_eq!(read(&word.to_string()), Some(word));

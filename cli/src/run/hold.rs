@@ -54,9 +54,11 @@ impl<'a> Hold<'a> {
     }
 
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
-        self.tell(Word::Started(self.command.group));
         self.to_foreground();
         if self.held.is_some() {
+            // Its guard may have been killed in the queue.
+            self.on(Signal::SIGCHLD).await;
+            self.tell(Word::Started(self.command.group));
             self.look();
             // What was prepared becomes the command.
             self.command.signal(Signal::SIGCONT);
@@ -104,6 +106,9 @@ impl<'a> Hold<'a> {
                 }
             }
             Signal::SIGCONT => self.go_on().await,
+            signal if self.command.is_out_of_reach() => tell(format_args!(
+                "redis-semaphore: {signal} is not passed on: the command runs as another user"
+            )),
             signal => self.command.signal(signal),
         }
     }
@@ -122,13 +127,17 @@ impl<'a> Hold<'a> {
         let Some(Held { guard, times, .. }) = &mut self.held else {
             return;
         };
-        if !guard.is(ended) {
+        // It ends when it has killed the command. There is no more to do then.
+        if !guard.is(ended) || self.kill_at.is_some_and(|at| at <= Instant::now()) {
             return;
         }
         match Guard::start(times.grace) {
             Ok(another) => {
                 **guard = another;
                 guard.tell(Word::Started(self.command.group));
+                if let Some(at) = self.kill_at {
+                    guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
+                }
             }
             Err(error) => tell(format_args!(
                 "redis-semaphore: the guard was ended, and another cannot be started: {error}"
@@ -197,8 +206,7 @@ impl<'a> Hold<'a> {
             Some(at) if at <= Instant::now() => self.command.signal(Signal::SIGKILL),
             Some(_) => {}
             None if times.left(permit).is_zero() => self.terminate(),
-            None if !self.is_stopped => guard.tell(Word::Held(times.left_for_guard(permit))),
-            None => {}
+            None => guard.tell(Word::Held(times.left_for_guard(permit))),
         }
     }
 
@@ -207,15 +215,21 @@ impl<'a> Hold<'a> {
             return;
         };
         self.kill_at = Some(Instant::now() + times.grace);
-        guard.tell(Word::Ending);
+        guard.tell(Word::Ending(times.grace));
         let reason = match permit.is_lost() {
             true => "the permit was lost",
             false => "the permit cannot be renewed, and its lease ends soon",
+        };
+        let fate = match self.command.is_out_of_reach() {
+            true => {
+                "the command runs as another user, cannot be ended, and goes on without a permit"
+            }
+            false => "the command is ended",
         };
         // It may have something to say.
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        tell(format_args!("redis-semaphore: {reason}: the command is ended"));
+        tell(format_args!("redis-semaphore: {reason}: {fate}"));
     }
 }

@@ -37,6 +37,10 @@ use hold::{Held, Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
 
+/// For what this process starts as a part of itself. By its own path there may be another program
+/// meanwhile, or none: an upgrade does not wait for those that run.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// How the tool ends, where nothing failed.
 enum End {
     /// As the command did.
@@ -96,9 +100,7 @@ async fn connected(
 
 fn started(guard: Starting) -> Result<Guard, Failure> {
     let guard = guard.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
-    guard.map_err(|error| {
-        Failure::new(command::NOT_EXECUTABLE, format!("the guard cannot be started: {error}"))
-    })
+    guard.map_err(Failure::system("the guard cannot be started"))
 }
 
 async fn permitted(
@@ -183,10 +185,8 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
         drop(permit);
         return Ok(End::Lost);
     }
-    let released = permit.release().await;
-    let ended = outcome?.ended;
-    match released {
-        Err(error @ Error::Lost { .. }) => return Err(error.into()),
+    match permit.release().await {
+        Err(error @ Error::Lost { .. }) => return outcome.and(Err(error.into())),
         Err(error) => {
             tell(format_args!(
                 "redis-semaphore: {error}: the permit stays taken until its lease ends"
@@ -194,7 +194,7 @@ async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result
         }
         Ok(()) => {}
     }
-    Ok(as_command(ended))
+    Ok(as_command(outcome?.ended))
 }
 
 fn as_command(ended: Ended) -> End {

@@ -81,10 +81,10 @@ async fn a_lock_is_waited_for_until_the_timeout_or_until_a_dead_holders_lease_en
     let name = unique_name();
     let mut holder = Process::start("hold", &["lock", &name, "1000", "1500"]);
     holder.reads("granted ").await;
-    let refused = output_of("hold", &["lock", &name, "100", "1500"]).await;
+    let refused = output_of("hold", &["lock", &name, "1000", "1500"]).await;
     let waited = refused.strip_prefix("timed out after ").expect(&refused);
     let (milliseconds, position) = waited.split_once(" ms, at position ").unwrap();
-    assert!(milliseconds.parse::<u32>().unwrap() >= 100, "{refused}");
+    assert!(milliseconds.parse::<u32>().unwrap() >= 1000, "{refused}");
     assert_eq!(position, "1\n");
 
     let mut next = Process::start("hold", &["lock", &name, "20000", "1500"]);

@@ -9,15 +9,20 @@ mod recipes;
 mod textbook;
 
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
 
 use crate::support::example;
 use crate::support::observer::in_time;
 use crate::support::server::shared_admin_url;
+
+/// Some do heavy work, on a machine that may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
     let mut command = Command::new(example::program(name));
@@ -28,7 +33,8 @@ fn command<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> Command {
 
 /// What it prints, of an example that ends well.
 async fn output_of<A: AsRef<std::ffi::OsStr>>(name: &str, arguments: &[A]) -> String {
-    let output = in_time(name, command(name, arguments).output()).await.unwrap();
+    let output = timeout(PATIENCE, command(name, arguments).output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{name} never ended")).unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -2,17 +2,16 @@
 //!
 //! The client is this test program again, so that its memory is its own.
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis::Connection;
 use redis_semaphore::Semaphores;
 
-use crate::support::observer::{Observer, in_time};
+use crate::support::child::{self, Process};
+use crate::support::observer::Observer;
 use crate::support::scripts::{keys_of, part};
 use crate::support::server::Server;
 
-const ROLE: &str = "REDIS_SEMAPHORE_FLOODED_CLIENT";
 const NAME: &str = "flooded";
 /// Its turn comes by message, or not during the test.
 const LIVENESS: Duration = Duration::from_secs(3600);
@@ -25,16 +24,17 @@ const MOST: u64 = 32 * 1024;
 /// Not a test of its own: what the process of the test runs. Without a role there is nothing to do.
 #[tokio::test]
 async fn a_client_in_a_flood() {
-    let Ok(url) = std::env::var(ROLE) else {
+    let Some(url) = child::role() else {
         return;
     };
     let semaphores = Semaphores::builder().liveness(LIVENESS).connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
     let before = peak();
     let permit = semaphore.acquire().await.unwrap();
-    println!("\ngrown by {}", peak() - before);
+    child::say(&(peak() - before).to_string());
     permit.release().await.unwrap();
     semaphores.shutdown().await;
+    child::say("done");
 }
 
 /// The most memory that this process ever had, in kB.
@@ -44,16 +44,6 @@ fn peak() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test]
 async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     // The server is not to cut a client that reads more slowly than others publish.
@@ -61,28 +51,18 @@ async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let holder = semaphores.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), NAME, 1).await;
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "fuzz::flood::a_client_in_a_flood", "--nocapture"])
-        .env(ROLE, server.url())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut process = Process(child.unwrap());
+    let mut process = Process::start("fuzz::flood::a_client_in_a_flood", &server.url());
     observer.sees(1, 1).await;
 
-    let output = process.0.stdout.take().unwrap();
     let mut stranger = server.connect();
     // A thread of its own: the holder's lease is renewed meanwhile.
     let flood = tokio::task::spawn_blocking(move || flood(&mut stranger));
     flood.await.unwrap();
     holder.release().await.unwrap();
-    // To its end, or the client could not write it.
-    let output = tokio::task::spawn_blocking(|| std::io::read_to_string(output).unwrap());
-    let output = in_time("the client's end", output).await.unwrap();
-    let grown = output.lines().find_map(|line| line.strip_prefix("grown by "));
-    let grown = grown.expect("the client was granted its permit");
+    let grown = process.next().await.expect("the client was granted its permit");
     println!("{LARGE_MESSAGES} large messages, and {SMALL_MESSAGES} small ones: {grown} kB");
     assert!(grown.parse::<u64>().unwrap() < MOST, "the client has grown by {grown} kB");
-    assert!(process.0.wait().unwrap().success());
+    assert_eq!(process.next().await.unwrap(), "done");
 }
 
 fn flood(stranger: &mut Connection) {

@@ -69,7 +69,7 @@ async fn waits_and_limits(told: &mut Transcript, one: &Semaphore, other: &Semaph
     let waiting = tokio::spawn(other.request().weight(2).acquire());
     Observer::of(one.clone()).sees(2, 1).await;
     told.looks(one).await;
-    told.fails("timeout", other.acquire_timeout(Duration::from_millis(50)).await);
+    told.fails("timeout", other.acquire_timeout(Duration::from_secs(1)).await);
     told.fails("too heavy", one.acquire_many(4).await);
     told.fails("too heavy to try", other.try_acquire_many(4_000_000_000).await);
     told.fails("no weight", other.acquire_many(0).await);

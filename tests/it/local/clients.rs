@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphores, Verdict};
 use tokio::runtime::Builder;
 
-use crate::support::observer::in_time;
+use crate::support::observer::{eventually, in_time};
 use crate::support::server::shared_url;
 
 #[tokio::test]
@@ -71,11 +71,11 @@ fn processes_in_several_runtimes_wake_each_other() {
     let held = one.block_on(first.acquire()).unwrap();
     let process = other.block_on(async { semaphores.another_process().unwrap() });
     let waiting = process.semaphore("jobs").limit(1).build().unwrap();
-    let waits = std::thread::spawn(move || other.block_on(waiting.acquire()).map(drop));
+    let turn = async move { in_time("its turn", waiting.acquire()).await.map(drop) };
+    let waits = std::thread::spawn(move || other.block_on(turn));
     one.block_on(async {
-        while first.inspect().await.unwrap().queued == 0 {
-            tokio::task::yield_now().await;
-        }
+        let queued = async || first.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
         held.release().await.unwrap();
     });
     waits.join().unwrap().unwrap();
@@ -92,9 +92,8 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
     let (semaphore, dead) = (build(&semaphores), build(&process));
     let held = one.block_on(semaphore.acquire()).unwrap();
     let queued = async |count| {
-        while semaphore.inspect().await.unwrap().queued < count {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let queued = async || semaphore.inspect().await.unwrap().queued;
+        eventually("they wait", queued, |queued| *queued == count).await;
     };
     dying.spawn(async move { dead.acquire().await.map(drop) });
     std::thread::scope(|scope| {
@@ -124,12 +123,14 @@ fn threads_have_it_too() {
     let held = build(&semaphores).acquire().unwrap();
     let process = semaphores.another_process().unwrap();
     let waiting = build(&process);
-    let waits = std::thread::spawn(move || waiting.acquire().map(|permit| permit.release()));
+    let turn = move || waiting.acquire_timeout(Duration::from_secs(60))?.release();
+    let waits = std::thread::spawn(turn);
     while build(&semaphores).inspect().unwrap().queued == 0 {
+        assert!(!waits.is_finished(), "it does not wait");
         std::thread::yield_now();
     }
     held.release().unwrap();
-    waits.join().unwrap().unwrap().unwrap();
+    waits.join().unwrap().unwrap();
     semaphores.shutdown().unwrap();
 }
 

@@ -72,8 +72,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let lease = Duration::from_millis(500);
-    let (builder, url) = (Semaphores::builder().response_timeout(lease / 5), proxy.url());
-    let semaphores = builder.connect(&url).await.unwrap();
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("cut").limit(2).lease(lease).build().unwrap();
     let [released, dropped] = [semaphore.acquire().await, semaphore.acquire().await];
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
@@ -115,12 +114,13 @@ async fn a_loss_that_a_call_finds_counts_once() {
 async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
-    let lease = Duration::from_secs(3);
-    let build = async |url: String| {
+    let build = async |url: String, lease: u64| {
+        let lease = Duration::from_secs(lease);
         let semaphores = Semaphores::connect(&url).await.unwrap();
         semaphores.semaphore("moves").limit(1).lease(lease).build().unwrap()
     };
-    let (here, there) = (build(proxy.url()).await, build(server.url()).await);
+    // One that is not renewed during the test.
+    let (here, there) = (build(proxy.url(), 9).await, build(server.url(), 600).await);
     let permit = here.acquire().await.unwrap();
     let watch = permit.watch();
     proxy.commands(Flow::Hold);

@@ -100,6 +100,9 @@ async fn cancelled_at_any_stage() {
     // Before an answer.
     assert!(scene.semaphore.acquire().now_or_never().is_none());
     scene.assert_outcomes(&[("cancelled", 1)]);
+    // It reaches the server all the same.
+    let granted = async || scene.observer.look().await.last_token;
+    eventually("it was granted", granted, |token| *token > 0).await;
     scene.observer.sees(0, 0).await;
     // In the queue.
     let held = scene.semaphore.acquire().await.unwrap();
@@ -141,23 +144,24 @@ async fn closed_and_shut_down() {
 #[tokio::test]
 async fn several_at_once_count_each() {
     let scene = Scene::set(1).await;
-    let second = unique_name();
-    let other = scene.semaphores.semaphore(&second).limit(1).build().unwrap();
+    // The first in the order of their keys.
+    let first = format!("a-{}", scene.name);
+    let other = scene.semaphores.semaphore(&first).limit(1).build().unwrap();
     let both = || [scene.semaphore.request(), other.request()];
     let permits = acquire_all(both()).await.unwrap();
     scene.assert_outcomes(&[("immediate", 1)]);
-    assert_eq!(scene.counted.outcomes(&second)["immediate"], 1.0);
+    assert_eq!(scene.counted.outcomes(&first)["immediate"], 1.0);
     permits.release().await.unwrap();
 
-    // One of them is granted, whichever comes first, and given back when the other's time is over.
-    let held = [scene.semaphore.acquire().await.unwrap(), other.acquire().await.unwrap()];
-    let [first, last] = both().map(|request| request.timeout(Duration::from_millis(20)));
-    assert!(matches!(acquire_all([first, last]).await, Err(Error::Timeout { .. })));
-    let timeouts = |name: &str| scene.counted.outcomes(name).get("timeout").copied();
-    let timeouts = [timeouts(&scene.name), timeouts(&second)];
-    assert_eq!(timeouts.into_iter().flatten().sum::<f64>(), 1.0);
+    // The first is granted, and given back when the other's time is over.
+    let held = scene.semaphore.acquire().await.unwrap();
+    let late = acquire_all(both().map(|request| request.timeout(Duration::from_secs(1)))).await;
+    assert!(matches!(late, Err(Error::Timeout { semaphore, .. }) if semaphore == scene.name));
+    scene.assert_outcomes(&[("immediate", 2), ("timeout", 1)]);
+    let of_first = scene.counted.outcomes(&first);
+    assert_eq!((of_first["immediate"], of_first.len()), (2.0, 1));
     drop(held);
-    let held = async || [&scene.name, &second].map(|name| scene.counted.of(name, "held"));
+    let held = async || [&scene.name, &first].map(|name| scene.counted.of(name, "held"));
     eventually("all given back", held, |held| *held == [0.0; 2]).await;
 }
 

@@ -1,19 +1,16 @@
 //! A host name that stops resolving, for a process of its own.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use redis_semaphore::{Error, Semaphores};
 
+use crate::support::child::{self, Process, say};
 use crate::support::observer::Observer;
 use crate::support::preload::build_library;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-
-const URL: &str = "TEST_NAME_URL";
 
 #[tokio::test]
 async fn a_name_stops_resolving_and_is_known_again() {
@@ -25,30 +22,30 @@ async fn a_name_stops_resolving_and_is_known_again() {
     let observer = Observer::new(&server.url(), "named", 1).await;
 
     let name = Name::unknown();
-    let mut client = Client::start(&name, proxy.port());
-    let said = client.says().await;
+    let mut client = start_client(&name, proxy.port());
+    let said = client.next().await.unwrap();
     assert!(said.contains("the name cannot be resolved"), "{said}");
     name.make_known();
-    let mut client = Client::start(&name, proxy.port());
-    assert_eq!(client.says().await, "connected");
+    let mut client = start_client(&name, proxy.port());
+    assert_eq!(client.next().await.unwrap(), "connected");
     observer.sees(1, 1).await;
 
     name.forget();
     proxy.cut_all();
     client.tell("look");
-    let said = client.says().await;
+    let said = client.next().await.unwrap();
     assert!(said.contains("the name cannot be resolved"), "{said}");
     name.make_known();
     holder.release().await.unwrap();
-    assert_eq!(client.says().await, "granted");
+    assert_eq!(client.next().await.unwrap(), "granted");
     client.tell("look");
-    assert_eq!(client.says().await, "1 held");
+    assert_eq!(client.next().await.unwrap(), "1 held");
 }
 
 /// Not a test of its own: what the other process runs. Without a URL there is nothing to do.
 #[tokio::test]
 async fn a_client_of_a_name() {
-    let Ok(url) = std::env::var(URL) else { return };
+    let Some(url) = child::role() else { return };
     let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
     let semaphores = match builder.connect(&url).await {
         Ok(semaphores) => semaphores,
@@ -79,56 +76,12 @@ async fn a_client_of_a_name() {
     waiting.abort();
 }
 
-/// In one piece: the test harness writes, too.
-fn say(what: &str) {
-    println!("\n> {}", what.replace('\n', " "));
-}
-
-struct Client {
-    child: Child,
-    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
-}
-
-impl Client {
-    fn start(name: &Name, port: u16) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "outages::names::a_client_of_a_name", "--nocapture"])
-            .env("LD_PRELOAD", build_library("tests/it/outages/names.c"))
-            .env("TEST_NAME", &name.0)
-            .env(URL, format!("redis://redis.test:{port}/"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, lines) = tokio::sync::mpsc::unbounded_channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if let Some(said) = line.strip_prefix("> ") {
-                    // The test may be over.
-                    let _ = sender.send(said.to_owned());
-                }
-            }
-        });
-        Self { child, lines }
-    }
-
-    async fn says(&mut self) -> String {
-        let said = crate::support::observer::in_time("a word of the client", self.lines.recv());
-        said.await.expect("the client ended")
-    }
-
-    fn tell(&mut self, what: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Of that name, with `names.c` between it and the system's resolver.
+fn start_client(name: &Name, port: u16) -> Process {
+    let library = build_library("tests/it/outages/names.c");
+    let environment = [("LD_PRELOAD", library.as_os_str()), ("TEST_NAME", name.0.as_os_str())];
+    let url = format!("redis://redis.test:{port}/");
+    Process::start_with("outages::names::a_client_of_a_name", &url, &environment)
 }
 
 /// Whether the name is known: there is a file, or not.

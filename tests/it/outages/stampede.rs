@@ -37,8 +37,9 @@ async fn a_thousand_clients_come_back_one_by_one() {
     for at in &rest {
         tenths[(at.as_millis() as usize - 3000) / 100 % 30] += 1;
     }
-    let busiest = tenths.iter().max().unwrap();
-    assert!(busiest * 5 < rest.len(), "{busiest} of {} in a tenth of a second", rest.len());
+    // Also where the machine stood still for a second, and then all came.
+    let busy = tenths.iter().filter(|tenth| **tenth > rest.len() / 100).count();
+    assert!(busy >= tenths.len() * 2 / 3, "in each tenth of a second: {tenths:?}");
 
     server.start_again();
     let mut connection = server.connect();

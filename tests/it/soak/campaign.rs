@@ -10,7 +10,7 @@ use tokio::time::{sleep, sleep_until};
 use crate::support::observer::in_time;
 use crate::support::scripts::keys_of;
 
-use super::checker::judge;
+use super::checker::{Violation, judge};
 use super::crew::{Crew, Log};
 use super::faults::{Fault, Field};
 use super::history::{ALL, Moment, What, now};
@@ -26,6 +26,8 @@ const LONG_CALM: Duration = Duration::from_millis(2500);
 const FAULTS_UNTIL_LONG_CALM: usize = 6;
 /// How often the limit is changed: permits that are consumed bring it down.
 const NEW_LIMIT: Duration = Duration::from_millis(300);
+/// Longer than anything that a violation comes of.
+const BEFORE: Moment = 5_000_000_000;
 /// The mark of such a change is kept for less.
 const MARK: Duration = Duration::from_secs(15);
 
@@ -63,6 +65,14 @@ async fn play<T: Theatre>(theatre: T) {
     }
     let report = Report::new(T::NAME, seed, &events, &violations);
     println!("{report}");
+    for Violation { at, what, .. } in &violations {
+        // For whoever has nothing but this output.
+        println!("what came before {at}:");
+        let before = *at - BEFORE.min(*at)..=*at;
+        let about =
+            events.iter().filter(|event| before.contains(&event.at) && event.is_about(what));
+        about.for_each(|event| println!("{}", serde_json::to_string(event).unwrap()));
+    }
     if let Ok(path) = std::env::var("SOAK_JSON") {
         let all = match std::env::var("SOAK_EARLIER") {
             Ok(earlier) => report.clone().after(Report::read(earlier.as_ref())),

@@ -17,6 +17,18 @@ pub struct Event {
     pub what: What,
 }
 
+impl Event {
+    /// Whether this is of a turn that the text names, or something that was done to turns.
+    pub fn is_about(&self, text: &str) -> bool {
+        let what = serde_json::to_value(&self.what).unwrap();
+        let of_turn = what.as_object().and_then(|what| what.values().next()?.get("turn"));
+        match of_turn {
+            Some(turn) => text.contains(&format!("{}/{turn}", self.process)),
+            None => !matches!(self.what, What::Queued { .. } | What::Left { .. }),
+        }
+    }
+}
+
 /// How a permit is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

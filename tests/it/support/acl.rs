@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use redis::Connection;
+
 /// Name and password of the user in the documentation.
 pub const USER: &str = "jobs";
 pub const PASSWORD: &str = "secret";
@@ -42,6 +44,17 @@ pub fn cluster_rules() -> &'static [String] {
 /// What follows `ACL SETUSER looker`, for a server and for a node of a cluster.
 pub fn looker_rules() -> &'static Rules {
     &OF_LOOKERS
+}
+
+/// All of these rules but one.
+pub fn without(rules: &[String], lacking: &str) -> Vec<String> {
+    rules.iter().filter(|rule| *rule != lacking).cloned().collect()
+}
+
+/// Makes that user anew, or for the first time.
+pub fn set_user(server: &mut Connection, user: &str, rules: &[String]) {
+    let mut set = redis::cmd("ACL");
+    set.arg("SETUSER").arg(user).arg("reset").arg(rules).exec(server).unwrap();
 }
 
 /// The same URL for that user.

@@ -1,10 +1,13 @@
 //! This test program again, as another process: it runs one test, which the environment tells what
 //! to do.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::sync::mpsc;
 
 const ROLE: &str = "REDIS_SEMAPHORE_CHILD_ROLE";
@@ -19,9 +22,16 @@ pub struct Process {
 impl Process {
     /// `test` does nothing where it has no [`role`].
     pub fn start(test: &str, role: &str) -> Self {
+        Self::start_with(test, role, &[])
+    }
+
+    /// With more in its environment.
+    pub fn start_with(test: &str, role: &str, environment: &[(&str, &OsStr)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -42,6 +52,25 @@ impl Process {
     pub async fn next(&mut self) -> Option<String> {
         let line = tokio::time::timeout(DEADLINE, self.lines.recv()).await;
         line.expect("it says something in time, or ends")
+    }
+
+    /// What it has said already.
+    pub fn said(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// A line of its input.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Ends its input.
+    pub fn let_go(&mut self) {
+        self.child.stdin = None;
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
     /// At once, whatever it does.

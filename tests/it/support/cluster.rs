@@ -6,14 +6,14 @@ use redis_semaphore::{ConnectErrorKind, Semaphores};
 
 use super::acl;
 use super::errors::kind_of;
+use super::observer::until;
 use super::server::{Server, unique_name};
 
 const SLOTS: usize = 16_384;
-/// A machine with little to spare takes its time for six servers.
-const DEADLINE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(10);
 /// After so long without an answer a node counts as gone.
 const NODE_TIMEOUT: &str = "1000";
+/// When a failover that was asked for is not going to happen any more.
+const GIVEN_UP: Duration = Duration::from_secs(6);
 
 /// A cluster of a test's own: primaries with equal shares of the slots, and a replica for each
 /// where wanted. Nodes are known by their numbers; replicas come after all primaries.
@@ -110,13 +110,9 @@ impl Cluster {
 
     /// Waits until all nodes that answer say so.
     pub fn all_say(&self, what: &str, says: impl Fn(&Self, usize) -> bool) {
-        let deadline = Instant::now() + DEADLINE;
         let running = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_running());
         for node in running {
-            while !says(self, node) {
-                assert!(Instant::now() < deadline, "node {node} never said: {what}");
-                std::thread::sleep(PAUSE);
-            }
+            until(&format!("node {node} says: {what}"), || says(self, node));
         }
     }
 
@@ -199,46 +195,38 @@ impl Cluster {
 
     /// Waits until a failover would lose nothing.
     pub fn is_in_step(&self, primary: usize, replica: usize) {
-        let deadline = Instant::now() + DEADLINE;
-        while !self.nodes[primary].is_copied_to(&self.nodes[replica]) {
-            assert!(Instant::now() < deadline, "node {replica} never had all data");
-            std::thread::sleep(PAUSE);
-        }
+        let is_copied = || self.nodes[primary].is_copied_to(&self.nodes[replica]);
+        until(&format!("node {replica} has all data"), is_copied);
     }
 
     /// Has a replica take its primary's place, in good order. The others may refuse to vote so soon
     /// after an earlier failover, and it gives up after five seconds: then it is asked again.
     pub fn fail_over_to(&self, replica: usize) {
-        let deadline = Instant::now() + DEADLINE;
-        while !self.is_primary(replica) {
-            assert!(Instant::now() < deadline, "node {replica} never took over");
-            let mut request = redis::cmd("CLUSTER");
-            let answer = request.arg("FAILOVER").exec(&mut self.connect(replica));
-            assert!(answer.is_ok() || self.is_primary(replica), "{answer:?}");
-            let given_up = Instant::now() + Duration::from_secs(6);
-            while !self.is_primary(replica) && Instant::now() < given_up {
-                std::thread::sleep(PAUSE);
+        let mut asked: Option<Instant> = None;
+        until(&format!("node {replica} takes over"), || {
+            if !self.is_primary(replica) && asked.is_none_or(|at| at.elapsed() > GIVEN_UP) {
+                let mut request = redis::cmd("CLUSTER");
+                let answer = request.arg("FAILOVER").exec(&mut self.connect(replica));
+                assert!(answer.is_ok() || self.is_primary(replica), "{answer:?}");
+                asked = Some(Instant::now());
             }
-        }
+            self.is_primary(replica)
+        });
         self.sees_promoted(replica);
     }
 
     /// Waits until that replica has taken its primary's place.
     pub fn sees_promoted(&self, node: usize) {
-        let deadline = Instant::now() + DEADLINE;
-        while !(self.is_primary(node) && self.info(node).contains("cluster_state:ok")) {
-            assert!(Instant::now() < deadline, "node {node} was never promoted");
-            std::thread::sleep(PAUSE);
-        }
+        until(&format!("node {node} is promoted"), || {
+            self.is_primary(node) && self.info(node).contains("cluster_state:ok")
+        });
     }
 
     /// Waits until a node that was a primary is a replica that has all data.
     pub fn sees_demoted(&self, node: usize) {
-        let deadline = Instant::now() + DEADLINE;
-        while self.is_primary(node) || !self.is_in_sync(node) {
-            assert!(Instant::now() < deadline, "node {node} was never demoted");
-            std::thread::sleep(PAUSE);
-        }
+        until(&format!("node {node} is demoted"), || {
+            !self.is_primary(node) && self.is_in_sync(node)
+        });
     }
 }
 

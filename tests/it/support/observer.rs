@@ -2,7 +2,8 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Inspection, Semaphore, Semaphores};
 
-/// Long enough for a busy machine; a test that passes never waits for it.
+/// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must not
+/// be waited for: a usual lease (`local::clients`), and 50 waits one after the other (`maintenance`).
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -20,6 +21,20 @@ pub async fn eventually<T: std::fmt::Debug>(
         }
         assert!(Instant::now() < deadline, "not {what}: {seen:?}");
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until that moment has passed.
+pub async fn passed(moment: Instant) {
+    eventually("later", async || Instant::now(), |now| *now > moment).await;
+}
+
+/// The same without a runtime, for servers: a machine with little to spare takes its time for six.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE * 3;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(PAUSE);
     }
 }
 

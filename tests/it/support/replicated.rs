@@ -9,6 +9,7 @@ use redis::{Connection, Value};
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
 use uuid::Uuid;
 
+use super::observer::until;
 use super::server::{Server, binary, connect, free_port};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ impl Pair {
     /// Waits until a failover would lose nothing.
     pub fn is_in_step(&self) {
         let [primary, replica] = &self.servers;
-        self.until("the replica has what was written", || primary.is_copied_to(replica));
+        until("the replica has what was written", || primary.is_copied_to(replica));
     }
 
     pub fn promote(&self, server: usize) {
@@ -54,7 +55,7 @@ impl Pair {
         let mut command = redis::cmd("REPLICAOF");
         command.arg("127.0.0.1").arg(self.servers[primary].port);
         command.exec(&mut self.connect(server)).unwrap();
-        self.until("the replica has all data", || self.role(server) == "slave connected");
+        until("the replica has all data", || self.role(server) == "slave connected");
     }
 
     /// "master", or "slave" and the state of its connection to the primary; or what went wrong,
@@ -70,14 +71,6 @@ impl Pair {
         match text(&role[0]).as_str() {
             "slave" => format!("slave {}", text(&role[3])),
             other => other.to_owned(),
-        }
-    }
-
-    pub fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let deadline = Instant::now() + DEADLINE;
-        while !holds() {
-            assert!(Instant::now() < deadline, "never: {what}");
-            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -97,7 +90,7 @@ impl Sentinels {
     pub fn watch(pair: &Pair) -> Self {
         let start = |_| Sentinel::start(pair.servers[0].port);
         let sentinels = Self { sentinels: (0..SENTINELS).map(start).collect() };
-        pair.until("the sentinels know each other and the replica", || {
+        until("the sentinels know each other and the replica", || {
             sentinels.sentinels.iter().all(|sentinel| {
                 let known: Vec<String> = sentinel.ask(&["MASTER", SERVICE]);
                 field(&known, "num-other-sentinels") == "2" && field(&known, "num-slaves") == "1"

@@ -17,9 +17,8 @@ use super::clock::Clock;
 /// `Semaphores`: the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
-        let mut set = redis::cmd("ACL");
-        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(acl::documented_rules());
-        set.exec(&mut connect(&shared_admin_url())).unwrap();
+        let mut server = connect(&shared_admin_url());
+        acl::set_user(&mut server, acl::USER, acl::documented_rules());
     });
     LazyLock::force(&USER_IS_THERE);
     acl::as_user(&shared_admin_url())
@@ -90,9 +89,7 @@ impl Server {
     /// Makes the user of `url` anew, also for when it is started again.
     pub fn set_user(&mut self, rules: &[String]) {
         self.rules = rules.to_vec();
-        let mut set = redis::cmd("ACL");
-        set.arg("SETUSER").arg(acl::USER).arg("reset").arg(rules);
-        set.exec(&mut self.connect()).unwrap();
+        acl::set_user(&mut self.connect(), acl::USER, rules);
     }
 
     /// Gives that user one more right, for as long as it runs.
@@ -122,6 +119,15 @@ impl Server {
     pub fn is_older_than_7(&self) -> bool {
         let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect()).unwrap();
         info.contains("redis_version:6.")
+    }
+
+    /// How often that command was called, also by scripts.
+    pub fn calls(&self, command: &str) -> u64 {
+        let stats: String =
+            redis::cmd("INFO").arg("commandstats").query(&mut self.connect()).unwrap();
+        let start = format!("cmdstat_{command}:calls=");
+        let count = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
+        count.map_or(0, |count| count.parse().unwrap())
     }
 
     /// Whether that replica has all that was written here.

@@ -20,10 +20,14 @@ fn start(name: &str, lease: &str, script: &str) -> Tool {
 
 fn family(tool: &Tool) -> [i32; 2] {
     let family = [tool.line().parse().unwrap(), tool.line().parse().unwrap()];
-    // It passes signals on when it has told the guard what to guard.
+    await_watch(tool);
+    family
+}
+
+/// The tool passes signals on when it has told its guard what to guard.
+fn await_watch(tool: &Tool) {
     tool.signal(Signal::SIGWINCH);
     assert_eq!(tool.line(), "heard");
-    family
 }
 
 fn guard_of(tool: &Tool, command: i32) -> i32 {
@@ -103,20 +107,84 @@ fn a_guard_that_is_killed_is_replaced() {
     kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
     let another = || {
         let guards: Vec<_> = children(tool.id()).into_iter().filter(|id| *id != command).collect();
-        guards
-            .iter()
-            .all(|guard| *guard != first && catches(*guard, Signal::SIGTERM))
-            .then_some(guards)
+        let [guard] = *guards else { return None };
+        // Not by the name of the tool.
+        let name = std::fs::read_to_string(format!("/proc/{guard}/comm")).ok()?;
+        let is_ready = name == "semaphore-guard\n" && catches(guard, Signal::SIGTERM);
+        (guard != first && is_ready).then_some(guard)
     };
-    let guards = eventually("another guard", || another().filter(|guards| guards.len() == 1));
-    // Not by the name of the tool.
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", guards[0])).unwrap();
-    assert_eq!(name.trim_end(), "semaphore-guard");
+    let another = eventually("another guard", another);
+    await_watch(&tool);
     tool.signal(Signal::SIGKILL);
-    for process in [command, child, guards[0]] {
+    for process in [command, child, another] {
         eventually("the end of all", || (!is_alive(process)).then_some(()));
     }
     tool.ended();
+}
+
+/// In the queue the tool does not look after its guard.
+#[test]
+fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
+    let starts = || {
+        let name = unique_name();
+        let mut holder = start(&name, "30s", FAMILY);
+        family(&holder);
+        let mut waiting = start(&name, "2s", "echo $$; kill -KILL $PPID; exec sleep 600");
+        await_held_and_queued(&shared_url(), &name, (1, 1));
+        let [guard] = *children(waiting.id()) else { panic!("not one guard") };
+        kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+        // Its parent hears of it when the last of its threads has ended.
+        let threads = || std::fs::read_dir(format!("/proc/{guard}/task")).unwrap().count();
+        eventually("its end", || (!is_alive(guard) && threads() == 1).then_some(()));
+        holder.signal(Signal::SIGTERM);
+        let command = waiting.line().parse().unwrap();
+        eventually("the end of the command", || (!is_alive(command)).then_some(()));
+        waiting.ended();
+        holder.ended();
+    };
+    std::thread::scope(|scope| (0..5).for_each(|_| drop(scope.spawn(starts))));
+}
+
+/// The tool is killed or stopped while it ends the command, and so was its guard before.
+#[test]
+fn a_guard_that_comes_while_the_command_ends_knows_of_that() {
+    let (url, name) = (shared_url(), unique_name());
+    let script =
+        "trap 'echo ends' TERM; trap 'echo heard' WINCH; echo $$; while :; do sleep 0.01; done";
+    let arguments =
+        [&*name, "--limit", "1", "--lease", "9s", "--grace", "3s", "--", "sh", "-c", script];
+    let mut tool = Tool::start(&mut run(&url, &arguments));
+    let command = tool.line().parse().unwrap();
+    let first = guard_of(&tool, command);
+    redis::cmd("DEL").arg(format!("sem:{{{name}}}:permits")).exec(&mut connect(&url)).unwrap();
+    assert_eq!(tool.line(), "ends");
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    eventually("another guard", || {
+        children(tool.id()).iter().all(|child| *child != first).then_some(())
+    });
+    await_watch(&tool);
+    tool.signal(Signal::SIGSTOP);
+    eventually("the end of the command", || (!is_alive(command)).then_some(()));
+    tool.signal(Signal::SIGCONT);
+    assert_eq!(tool.ended().code(), Some(70));
+}
+
+/// Nobody has it go on at a terminal. Whoever does in another way has all of it go on.
+#[test]
+fn a_command_that_is_stopped_for_longer_than_a_lease_keeps_its_permit() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut tool = start(&name, "3s", FAMILY);
+    let [command, child] = family(&tool);
+    let mut redis = connect(&url);
+    let start = lease_end(&mut redis, &name);
+    kill(Pid::from_raw(command), Signal::SIGSTOP).unwrap();
+    eventually("a lease", || (lease_end(&mut redis, &name) > start + 3_000).then_some(()));
+    kill(Pid::from_raw(command), Signal::SIGCONT).unwrap();
+    tool.signal(Signal::SIGWINCH);
+    assert_eq!(tool.line(), "heard");
+    assert_eq!(state(child), Some('S'));
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
 }
 
 /// Each of them is passed on, and none delays a look at the permit.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use nix::sys::signal::Signal;
 
 use super::support::server::{await_held_and_queued, connect, shared_url};
-use super::support::tool::{Tool, children, is_alive, outcome, run};
+use super::support::tool::{Tool, children, is_alive, outcome, run, state};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
@@ -95,4 +95,51 @@ fn a_grace_has_no_meaning() {
         outcome(&mut run("", &arguments("a", "1s", &["--grace", "1s", "--", "true"])));
     assert_eq!(status, 2);
     assert!(told.contains("--leave") && told.contains("--grace"), "{told}");
+}
+
+/// A tool that sends one has read that it waits.
+fn await_heartbeat(url: &str) {
+    let mut connection = connect(url);
+    let mut last_heard = || -> Vec<(String, f64)> {
+        let mut last = redis::cmd("ZRANGE");
+        last.arg(&["sem:{a}:clients", "-1", "-1", "WITHSCORES"]).query(&mut connection).unwrap()
+    };
+    let first = last_heard();
+    eventually("a heartbeat", || (last_heard() != first).then_some(()));
+}
+
+/// Of a tool that gets its permit when the server answers nothing any more: how it ends.
+fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
+    let server = Server::start();
+    let sleep = ["a", "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
+    let mut holder = Tool::start(&mut run(&server.url, &sleep));
+    assert_eq!(holder.line(), "on");
+    let head = ["a", "--leave", "--lease", "1h", "--response-timeout", "500ms", "--"];
+    let mut waiting = Tool::start(&mut run(&server.url, &[&head, command].concat()));
+    await_held_and_queued(&server.url, "a", (1, 1));
+    await_heartbeat(&server.url);
+    waiting.signal(Signal::SIGSTOP);
+    eventually("a tool that is stopped", || (state(waiting.id()) == Some('T')).then_some(()));
+    holder.signal(Signal::SIGTERM);
+    holder.ended();
+    await_held_and_queued(&server.url, "a", (1, 0));
+    server.signal(Signal::SIGSTOP);
+    // The message is there.
+    waiting.signal(Signal::SIGCONT);
+    (waiting.ended().code(), waiting.errors())
+}
+
+#[test]
+fn a_start_that_cannot_be_counted_is_told() {
+    let (status, told) = outcome_in_an_outage(&["sh", "-c", "exit 3"]);
+    assert_eq!(status, Some(3), "{told}");
+    assert!(told.contains("more commands than the limit may start"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_started_and_still_counts_is_told() {
+    let (status, told) = outcome_in_an_outage(&["/no/such/command"]);
+    assert_eq!(status, Some(127), "{told}");
+    assert!(told.contains("the permit stays taken until its lease ends"), "{told}");
+    assert!(told.contains("/no/such/command"), "{told}");
 }

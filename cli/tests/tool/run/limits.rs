@@ -25,14 +25,11 @@ fn another_limit_than_the_one_in_force_is_told() {
     assert_eq!(declare("2"), (0, String::new()));
     let (status, told) = declare("3");
     assert_eq!(status, 0);
-    assert!(told.contains("--limit 3 is in force now, for everyone; before, it was 2"), "{told}");
+    assert!(told.contains("2 is in force: --limit 3 declares another limit"), "{told}");
     let state = format!("sem:{{{name}}}:state");
     let mut set = redis::cmd("HSET");
     set.arg(&state).arg("runtime").arg(5).exec(&mut connect(&url)).unwrap();
     let (status, told) = declare("4");
     assert_eq!(status, 0);
-    assert!(
-        told.contains("--limit 4 is declared, but 5, which was set at run time, is in force"),
-        "{told}"
-    );
+    assert!(told.contains("5, set at run time, is in force: --limit 4 counts when"), "{told}");
 }

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::support::server::{connect, lease_end, now, shared_url};
-use super::support::tool::{Tool, is_alive, run};
+use super::support::tool::{Tool, is_alive, run, script};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
@@ -71,17 +71,21 @@ fn a_gentle_command_ends_before_its_lease_when_the_server_is_gone() {
 fn a_short_outage_goes_unnoticed() {
     let server = Server::start();
     let name = unique_name();
-    let script = "echo on; while [ ! -e \"$0\" ]; do sleep 0.01; done; exit 4";
     let file = std::env::temp_dir().join(&name);
-    let file = file.to_str().unwrap();
-    let head = ["--limit", "1", "--lease", "9s", "--", "sh", "-c", script, file];
-    let mut tool = Tool::start(&mut run(&server.url, &[&[&*name], &head[..]].concat()));
+    let text = format!(
+        "RUST_LOG=redis_semaphore=warn exec $TOOL run {name} --limit 1 --lease 9s --grace 100ms \
+         --response-timeout 500ms -- sh -c 'echo on; while [ ! -e {} ]; do sleep 0.01; done; exit 4' \
+         2>&1",
+        file.display()
+    );
+    let mut tool = Tool::start(&mut script(&server.url, &text));
     assert_eq!(tool.line(), "on");
     just_renewed(&server.url, &name);
     server.signal(Signal::SIGSTOP);
+    while !tool.line().contains("renewal failed") {}
     server.signal(Signal::SIGCONT);
     just_renewed(&server.url, &name);
-    std::fs::write(file, "").unwrap();
-    assert_eq!(tool.ended().code(), Some(4), "{}", tool.errors());
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(tool.ended().code(), Some(4));
     std::fs::remove_file(file).unwrap();
 }

@@ -2,8 +2,11 @@
 
 use std::fs;
 
-use super::support::server::shared_url;
-use super::support::tool::{Tool, outcome, run, script};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::support::server::{await_held_and_queued, shared_url};
+use super::support::tool::{Tool, children, outcome, run, script};
 use crate::support::unique_name;
 
 #[test]
@@ -37,4 +40,26 @@ fn a_command_takes_its_weight() {
     let attempt =
         |weight| outcome(&mut run(&url, &[&name, "--weight", weight, "--no-wait", "--", "true"])).0;
     assert_eq!((attempt("1"), attempt("2")), (0, 75));
+}
+
+/// An upgrade puts another file in the place of the one that waits.
+#[test]
+fn a_tool_whose_file_is_gone_runs_its_command_with_a_guard() {
+    let (url, name) = (shared_url(), unique_name());
+    let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
+    let mut holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
+    assert_eq!(holder.line(), "on");
+    let file = std::env::temp_dir().join(&name);
+    // Of this process others may inherit a file that is being written, and that cannot be run.
+    let text = format!("cp $TOOL {0} && exec {0} run {name} -- echo ran", file.display());
+    let mut waiting = Tool::start(&mut script(&url, &text));
+    await_held_and_queued(&url, &name, (1, 1));
+    fs::remove_file(&file).unwrap();
+    let [guard] = *children(waiting.id()) else { panic!("not one guard") };
+    kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+    holder.signal(Signal::SIGTERM);
+    let status = waiting.ended();
+    assert_eq!((status.code(), waiting.errors()), (Some(0), String::new()));
+    assert_eq!(waiting.line(), "ran");
+    holder.ended();
 }

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use redis::Connection;
 use tokio::time::sleep;
 
+use crate::support::observer::until;
 use crate::support::replicated::{Pair, SERVICE, Sentinels};
 
 use super::super::KINDS;
@@ -92,8 +93,8 @@ impl Sentinel {
 
     /// Until the other one can take over, and has all that was written until now: a limit, too.
     fn is_ready(&self, primary: usize) {
-        self.pair.until("a failover is possible", || self.sentinels.are_content(&self.pair));
-        self.pair.until("the replica has what was written", || {
+        until("a failover is possible", || self.sentinels.are_content(&self.pair));
+        until("the replica has what was written", || {
             self.pair.servers[primary].is_copied_to(&self.pair.servers[1 - primary])
         });
     }
@@ -120,7 +121,7 @@ impl Sentinel {
     async fn rejoin(&mut self, random: &mut fastrand::Rng) {
         let server = self.down.take().expect("somebody is down");
         let other = self.pair.servers[1 - server].port;
-        self.pair.until("the sentinels name the new primary", || self.sentinels.all_name(other));
+        until("the sentinels name the new primary", || self.sentinels.all_name(other));
         sleep(CALLS_END).await;
         let was_stopped = self.pair.servers[server].is_running();
         match was_stopped {
@@ -142,18 +143,16 @@ impl Sentinel {
         let since = now();
         self.sentinels.fail_over();
         self.other_is_promoted(primary);
-        self.pair
-            .until("the old primary is demoted", || self.pair.role(primary).starts_with("slave"));
+        until("the old primary is demoted", || self.pair.role(primary).starts_with("slave"));
         unsettle(log, since);
         self.is_demoted(primary);
     }
 
     fn other_is_promoted(&self, primary: usize) {
-        self.pair.until("the replica is promoted", || self.pair.role(1 - primary) == "master");
+        until("the replica is promoted", || self.pair.role(1 - primary) == "master");
     }
 
     fn is_demoted(&self, primary: usize) {
-        self.pair
-            .until("the old primary is a replica", || self.pair.role(primary) == "slave connected");
+        until("the old primary is a replica", || self.pair.role(primary) == "slave connected");
     }
 }
