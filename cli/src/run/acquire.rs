@@ -19,8 +19,12 @@ pub async fn acquire(
         None => builder.limit_in_force(),
     };
     let semaphore = semaphore.build()?;
-    if let Some(limit) = asked.limit {
-        tell_other_limit(&semaphore, limit).await?;
+    match asked.limit {
+        Some(limit) => tell_other_limit(&semaphore, limit).await?,
+        None if asked.weight > 1 && !asked.no_wait => {
+            tell_low_limit(&semaphore, asked.weight).await?
+        }
+        None => {}
     }
     let permit = wait(&semaphore, asked).await?;
     // One that waited has used up some of its lease.
@@ -43,7 +47,10 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
         }
         Some(permit) => Ok(permit?),
         None => {
-            let reason = format!("semaphore {}: no permit is free, or others wait", asked.name);
+            let reason = format!(
+                "semaphore {}: no permit is free, others wait, or the limit is 0",
+                asked.name
+            );
             Err(Failure::new(NO_PERMIT, reason))
         }
     }
@@ -66,6 +73,22 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
             "redis-semaphore: semaphore {name}: {in_force} is in force: --limit {declared} declares \
              another limit, for everyone"
         )),
+    }
+    Ok(())
+}
+
+/// What weighs more than a limit that was set at run time may wait for ever. With more than is declared
+/// it does not wait at all.
+async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error> {
+    let now = semaphore.inspect_from(NOBODY, NOBODY).await?;
+    if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
+        && now.declared_limit.is_none_or(|declared| declared >= weight)
+    {
+        tell(format_args!(
+            "redis-semaphore: semaphore {}: --weight {weight} waits until the limit is raised: {limit}, \
+             set at run time, is in force",
+            semaphore.name()
+        ));
     }
     Ok(())
 }

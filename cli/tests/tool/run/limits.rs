@@ -1,7 +1,8 @@
 //! Which limit counts.
 
-use super::support::server::{connect, shared_url};
-use super::support::tool::{outcome, run};
+use super::support::server::{await_held_and_queued, connect, shared_url};
+use super::support::tool::{Tool, outcome, run};
+use crate::support::tool::{Outcome, tool};
 use crate::support::unique_name;
 
 #[test]
@@ -32,4 +33,22 @@ fn another_limit_than_the_one_in_force_is_told() {
     let (status, told) = declare("4");
     assert_eq!(status, 0);
     assert!(told.contains("5, set at run time, is in force: --limit 4 counts when"), "{told}");
+}
+
+/// It might wait for ever.
+#[test]
+fn a_weight_above_a_limit_that_was_set_is_told_to_wait() {
+    let (url, name) = (shared_url(), unique_name());
+    let set = |limit| Outcome::of(tool(&["--url", &url, "limit", &name, limit])).status;
+    assert_eq!(set("3"), Some(0));
+    let mut waiting = Tool::start(&mut run(&url, &[&name, "--weight", "9", "--", "true"]));
+    await_held_and_queued(&url, &name, (0, 1));
+    assert_eq!(set("9"), Some(0));
+    assert_eq!(waiting.ended().code(), Some(0));
+    let told = waiting.errors();
+    assert!(told.contains("--weight 9 waits until the limit is raised: 3, set at run"), "{told}");
+    assert_eq!(
+        outcome(&mut run(&url, &[&name, "--weight", "9", "--", "true"])),
+        (0, String::new())
+    );
 }
