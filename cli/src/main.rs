@@ -75,10 +75,9 @@ fn main() -> ExitCode {
 /// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.
 fn start_log() {
     let log = std::env::var("RUST_LOG").unwrap_or_default();
-    tracing_subscriber::registry()
-        .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr))
-        .with(log.parse().unwrap_or(Targets::new()))
-        .init();
+    let log = log.parse().unwrap_or(Targets::new());
+    let shown = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(log);
+    tracing_subscriber::registry().with(shown).with(run::outages()).init();
 }
 
 /// Whether a log in the terminal would be written into a picture.

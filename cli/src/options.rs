@@ -174,8 +174,9 @@ pub struct Run {
         value_parser = humantime::parse_duration
     )]
     pub ahead: Duration,
-    /// For how long a permit is held without renewal: for so long it stays taken after a crash of
-    /// the machine, and after --leave. Without that at least 500ms
+    /// For how long a permit is held without renewal: for so long it stays taken after --leave, and
+    /// when the machine or this tool has crashed. Without --leave at least 500ms. The command goes on
+    /// without Redis for at least two thirds of it, less --grace and a second: 14s by default
     #[arg(
         long,
         value_name = "DURATION",

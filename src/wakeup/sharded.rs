@@ -121,6 +121,7 @@ impl Listener {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
                         reconnected(WAKE_UPS);
+                        tracing::info!(node = %self.node, "listening for wake-ups again");
                     }
                     let Lost = self.listen(&mut subscriptions).await;
                     // Or the node refuses to be listened to.

@@ -23,6 +23,8 @@ const UNTIL_STOPPED: Duration = Duration::from_millis(100);
 
 /// What the command needs all the time.
 pub struct Held<'a> {
+    /// Of the semaphore.
+    pub name: &'a str,
     pub permit: &'a Permit,
     pub times: &'a Times,
     pub guard: &'a mut Guard,
@@ -77,6 +79,7 @@ impl<'a> Hold<'a> {
         if let Some(terminal) = &self.terminal {
             terminal.take_from(self.command.group);
         }
+        self.tell(Word::Done);
         Outcome { ended, was_terminated: self.kill_at.is_some() }
     }
 
@@ -199,7 +202,7 @@ impl<'a> Hold<'a> {
     }
 
     fn look(&mut self) {
-        let Some(Held { permit, times, guard }) = &mut self.held else {
+        let Some(Held { permit, times, guard, .. }) = &mut self.held else {
             return;
         };
         match self.kill_at {
@@ -211,13 +214,17 @@ impl<'a> Hold<'a> {
     }
 
     fn terminate(&mut self) {
-        let Some(Held { permit, times, guard }) = &mut self.held else {
+        let Some(Held { name, permit, times, guard }) = &mut self.held else {
             return;
         };
+        let name = *name;
         self.kill_at = Some(Instant::now() + times.grace);
         guard.tell(Word::Ending(times.grace));
         let reason = match permit.is_lost() {
-            true => "the permit was lost",
+            true => {
+                "the permit was lost (revoked, forgotten by the server, or not renewed while this \
+                 tool was stopped)"
+            }
             false => "the permit cannot be renewed, and its lease ends soon",
         };
         let fate = match self.command.is_out_of_reach() {
@@ -230,6 +237,6 @@ impl<'a> Hold<'a> {
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        tell(format_args!("redis-semaphore: {reason}: {fate}"));
+        tell(format_args!("redis-semaphore: semaphore {name}: {reason}: {fate}"));
     }
 }

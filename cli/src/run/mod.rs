@@ -14,6 +14,7 @@ mod acquire;
 mod command;
 mod guard;
 mod hold;
+mod outages;
 mod signals;
 mod starter;
 mod terminal;
@@ -21,10 +22,12 @@ mod times;
 
 use std::process::ExitCode;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use std::{io, panic};
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
+use tokio::time::timeout;
 
 use crate::failure::{Failure, LOST};
 use crate::options::Run;
@@ -32,7 +35,7 @@ use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use command::{Ended, Running};
-use guard::{Guard, Word};
+use guard::Guard;
 use hold::{Held, Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
@@ -41,13 +44,18 @@ use times::Times;
 /// meanwhile, or none: an upgrade does not wait for those that run.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How the tool ends, where nothing failed.
+/// How long to wait for an answer at the end, where it does not matter much.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How the tool ends, where nothing failed that is not told yet.
 enum End {
     /// As the command did.
     With(Ended),
     Lost,
     /// Of a signal that came while it waited.
     Of(Signal),
+    /// What failed is told already.
+    Told(ExitCode),
 }
 
 /// The process of the guard is started while other things take their time.
@@ -61,9 +69,11 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(LOST),
         End::Of(signal) => die_of(signal),
+        End::Told(status) => status,
     })
 }
 
+pub use outages::listener as outages;
 pub use starter::become_command;
 
 pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
@@ -110,42 +120,49 @@ async fn permitted(
     guard: Option<&mut Guard>,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
+    let told = outages::Told::while_this_lives();
     let permit = tokio::select! {
         permit = acquire::acquire(&semaphores, asked, times) => permit.map(Ok),
         signal = signals.next_fatal() => Ok(Err(signal)),
     };
-    let ended = match permit {
+    drop(told);
+    match permit {
         Ok(Ok(permit)) => {
             let command = match guard {
                 Some(_) => Running::prepare(asked, &permit),
                 None => Running::start(asked, &permit),
             };
             match (command, guard) {
-                (Ok(command), Some(guard)) => held(permit, times, command, guard, signals).await,
-                (Ok(command), None) => return left(semaphores, permit, command, signals).await,
+                (Ok(command), Some(guard)) => {
+                    let held = Held { name: &asked.name, permit: &permit, times, guard };
+                    let outcome = Hold::new(Some(held), command).until_ended(signals).await;
+                    given_back(&semaphores, permit, Ok(outcome)).await
+                }
+                (Ok(command), None) => left(semaphores, permit, command, signals).await,
                 // Nothing was started, so nothing counts.
-                (Err(failure), _) => given_back(permit, Err(failure)).await,
+                (Err(failure), _) => given_back(&semaphores, permit, Err(failure)).await,
             }
         }
-        Ok(Err(signal)) => Ok(End::Of(signal)),
-        Err(failure) => Err(failure),
-    };
-    // What waited leaves the queue.
-    semaphores.shutdown().await;
-    ended
+        Ok(Err(signal)) => {
+            leave_queue(&semaphores).await;
+            Ok(End::Of(signal))
+        }
+        Err(failure) => {
+            let status = failure.tell();
+            leave_queue(&semaphores).await;
+            Ok(End::Told(status))
+        }
+    }
 }
 
-async fn held(
-    permit: Permit,
-    times: &Times,
-    command: Running,
-    guard: &mut Guard,
-    signals: &mut Signals,
-) -> Result<End, Failure> {
-    let held = Held { permit: &permit, times, guard };
-    let outcome = Hold::new(Some(held), command).until_ended(signals).await;
-    guard.tell(Word::Done);
-    given_back(permit, Ok(outcome)).await
+/// What waited leaves the queue. That goes out when the wait ends; an answer is not waited for long.
+async fn leave_queue(semaphores: &Semaphores) {
+    if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
+        tell(
+            "redis-semaphore: Redis does not answer: the request leaves the queue when it has not \
+             been heard of for a while",
+        );
+    }
 }
 
 /// The command goes on without its permit, which counts its start for a lease from now on.
@@ -179,20 +196,26 @@ async fn left(
     Ok(as_command(outcome.ended))
 }
 
-async fn given_back(permit: Permit, outcome: Result<Outcome, Failure>) -> Result<End, Failure> {
+async fn given_back(
+    semaphores: &Semaphores,
+    permit: Permit,
+    outcome: Result<Outcome, Failure>,
+) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
-        // In the background: there may be nothing to give back, and no server.
+        // There may be nothing to give back, and no server.
         drop(permit);
+        let _ = timeout(PATIENCE, semaphores.shutdown()).await;
         return Ok(End::Lost);
     }
     match permit.release().await {
         Err(error @ Error::Lost { .. }) => return outcome.and(Err(error.into())),
+        // It was tried for long enough.
         Err(error) => {
             tell(format_args!(
                 "redis-semaphore: {error}: the permit stays taken until its lease ends"
             ));
         }
-        Ok(()) => {}
+        Ok(()) => semaphores.shutdown().await,
     }
     Ok(as_command(outcome?.ended))
 }

@@ -28,7 +28,10 @@ fn a_permit_that_was_taken_away_ends_the_command() {
         while tool.line() != last {}
         eventually("the end of the command", || (!is_alive(command)).then_some(()));
         assert_eq!(tool.ended().code(), Some(70));
-        assert!(tool.errors().contains("the permit was lost: the command is ended"));
+        let told = tool.errors();
+        let reason = format!("redis-semaphore: semaphore {name}: the permit was lost (revoked,");
+        let is_told = told.contains(&reason) && told.contains("): the command is ended\n");
+        assert!(is_told, "{told}");
     }
 }
 

@@ -5,6 +5,7 @@ mod leave;
 mod limits;
 mod loss;
 mod many;
+mod outages;
 mod queue;
 mod signals;
 mod status;

@@ -1,0 +1,79 @@
+//! Redis goes away while the tool waits, or has something to give back.
+
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+
+use super::support::server::{await_held_and_queued, connect, lease_end};
+use super::support::tool::{Tool, run};
+use crate::support::server::Server;
+use crate::support::{eventually, unique_name};
+
+/// A tool that waited for answers would outlast the test.
+const PATIENT: [&str; 4] = ["--response-timeout", "10min", "--limit", "1"];
+
+fn start(server: &Server, arguments: &[&str]) -> Tool {
+    Tool::start(&mut run(&server.url, arguments))
+}
+
+/// One that holds, and one that waits with these arguments.
+fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
+    let holder = start(server, &[name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"]);
+    assert_eq!(holder.line(), "on");
+    let waiter = start(server, &[&[name], arguments, &["--", "echo", "ran"]].concat());
+    await_held_and_queued(&server.url, name, (1, 1));
+    (holder, waiter)
+}
+
+#[test]
+fn an_outage_is_told_to_who_waits_and_its_end() {
+    let mut server = Server::start();
+    let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1"]);
+    server.kill();
+    // Empty, so that nobody holds.
+    server.start_again();
+    assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
+    assert_eq!(
+        waiter.errors(),
+        "redis-semaphore: Redis does not answer: trying again\n\
+         redis-semaphore: Redis answers again\n"
+    );
+}
+
+#[test]
+fn a_timeout_comes_in_time_without_redis() {
+    let server = Server::start();
+    let timeout = [&PATIENT[..], &["--timeout", "10s"]].concat();
+    let (_holder, mut waiter) = two(&server, &unique_name(), &timeout);
+    server.signal(Signal::SIGSTOP);
+    assert_eq!(waiter.ended().code(), Some(75));
+    let told = waiter.errors();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].contains("no permit within 10 s"), "{told}");
+    assert!(lines[1].contains("Redis does not answer: the request leaves the queue"), "{told}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_without_redis() {
+    let server = Server::start();
+    let (_holder, mut waiter) = two(&server, &unique_name(), &PATIENT);
+    server.signal(Signal::SIGSTOP);
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.ended().signal(), Some(Signal::SIGTERM as i32));
+    assert!(waiter.errors().contains("the request leaves the queue"));
+}
+
+#[test]
+fn a_permit_that_is_lost_is_given_back_to_nobody() {
+    let server = Server::start();
+    let name = unique_name();
+    let options = [&PATIENT[..], &["--lease", "3s", "--", "sh", "-c", "echo on; exec sleep 600"]];
+    let mut tool = start(&server, &[&[&*name], &options.concat()[..]].concat());
+    assert_eq!(tool.line(), "on");
+    let mut connection = connect(&server.url);
+    let first = lease_end(&mut connection, &name);
+    let is_renewed = || (lease_end(&mut connection, &name) != first).then_some(());
+    eventually("a renewal", is_renewed);
+    server.signal(Signal::SIGSTOP);
+    assert_eq!(tool.ended().code(), Some(70), "{}", tool.errors());
+}
