@@ -123,11 +123,11 @@ async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
 async fn wrong_arguments_are_exit_status_2() {
     let url = shared_url();
     for (arguments, reason) in [
-        ("--limit 0", "0 is not in 1.."),
+        ("--limit 0", "must be a number from 1 to 4294967295"),
         ("--limit 2 --weight 3", "--weight 3 can never fit --limit 2"),
-        ("--weight 0", "0 is not in 1.."),
+        ("--weight 0", "must be a number from 1 to 4294967295"),
         ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
-        ("--processes 0", "0 is not in 1.."),
+        ("--processes 0", "must be a number from 1 to 1000"),
         ("--lease 9ms", "lease: "),
         ("--time 99ms", "must be 100ms or more"),
         ("--time 8days", "must be 7days or less"),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdout};
 use tokio::sync::mpsc;
 
@@ -50,6 +52,11 @@ impl Crew {
 
     pub fn process_id(&self, worker: usize) -> Option<u32> {
         self.children[worker].id()
+    }
+
+    pub fn signal(&self, worker: usize, signal: Signal) -> Result<()> {
+        let id = self.process_id(worker).ok_or_else(|| format!("{} has ended", name(worker)))?;
+        Ok(kill(Pid::from_raw(id as i32), signal)?)
     }
 
     /// Sends SIGKILL, which no process can catch. Answers when the worker was dead.

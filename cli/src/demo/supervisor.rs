@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use redis_semaphore::redis::Client;
 use redis_semaphore::{Holder, Inspection, Semaphore};
 use tokio::time::MissedTickBehavior;
@@ -143,12 +144,14 @@ impl Run {
     ) -> Result<()> {
         let name = crew::name(worker);
         let process = crew.process_id(worker).unwrap_or_default();
-        let at = crew.kill(worker).await?;
-
-        // The dead cannot give anything back: what Redis says now was so when the worker died.
+        // Who is stopped cannot give anything back: what Redis says then is so when it dies.
+        crew.signal(worker, Signal::SIGSTOP)?;
         let semaphore = self.semaphore.inspect().await?;
-        let permit = semaphore.holders.iter().find(|permit| permit.id == holder.id);
-        let permit = permit.ok_or_else(|| format!("{name} had no permit when it was killed"))?;
+        let Some(permit) = semaphore.holders.iter().find(|permit| permit.id == holder.id) else {
+            // It was quicker. There are other pages.
+            return crew.signal(worker, Signal::SIGCONT);
+        };
+        let at = crew.kill(worker).await?;
         // Its page need not wait for the end of the lease, as it is known to be dead.
         if self.job.put_page_back(&name).await? != Some(page) {
             return Err(format!("{name} had not page {page} when it was killed").into());
