@@ -93,8 +93,8 @@ pub use server::Credentials;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// So are those of the guide.
-#[cfg(doctest)]
+/// So are those of the guide, where the features are on that it tells of.
+#[cfg(all(doctest, feature = "blocking", feature = "tower"))]
 #[doc = include_str!("../docs/guide.md")]
 struct Guide;
 
