@@ -14,6 +14,7 @@ mod support;
 
 use clap::Parser;
 use distributed_lock::DistributedLock;
+use figures::Figures;
 use rush::Rush;
 use support::Result;
 use support::arguments::Arguments;
@@ -28,9 +29,9 @@ async fn main() -> Result<()> {
     }
     let mut all = Vec::new();
     for rush in Rush::all(arguments.only_tests()) {
-        all.push(rush.run::<Relay>().await?);
-        all.push(rush.run::<Ours>().await?);
-        all.push(rush.run::<DistributedLock>().await?);
+        all.push(Figures::new(&rush, &rush.run::<Relay>().await?));
+        all.push(Figures::new(&rush, &rush.run::<Ours>().await?));
+        all.push(Figures::new(&rush, &rush.run::<DistributedLock>().await?));
     }
     figures::print(&all, arguments.json)
 }
