@@ -35,6 +35,31 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     observer.sees(0, 0).await;
 }
 
+/// Its word can be granted for as long as the server takes this process for alive, and would then
+/// block its place for a lease more.
+#[tokio::test]
+async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "left", 1).await;
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let _holder = elsewhere.semaphore("left").limit(1).build().unwrap().acquire().await.unwrap();
+    let builder = Semaphores::builder().liveness(Duration::from_secs(300));
+    let builder = builder.response_timeout(Duration::from_millis(100));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_secs(1);
+    let semaphore = semaphores.semaphore("left").limit(1).lease(lease).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 1).await;
+    proxy.refuse_connections(true);
+    proxy.cut_all();
+    waiting.abort();
+    // Of the waits that are dropped, and of whatever is tried once more at its end.
+    passed(Instant::now() + lease * 3).await;
+    proxy.refuse_connections(false);
+    observer.sees(1, 0).await;
+}
+
 #[tokio::test]
 async fn durations_without_end_are_no_reason_to_panic() {
     let (url, name) = (shared_url(), unique_name());

@@ -47,11 +47,17 @@ impl Releases {
     }
 }
 
-/// Goes on until Redis confirms it, or the leases have ended anyway.
+/// Goes on until Redis confirms it, or has nothing of them any more: the leases have ended. What may
+/// be in the queue can be granted for as long as this process is taken for alive.
 async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: ReleaseMode) -> Done {
-    let until = core.settings.lease.max(core.context.settings.patience());
+    let settings = &core.context.settings;
+    let held_for = core.settings.lease.max(settings.patience());
     let started = Instant::now();
     let ask = |acquisition: &Arc<Acquisition>| {
+        let until = match acquisition.lease() {
+            Some(_) => held_for,
+            None => settings.liveness.saturating_add(held_for),
+        };
         core.ask_along(Release { acquisition: acquisition.clone(), mode }, until)
     };
     let released = join_all(acquisitions.iter().map(ask)).await;
