@@ -158,18 +158,3 @@ async fn semaphores_that_can_never_work_are_refused() {
     let refused = semaphore.acquire_many(u32::MAX).await.unwrap_err();
     assert!(matches!(refused, Error::TooHeavy { weight: u32::MAX, limit: 1, .. }), "{refused}");
 }
-
-/// With the whole workspace the command-line tool brings TLS along: CI runs this without it, too.
-#[cfg(not(feature = "tls"))]
-#[tokio::test]
-async fn a_url_for_tls_names_the_feature_that_is_missing() {
-    let url = "rediss://127.0.0.1:1/";
-    let has_tls = redis::Client::open(url).is_ok();
-    match Semaphores::connect(url).await {
-        Err(Error::Connect { kind: ConnectErrorKind::Refused, .. }) if has_tls => {}
-        Err(Error::Invalid { what: "url", reason, .. }) if !has_tls => {
-            assert!(reason.contains("feature \"tls\" of redis-semaphore"), "{reason}");
-        }
-        other => panic!("{other:?}"),
-    }
-}

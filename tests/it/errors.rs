@@ -215,7 +215,6 @@ async fn another_database() {
     assert_says(&refused, ConnectErrorKind::Unusable, &words);
 }
 
-#[cfg(feature = "sentinel")]
 #[tokio::test]
 async fn sentinels_that_are_away_or_none() {
     use redis::sentinel::{SentinelClient, SentinelServerType};

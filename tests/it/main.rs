@@ -5,7 +5,6 @@ mod acquire;
 mod acquire_all;
 mod adopt;
 mod batching;
-#[cfg(feature = "blocking")]
 mod blocking;
 mod cancellation;
 mod close;
@@ -35,7 +34,6 @@ mod lookers;
 mod lost_replies;
 mod maintenance;
 mod memory;
-#[cfg(feature = "metrics")]
 mod metrics;
 mod migration;
 mod model;
@@ -56,7 +54,6 @@ mod short_leases;
 mod shutdown;
 mod soak;
 mod support;
-#[cfg(feature = "tls")]
 mod tls;
 mod unwanted;
 mod wakeup;

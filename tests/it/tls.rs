@@ -10,9 +10,11 @@ use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 use crate::support::errors::{kind_of, whole};
 use crate::support::example;
 use crate::support::observer::{Observer, in_time};
-use crate::support::tls::{Authority, TlsServer};
-
 use ConnectErrorKind::Tls;
+use server::{Authority, TlsServer};
+
+#[path = "support/tls.rs"]
+mod server;
 
 /// The client that trusts `root`, and shows a certificate of `own` if there is one.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {

@@ -113,7 +113,6 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
     });
 }
 
-#[cfg(feature = "blocking")]
 #[test]
 fn threads_have_it_too() {
     use redis_semaphore::blocking::Semaphores;

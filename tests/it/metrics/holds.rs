@@ -160,7 +160,6 @@ fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
 }
 
-#[cfg(feature = "blocking")]
 #[test]
 fn threads_count_the_same() {
     let (counted, name) = (Counted::here(), unique_name());

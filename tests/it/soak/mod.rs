@@ -11,7 +11,6 @@ mod campaign;
 mod checker;
 mod circumstances;
 mod client;
-#[cfg(feature = "metrics")]
 mod counts;
 mod crew;
 mod faults;

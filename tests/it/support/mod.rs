@@ -16,5 +16,3 @@ pub mod proxy;
 pub mod replicated;
 pub mod scripts;
 pub mod server;
-#[cfg(feature = "tls")]
-pub mod tls;

@@ -1,4 +1,5 @@
 //! A server that speaks TLS and wants certificates of its clients, and authorities that sign them.
+//! Beside the rest of the support, which packages use that have no TLS.
 
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -7,8 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use redis_semaphore::redis::ClientTlsConfig;
 use uuid::Uuid;
 
-use super::acl;
-use super::server::{Server, binary, free_port};
+use crate::support::acl;
+use crate::support::server::{Server, binary, free_port};
 
 /// Somebody who signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);

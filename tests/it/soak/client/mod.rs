@@ -37,7 +37,6 @@ pub fn run(orders: &Orders) {
     let teller = Teller::new(orders.process);
     tell_of_panics(&teller);
     let offers = listen(&teller);
-    #[cfg(feature = "metrics")]
     let counted = super::counts::begin();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let stalled = teller.clone();
@@ -59,7 +58,6 @@ pub fn run(orders: &Orders) {
         working.join_all().await;
         semaphores.shutdown().await;
     });
-    #[cfg(feature = "metrics")]
     super::counts::told(&counted, &orders.names).for_each(|counts| teller.say(counts));
 }
 
