@@ -53,7 +53,7 @@
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
 
-// Layers, the lowest first. Each uses only those before it, which `tests/it/layers.rs` checks:
+// Layers, the lowest first. Each uses only those before it, which `tests/it/layers` checks:
 // runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]

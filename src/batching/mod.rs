@@ -73,7 +73,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     }
 
     /// Nobody waits for the answer, and nothing is lost when it is not sent.
-    fn is_over(&self, _owner: &Self::Owner) -> bool {
+    fn is_unneeded(&self, _owner: &Self::Owner) -> bool {
         false
     }
 
@@ -307,7 +307,7 @@ impl<R: Request> State<R> {
             let in_flight = next.request.in_flight();
             if !in_flight.goes(R::KIND, R::AFTER) {
                 kept.push(next);
-            } else if next.request.is_over(owner) {
+            } else if next.request.is_unneeded(owner) {
                 // Only now: whoever gives up looks afterwards whether it is out.
                 in_flight.is_back(R::KIND);
                 owner.abandoned_is_back();

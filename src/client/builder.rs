@@ -1,3 +1,5 @@
+//! The settings of a connection, until it is made.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::diagnosis::permission;
 use crate::error::{Error, is_transient};
 use crate::protocol::check_name;
-use crate::server::{Backoff, Cluster, Link, Servers, Unanswered};
+use crate::server::{Backoff, Cluster, Link, QueryError, Servers};
 
 /// The semaphores on a server, or on all primaries of a cluster. From [`Semaphores::names`].
 ///
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
     }
 
     /// Answers how many keys there are.
-    async fn try_once(&mut self) -> Result<Option<u64>, Unanswered> {
+    async fn try_once(&mut self) -> Result<Option<u64>, QueryError> {
         let links = match &self.context.servers {
             Servers::One(link) => {
                 self.look_through(std::slice::from_ref(link)).await?;
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
     async fn look_through_cluster(
         &mut self,
         cluster: &Arc<Cluster>,
-    ) -> Result<Vec<Arc<Link>>, Unanswered> {
+    ) -> Result<Vec<Arc<Link>>, QueryError> {
         let (links, before) = cluster.shares().await?;
         self.look_through(&links).await?;
         let (links, after) = cluster.shares().await?;
@@ -148,7 +148,7 @@ impl<'a> Search<'a> {
         Ok(links)
     }
 
-    async fn look_through(&mut self, links: &[Arc<Link>]) -> Result<(), Unanswered> {
+    async fn look_through(&mut self, links: &[Arc<Link>]) -> Result<(), QueryError> {
         let Self { context, pattern, found } = self;
         let name = |key: Vec<u8>| name_in(&key, &context.prefix);
         for link in links {
@@ -157,8 +157,8 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    fn explain(&self, failure: Unanswered) -> Error {
-        let Unanswered { address, command, error } = failure;
+    fn explain(&self, failure: QueryError) -> Error {
+        let QueryError { address, command, error } = failure;
         let is_sharded = matches!(self.context.servers, Servers::Cluster(_));
         permission::explain(address, &self.context.prefix, is_sharded, command, error)
     }

@@ -1,3 +1,5 @@
+//! Why connecting failed, as a program can tell it apart.
+
 /// Why there is no connection that semaphores can use: the `kind` of [`Error::Connect`].
 ///
 /// [`Error::Connect`]: crate::Error::Connect

@@ -1,3 +1,5 @@
+//! Durations in texts for people: as exact as anybody cares for.
+
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 

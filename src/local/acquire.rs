@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::scripts::Refusal;
-use super::{Semaphore, word};
+use super::{Refusal, Semaphore, word};
 
 pub(super) struct Request<'a> {
     pub(super) word: &'a str,

@@ -7,11 +7,13 @@
 mod acquire;
 mod inspect;
 mod queue;
+mod refusal;
 mod scripts;
 mod semaphore;
 mod serve;
 mod word;
 
 pub use inspect::Inspected;
-pub use scripts::{Refusal, Reply};
+pub use refusal::Refusal;
+pub use scripts::Reply;
 pub use semaphore::Semaphore;

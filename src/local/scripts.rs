@@ -2,7 +2,7 @@
 //! what they mean.
 
 use super::acquire::{Place, Request};
-use super::{Inspected, Semaphore, word};
+use super::{Inspected, Refusal, Semaphore, word};
 
 const MAX_COUNT: i64 = u32::MAX as i64;
 
@@ -10,23 +10,6 @@ const MAX_COUNT: i64 = u32::MAX as i64;
 pub enum Reply {
     Numbers(Vec<i64>),
     Inspected(Inspected),
-}
-
-/// The error of a script, which has changed nothing.
-#[derive(Debug, PartialEq)]
-pub struct Refusal {
-    pub code: &'static str,
-    pub detail: String,
-}
-
-impl Refusal {
-    /// As `lua/lib/arguments.lua` words it.
-    pub(super) fn argument(index: usize, name: &str, wanted: &str, got: &str) -> Self {
-        let shown = |byte: u8| if matches!(byte, b' '..=b'~') { byte.into() } else { '?' };
-        let got: String = got.bytes().take(40).map(shown).collect();
-        let detail = format!("ARGV[{index}] ({name}) must be {wanted}, got \"{got}\"");
-        Self { code: "SEM_ARG", detail }
-    }
 }
 
 impl Semaphore {

@@ -1,6 +1,6 @@
 //! Words, `HOW:CLIENT:WEIGHT:LEASE:NONCE`, of which the semaphore keeps nothing else.
 
-use super::scripts::Refusal;
+use super::Refusal;
 use crate::protocol::word;
 
 /// Told by no message when its turn comes.

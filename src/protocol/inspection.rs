@@ -1,3 +1,5 @@
+//! The reply of `lua/inspect.lua`: who holds and who waits.
+
 use std::time::Duration;
 
 use redis::{Value, from_redis_value};

@@ -1,3 +1,5 @@
+//! One script: its source with all that it includes, its SHA-1, and what its head declares.
+
 use std::fmt;
 use std::path::Path;
 

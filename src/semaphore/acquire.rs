@@ -229,9 +229,9 @@ impl Core {
                     Box::pin(self.outcome(acquisition)).await?
                 }
                 Acquired::Refused => {
-                    let strange = "it refuses what it must queue: are these scripts ours?";
-                    let strange = (ErrorKind::UnexpectedReturnType, strange).into();
-                    return Err(self.error("acquire", Failure::Refused(strange)));
+                    let text = "it refuses what it must queue: are these scripts ours?";
+                    let refusal = (ErrorKind::UnexpectedReturnType, text).into();
+                    return Err(self.error("acquire", Failure::Refused(refusal)));
                 }
             };
             match self.confirm(acquisition, grant, "acquire", patience).await? {

@@ -1,3 +1,5 @@
+//! The settings of a semaphore as users give them, checked when it is built.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! A semaphore, from its permits down to the calls that they take.
 
+// Layers, the lowest first; the other files are above them, in no order:
+// numbered, closing, settings, term, lease, acquisition, core, maintenance
 mod acquire;
 mod acquire_all;
 mod acquisition;

@@ -1,3 +1,5 @@
+//! A permit: what its holder can do with it, and how it ends when it is dropped.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Seeing a permit end, for whoever does not have it.
+
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,3 +1,5 @@
+//! One acquire with settings of its own.
+
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! What a connection logs in with. Each new one asks for it anew: passwords change.
+
 use std::error::Error as StdError;
 use std::fmt;
 

@@ -37,7 +37,7 @@ pub(crate) use dialer::{Dialer, user_timeout};
 pub(crate) use link::{CallError, Link, took_too_long, within};
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
-pub(crate) use scan::Unanswered;
+pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
 

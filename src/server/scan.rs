@@ -11,9 +11,9 @@ use crate::error::lacks_right;
 /// times as many take ten times as long, and the whole is hardly faster.
 const STEP: u32 = 250;
 
-/// A question that had no answer that can be used.
+/// A query that failed, or whose answer is of no use.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct QueryError {
     /// Who was asked.
     pub(crate) address: String,
     /// What was called, as rules of access name it.
@@ -30,9 +30,9 @@ impl Link {
         self: &Arc<Self>,
         pattern: &str,
         tell: impl FnMut(Vec<Vec<u8>>),
-    ) -> Result<(), Unanswered> {
+    ) -> Result<(), QueryError> {
         let scanned = self.scan_steps(pattern, tell).await;
-        scanned.map_err(|error| self.unanswered("scan", error))
+        scanned.map_err(|error| self.query_error("scan", error))
     }
 
     async fn scan_steps(
@@ -60,15 +60,15 @@ impl Link {
     }
 
     /// How many keys there are. None where the server does not tell this user.
-    pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, Unanswered> {
+    pub(crate) async fn count_keys(self: &Arc<Self>) -> Result<Option<u64>, QueryError> {
         match self.query(&redis::cmd("DBSIZE")).await {
             Ok(count) => Ok(Some(count)),
             Err(error) if lacks_right(&error.to_string()) => Ok(None),
-            Err(error) => Err(self.unanswered("dbsize", error)),
+            Err(error) => Err(self.query_error("dbsize", error)),
         }
     }
 
-    pub(super) fn unanswered(&self, command: &'static str, error: RedisError) -> Unanswered {
-        Unanswered { address: self.source().to_string(), command, error }
+    pub(super) fn query_error(&self, command: &'static str, error: RedisError) -> QueryError {
+        QueryError { address: self.source().to_string(), command, error }
     }
 }

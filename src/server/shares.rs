@@ -8,7 +8,7 @@ use redis::RedisError;
 
 use super::cluster::Cluster;
 use super::link::Link;
-use super::scan::Unanswered;
+use super::scan::QueryError;
 use super::slots::SLOTS;
 
 /// The slots of one primary.
@@ -27,12 +27,12 @@ pub(crate) struct Shares(Vec<Share>);
 
 impl Cluster {
     /// Reads the map anew, and asks all primaries.
-    pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), Unanswered> {
-        self.refresh().await.map_err(|error| self.unanswered("cluster|slots", error))?;
+    pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), QueryError> {
+        self.refresh().await.map_err(|error| self.query_error("cluster|slots", error))?;
         let links: Vec<_> = self.nodes().iter().map(|node| self.link(node)).collect();
         let shares = Shares(try_join_all(links.iter().map(share_of)).await?);
         match shares.trouble() {
-            Some(trouble) => Err(self.unanswered("cluster|nodes", trouble)),
+            Some(trouble) => Err(self.query_error("cluster|nodes", trouble)),
             None => Ok((links, shares)),
         }
     }
@@ -41,23 +41,23 @@ impl Cluster {
     pub(crate) async fn same_primaries(
         self: &Arc<Self>,
         before: &Shares,
-    ) -> Result<(), Unanswered> {
+    ) -> Result<(), QueryError> {
         match self.shares().await?.1.ids().eq(before.ids()) {
             true => Ok(()),
-            false => Err(self.unanswered("cluster|nodes", no_primary())),
+            false => Err(self.query_error("cluster|nodes", no_primary())),
         }
     }
 
-    fn unanswered(&self, command: &'static str, error: RedisError) -> Unanswered {
-        Unanswered { address: self.to_string(), command, error }
+    fn query_error(&self, command: &'static str, error: RedisError) -> QueryError {
+        QueryError { address: self.to_string(), command, error }
     }
 }
 
-async fn share_of(link: &Arc<Link>) -> Result<Share, Unanswered> {
+async fn share_of(link: &Arc<Link>) -> Result<Share, QueryError> {
     let mut nodes = redis::cmd("CLUSTER");
     let answer: Result<String, _> = link.query(nodes.arg("NODES")).await;
     let share = answer.and_then(|nodes| Share::read(&nodes).ok_or_else(no_primary));
-    share.map_err(|error| link.unanswered("cluster|nodes", error))
+    share.map_err(|error| link.query_error("cluster|nodes", error))
 }
 
 impl Share {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
-use tower_layer::Layer;
 
-use super::Limited;
 use crate::semaphore::Semaphore;
 
 /// Limits how many requests are inside of a service at once: see the [module](super).
@@ -104,14 +102,6 @@ impl SemaphoreLayer {
     pub(super) fn retry_after_seconds(&self) -> u64 {
         let begun = u64::from(self.retry_after.subsec_nanos() > 0);
         self.retry_after.as_secs().saturating_add(begun)
-    }
-}
-
-impl<S> Layer<S> for SemaphoreLayer {
-    type Service = Limited<S>;
-
-    fn layer(&self, inner: S) -> Limited<S> {
-        Limited::new(inner, self.clone())
     }
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use tokio::time::timeout;
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{LimitedBody, SemaphoreLayer};
@@ -27,9 +28,11 @@ pub struct Limited<S> {
     layer: SemaphoreLayer,
 }
 
-impl<S> Limited<S> {
-    pub(super) fn new(inner: S, layer: SemaphoreLayer) -> Self {
-        Self { inner, layer }
+impl<S> Layer<S> for SemaphoreLayer {
+    type Service = Limited<S>;
+
+    fn layer(&self, inner: S) -> Limited<S> {
+        Limited { inner, layer: self.clone() }
     }
 }
 

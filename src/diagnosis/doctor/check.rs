@@ -1,6 +1,6 @@
-use std::fmt::{self, Display, Formatter};
+//! One finding, and how bad it is.
 
-use super::Verdict;
+use std::fmt::{self, Display, Formatter};
 
 /// One thing that was looked at, what was found, and what mends it. Of an [`Examination`].
 ///
@@ -22,6 +22,24 @@ pub struct Check {
     /// What mends it: a command for `redis-cli` where there is one. None where nothing has to be
     /// mended.
     pub remedy: Option<String>,
+}
+
+/// How bad it is what a [`Check`] found. The worst comes first.
+///
+/// # Examples
+///
+/// See [`Diagnosis`](crate::Diagnosis).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
+    Danger,
+    /// Worth knowing. It may be meant to be so.
+    Hint,
+    /// The server refused to tell, so there may be a danger or none.
+    Unchecked,
+    /// There is nothing to mend.
+    Fine,
 }
 
 impl Check {
@@ -46,6 +64,17 @@ impl Check {
     }
 }
 
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Danger => "danger",
+            Self::Hint => "hint",
+            Self::Unchecked => "unchecked",
+            Self::Fine => "fine",
+        }
+    }
+}
+
 /// Verdict and name in columns; what mends it in a line of its own.
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -54,5 +83,11 @@ impl Display for Check {
             Some(remedy) => write!(f, "\n{:24}mend: {remedy}", ""),
             None => Ok(()),
         }
+    }
+}
+
+impl Display for Verdict {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
     }
 }

@@ -1,6 +1,8 @@
+//! What was found, server by server.
+
 use std::fmt::{self, Display, Formatter};
 
-use super::Check;
+use super::{Check, Verdict};
 
 /// What was looked at, and what was found: each check of each server. From
 /// [`Semaphores::doctor`](crate::Semaphores::doctor).
@@ -48,24 +50,6 @@ pub struct Examination {
     pub checks: Vec<Check>,
 }
 
-/// How bad it is what a [`Check`] found. The worst comes first.
-///
-/// # Examples
-///
-/// See [`Diagnosis`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// Permits can be forgotten, or calls will be refused: mend it before relying on a semaphore.
-    Danger,
-    /// Worth knowing. It may be meant to be so.
-    Hint,
-    /// The server refused to tell, so there may be a danger or none.
-    Unchecked,
-    /// There is nothing to mend.
-    Fine,
-}
-
 impl Diagnosis {
     /// The worst verdict of all checks.
     ///
@@ -87,17 +71,6 @@ impl Diagnosis {
     }
 }
 
-impl Verdict {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Danger => "danger",
-            Self::Hint => "hint",
-            Self::Unchecked => "unchecked",
-            Self::Fine => "fine",
-        }
-    }
-}
-
 impl Display for Diagnosis {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (number, server) in self.servers.iter().enumerate() {
@@ -113,11 +86,5 @@ impl Display for Examination {
         let gap = if self.version.is_empty() { "" } else { ", " };
         write!(f, "{}{gap}{}", self.address, self.version)?;
         self.checks.iter().try_for_each(|check| write!(f, "\n{check}"))
-    }
-}
-
-impl Display for Verdict {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
     }
 }

@@ -1,3 +1,5 @@
+//! What a server says of itself, read and not yet judged.
+
 use std::str::FromStr;
 
 use redis::InfoDict;

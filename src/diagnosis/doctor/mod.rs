@@ -18,8 +18,8 @@ use crate::diagnosis::{Probe, inquire};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::Servers;
 
-pub use check::Check;
-pub use diagnosis::{Diagnosis, Examination, Verdict};
+pub use check::{Check, Verdict};
+pub use diagnosis::{Diagnosis, Examination};
 use facts::{Disk, Facts};
 
 /// Of a cluster all primaries are looked at.

@@ -84,7 +84,7 @@ impl Request for Acknowledge {
         self.acquisition.is_over()
     }
 
-    fn is_over(&self, _core: &Core) -> bool {
+    fn is_unneeded(&self, _core: &Core) -> bool {
         self.acquisition.is_over()
     }
 

@@ -65,7 +65,7 @@ impl Request for Acquire {
         self.acquisition.is_over()
     }
 
-    fn is_over(&self, core: &Core) -> bool {
+    fn is_unneeded(&self, core: &Core) -> bool {
         let is_resolved = matches!(self.if_full, IfFull::Stay) && self.acquisition.is_resolved();
         self.acquisition.is_over() || is_resolved || core.closing.is_shut_down()
     }

@@ -43,7 +43,7 @@ impl Request for Adopt {
         false
     }
 
-    fn is_over(&self, core: &Core) -> bool {
+    fn is_unneeded(&self, core: &Core) -> bool {
         self.acquisition.is_over() || core.closing.is_shut_down()
     }
 
