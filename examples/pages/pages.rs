@@ -9,7 +9,7 @@
 //! (`old.lua`) a script refuses or grants, and whoever is refused pops from a blocking
 //! list to which each release pushes. A release for which nobody waits leaves its wake-up in the
 //! list, so the next job lets in too many; a process that dies between its pop and its release
-//! takes a place along; and every waiter needs a connection of its own. See for yourself what the
+//! takes a permit along; and every waiter needs a connection of its own. See for yourself what the
 //! second job does.
 
 #[path = "../shared/crew.rs"]
