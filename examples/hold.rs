@@ -17,17 +17,15 @@
 //! - `lock`: the lock with a timeout. Whoever waited asked every millisecond, and anybody might be
 //!   next; a crash between its two commands left it locked for good.
 
-#[path = "shared/start.rs"]
-mod start;
-
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use redis_semaphore::{Error, Permit, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::sync::oneshot;
 
-use start::Result;
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const CHUNK: Duration = Duration::from_millis(20);
 
@@ -56,7 +54,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(how: How) -> Result<()> {
-    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphores = Semaphores::connect(&redis_url()?).await?;
     match how {
         How::Try { name, limit } => {
             let semaphore = semaphores.semaphore(name).limit(limit).build()?;
@@ -67,12 +65,12 @@ async fn run(how: How) -> Result<()> {
         }
         How::Queue { name, limit } => {
             let semaphore = semaphores.semaphore(name).limit(limit).build()?;
-            hold(semaphore.acquire().await?, std::future::pending()).await?;
+            hold(wait(&semaphore).await?, std::future::pending()).await?;
         }
         How::Stream { name, limit, lease_ms } => {
             let lease = Duration::from_millis(lease_ms);
             let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
-            hold(semaphore.acquire().await?, send_chunks()).await?;
+            hold(wait(&semaphore).await?, send_chunks()).await?;
         }
         How::Lock { name, timeout_ms, lease_ms } => {
             let lock = semaphores
@@ -81,7 +79,7 @@ async fn run(how: How) -> Result<()> {
                 .acquire_timeout(Duration::from_millis(timeout_ms))
                 .lease(Duration::from_millis(lease_ms))
                 .build()?;
-            match lock.acquire().await {
+            match wait(&lock).await {
                 Ok(permit) => hold(permit, std::future::pending()).await?,
                 Err(Error::Timeout { waited, position, .. }) => {
                     let position = position.map_or("?".to_owned(), |position| position.to_string());
@@ -93,6 +91,15 @@ async fn run(how: How) -> Result<()> {
     }
     semaphores.shutdown().await;
     Ok(())
+}
+
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
+}
+
+async fn wait(semaphore: &Semaphore) -> std::result::Result<Permit, Error> {
+    println!("waiting");
+    semaphore.acquire().await
 }
 
 /// Works with the permit until Enter. Its renewal goes on by itself meanwhile.

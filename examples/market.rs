@@ -9,21 +9,20 @@
 //! sent all other buyers back to the start, then fine-grained locks, which were polled for and
 //! locked out everybody for good (or let in two) when a buyer crashed at the wrong moment.
 
-#[path = "shared/crew.rs"]
-mod crew;
-#[path = "shared/start.rs"]
-mod start;
-
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, cmd, pipe};
 use redis_semaphore::{Semaphore, Semaphores};
-use start::Result;
+use tokio::process::Command;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const TRADERS: u32 = 8;
 const ITEMS: u32 = 24;
@@ -81,23 +80,31 @@ async fn compare(name: &str) -> Result<()> {
 
 async fn trades_per_second(name: &str, locking: &str) -> Result<f64> {
     Goods::open(name).await?.hand_out(TRADERS).await?;
-    let traders =
-        (1..=TRADERS).map(|trader| vec![name.to_owned(), trader.to_string(), locking.to_owned()]);
     let start = Instant::now();
-    let mut trades = 0.0;
-    crew::run(traders, |line| {
-        println!("{line}");
-        let bought = line.rsplit(' ').next().and_then(|number| number.parse().ok());
-        trades += bought.unwrap_or(0.0);
-    })
-    .await?;
-    Ok(trades / start.elapsed().as_secs_f64())
+    let trades = try_join_all((1..=TRADERS).map(|me| in_process(name, me, locking))).await?;
+    Ok(trades.iter().sum::<f64>() / start.elapsed().as_secs_f64())
+}
+
+/// Starts this program again as a trader. Answers how much it bought.
+async fn in_process(name: &str, me: u32, locking: &str) -> Result<f64> {
+    let mut trader = Command::new(std::env::current_exe()?);
+    trader.arg(name).arg(me.to_string()).arg(locking).kill_on_drop(true);
+    let ended = trader.stdout(Stdio::piped()).spawn()?.wait_with_output().await?;
+    if !ended.status.success() {
+        return Err(format!("trader {me}: {}", ended.status).into());
+    }
+    let told = String::from_utf8(ended.stdout)?;
+    print!("{told}");
+    Ok(told.rsplit(' ').next().unwrap_or_default().trim().parse()?)
+}
+
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
 /// A trader: a process that offers whatever it has, and tries to buy what others offer.
 async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
-    crew::end_with_parent();
-    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphores = Semaphores::connect(&redis_url()?).await?;
     let locks = Locks::new(&semaphores, name, locking)?;
     let mut goods = Goods::open(name).await?;
     let mut bought = 0;
@@ -191,7 +198,7 @@ impl Offer {
 
 impl Goods {
     async fn open(name: &str) -> Result<Self> {
-        let redis = Client::open(start::redis_url()?)?.get_multiplexed_async_connection().await?;
+        let redis = Client::open(redis_url()?)?.get_multiplexed_async_connection().await?;
         Ok(Self { redis, name: name.to_owned() })
     }
 

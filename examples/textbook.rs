@@ -15,19 +15,18 @@
 //! - `readers`: many may read at once, but a writer is alone.
 //! - `philosophers`: they dine, each with the forks of both sides, and none starves.
 
-#[path = "shared/crew.rs"]
-mod crew;
-#[path = "shared/start.rs"]
-mod start;
-
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
 use redis_semaphore::{Error, Semaphore, Semaphores};
-use start::Result;
+use tokio::process::Command;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// How often each process does what it does.
 const ROUNDS: u32 = 10;
@@ -71,7 +70,6 @@ async fn main() -> ExitCode {
 async fn run(Options { problem, name, role }: Options) -> Result<()> {
     let mut table = Table::open(&name).await?;
     if let Some(role) = role {
-        crew::end_with_parent();
         return match problem {
             Problem::Plate => plate(&role, &mut table).await,
             Problem::Buffer => buffer(&role, &mut table).await,
@@ -87,10 +85,22 @@ async fn run(Options { problem, name, role }: Options) -> Result<()> {
     };
     // An earlier run may have been interrupted.
     table.clear().await?;
-    let problem = problem.to_possible_value().expect("none is hidden").get_name().to_owned();
-    let processes = roles.iter().map(|role| vec![problem.clone(), name.clone(), role.to_string()]);
-    crew::run(processes, |line| println!("{line}")).await?;
+    let problem = problem.to_possible_value().expect("none is hidden");
+    try_join_all(roles.iter().map(|role| in_process(problem.get_name(), &name, role))).await?;
     table.clear_signals().await
+}
+
+/// Starts this program again as one of the processes. When one fails, the others are killed.
+async fn in_process(problem: &str, name: &str, role: &str) -> Result<()> {
+    let mut process = Command::new(std::env::current_exe()?);
+    match process.args([problem, name, role]).kill_on_drop(true).status().await? {
+        ended if ended.success() => Ok(()),
+        ended => Err(format!("{role}: {ended}").into()),
+    }
+}
+
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
 const PLATE_ROLES: [&str; 4] = ["father", "mother", "daughter", "son"];
@@ -257,7 +267,7 @@ struct Table {
 
 impl Table {
     async fn open(name: &str) -> Result<Self> {
-        let url = start::redis_url()?;
+        let url = redis_url()?;
         let semaphores = Semaphores::connect(&url).await?;
         let redis = Client::open(url)?.get_multiplexed_async_connection().await?;
         Ok(Self { semaphores, redis, name: name.to_owned() })

@@ -2,7 +2,7 @@
 //!
 //! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is
 //! served first. Nobody polls: the permit is handed to the next waiter by the same script
-//! that frees it, and that one process is told. A holder that crashes blocks its place until its
+//! that frees it, and that one process is told. A holder that crashes blocks its permit until its
 //! lease ends, and no machine's clock is ever compared with the server's.
 //!
 //! ```
@@ -35,19 +35,18 @@
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
 //! is guaranteed and what is not, in the folder `docs` of the repository.
 //!
-//! The feature `tls`, off unless asked for, is for [connections over
+//! The feature `tls` (default: off) is for [connections over
 //! TLS](SemaphoresBuilder::connect_client).
 //!
-//! The feature `blocking`, off unless asked for, has the same for threads: the module
-//! `blocking`.
+//! The feature `blocking` (default: off) has the same for threads: the module `blocking`.
 //!
-//! The feature `local`, off unless asked for, has semaphores in memory, for tests of what uses them:
+//! The feature `local` (default: off) has semaphores in memory, for tests of what uses them:
 //! `Semaphores::local`.
 //!
-//! The feature `metrics`, off unless asked for, counts what this process does, for the facade crate
+//! The feature `metrics` (default: off) counts what this process does, for the facade crate
 //! of that name: `docs/metrics.md` has the list.
 //!
-//! The feature `tower`, off unless asked for, has a layer for HTTP services: the module `tower`.
+//! The feature `tower` (default: off) has a layer for HTTP services: the module `tower`.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.

@@ -16,12 +16,16 @@ def name(design):
     return DESIGNS[design][0]
 
 
+def color(design):
+    return DESIGNS[design][1]
+
+
 def style(design):
-    label, color, line, marker = DESIGNS[design]
+    label, _, line, marker = DESIGNS[design]
     is_ours = design == "ours"
     return {
         "label": label,
-        "color": color,
+        "color": color(design),
         "linestyle": line,
         "marker": marker,
         "linewidth": 2.4 if is_ours else 1.5,

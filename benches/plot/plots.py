@@ -19,7 +19,7 @@ matplotlib.rcParams.update(
 )
 
 import matplotlib.pyplot as pyplot
-from designs import DESIGNS, style
+from designs import DESIGNS, color, name, style
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from places import PLOTS
 
@@ -76,26 +76,36 @@ def turns(results):
 
 
 def waits(results):
+    """The longest wait in each design, and how many were inside at most: a short wait is worth
+    nothing where that is more than the limit."""
     runs = all_runs(results)
     crowds = sorted({run["tasks"] for run in runs})
-    figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(10, 4.8), sharey=True)
+    figure, all_axes = pyplot.subplots(1, len(crowds), figsize=(11, 3.8), sharey=True)
     for axes, tasks in zip(all_axes, crowds):
-        for design in DESIGNS:
-            for run in runs:
-                if (run["design"], run["tasks"]) == (design, tasks):
-                    # A wait too short for a log axis is drawn on its edge.
-                    lengths = [max(wait, 0.1) for wait in run["waits_ms"]]
-                    # Marks far from each other, and at other places in each line.
-                    marks = slice(4 + 3 * list(DESIGNS).index(design), None, 25)
-                    axes.plot(range(1, 101), lengths, **style(design), markevery=marks)
-                    limit, work = run["limit"], run["work_ms"]
+        of_design = {run["design"]: run for run in runs if run["tasks"] == tasks}
+        bars = [of_design[design] for design in DESIGNS if design in of_design]
+        names = [name(run["design"]) for run in bars]
+        longest = [run["waits_ms"][-1] / 1000 for run in bars]
+        drawn = axes.barh(names, longest, color=[color(run["design"]) for run in bars])
+        labels = axes.bar_label(drawn, [told(run) for run in bars], padding=4, fontsize=9)
+        for label, run in zip(labels, bars):
+            label.set_color("#c00000" if run["most_inside"] > run["limit"] else "black")
+        limit, work = bars[0]["limit"], bars[0]["work_ms"]
         axes.set_title(f"{tasks:,} tasks, limit {limit}, {work:g} ms of work")
-        axes.set(yscale="log", xlim=(1, 100))
-        axes.set_xlabel("percentile of the waits")
-        ticks(axes.xaxis, [1, 25, 50, 75, 100])
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    all_axes[0].set_ylabel("wait, ms")
-    finish(figure, all_axes, "waits")
+        axes.set(xlim=(0, 1.9 * max(longest)))  # the labels stand beside the bars
+        axes.set_xlabel("longest wait, s")
+        axes.grid(visible=False, axis="y")
+        axes.set_axisbelow(True)
+    all_axes[0].invert_yaxis()
+    figure.tight_layout(w_pad=2.5)
+    save(figure, "waits")
+
+
+def told(run):
+    """Where somebody was never let in, the end of the run has cut the wait off."""
+    longest = run["waits_ms"][-1]
+    longest = f"more than {longest / 1000:.0f} s" if run["turns"][0] == 0 else f"{longest:,.0f} ms"
+    return f"{longest}, {run['most_inside']} inside"
 
 
 def crowd(results, group, what):
@@ -142,17 +152,24 @@ def ticks(axis, values):
     axis.set_major_formatter(THOUSANDS)
 
 
-def finish(figure, all_axes, name):
+def finish(figure, all_axes, plot):
     """One legend below all axes, in the order of the designs, and the file."""
     labels = {}
     for axes in all_axes:
         handles, names = axes.get_legend_handles_labels()
         labels.update(zip(names, handles))
-    columns = min(len(labels), 4)
     figure.tight_layout(w_pad=2.5)
     figure.legend(
-        labels.values(), labels.keys(), loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns
+        labels.values(),
+        labels.keys(),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        ncols=min(len(labels), 4),
     )
-    path = PLOTS / f"{name}.svg"
+    save(figure, plot)
+
+
+def save(figure, plot):
+    path = PLOTS / f"{plot}.svg"
     figure.savefig(path, bbox_inches="tight", facecolor="white", metadata={"Date": None})
     pyplot.close(figure)

@@ -9,7 +9,7 @@ use redis_semaphore::Semaphores;
 
 use super::Result;
 
-/// What the crate has unless told otherwise.
+/// What the crate has by default.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the server did for scripts: all clients, all scripts, since it started.

@@ -12,3 +12,31 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
     can_draw(output) && !is_unwanted
 }
+
+/// Colours, where there are some.
+#[derive(Debug, Clone, Copy)]
+pub struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    pub fn on(output: &impl IsTerminal) -> Self {
+        Self { is_on: has_colours(output) }
+    }
+
+    pub fn green(self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    pub fn red(self, text: &str) -> String {
+        self.paint("31", text)
+    }
+
+    pub fn faint(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn paint(self, colour: &str, text: &str) -> String {
+        if self.is_on { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}

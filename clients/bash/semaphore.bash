@@ -23,7 +23,7 @@ declare -gA sem__ends=()     # word of each permit -> end of its lease, on the c
 # Answers 1 when it did not come in time.
 sem_acquire() { sem__acquire sem__wait "$@"; }
 
-# sem_try NAME LIMIT LEASE_MS: the same without waiting. Answers 1 when there is no room, or
+# sem_try NAME LIMIT LEASE_MS: the same without waiting. Answers 1 when no permit is free, or
 # somebody else waits.
 sem_try() { sem__acquire '' "${@:1:3}"; }
 
@@ -161,7 +161,7 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
         sem__serve "$name" || return $?
         if ((code == 0)); then
             ((more)) || return 1
-            continue # There may be room now.
+            continue # One may be free now.
         fi
         sem__now
         if ((sem__now < end)); then

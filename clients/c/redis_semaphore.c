@@ -210,7 +210,7 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
         bool more = answer->reply[1] == 0;
         status = serve(sem, bounds, &answer->reply[1]);
         if (code == 0 && more)
-            continue; /* There may be room now. */
+            continue; /* One may be free now. */
         if (code != 1)
             return status == RSEM_OK ? RSEM_REFUSED : status;
         permit->token = answer->reply[4];

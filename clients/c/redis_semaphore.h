@@ -6,7 +6,7 @@
 
 enum rsem_status {
     RSEM_OK,
-    RSEM_REFUSED,   /* a try: there is no room, or somebody else waits */
+    RSEM_REFUSED,   /* a try: no permit is free, or somebody else waits */
     RSEM_TIMEOUT,   /* an acquire: no permit came in time */
     RSEM_CANCELLED, /* an acquire: cancel_fd became readable */
     RSEM_LOST,      /* a release: the permit had been lost before */

@@ -77,7 +77,7 @@ export class Semaphore {
   readonly lease: number;
   /** Waits in the queue for a permit. */
   acquire(options?: AcquireOptions): Promise<Permit>;
-  /** A permit if there is room and nobody waits, else null. */
+  /** A permit if one is free and nobody waits, else null. */
   tryAcquire(options?: TryOptions): Promise<Permit | null>;
   /**
    * Calls back with a permit and gives it back afterwards. Rejects with LeaseLost if the permit was

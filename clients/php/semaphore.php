@@ -105,7 +105,7 @@ final class Semaphore
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
     }
 
-    /** A permit, or null when there is no room, or somebody else waits. */
+    /** A permit, or null when none is free, or somebody else waits. */
     public function try(): ?Permit
     {
         return $this->acquireBy(null, fn ($word) => $this->ask($word, 'try', null));
@@ -204,7 +204,7 @@ final class Semaphore
                 if ($code !== 2) {
                     $this->serve($wakeIn);
                 }
-            } while ($code === 0 && $wakeIn === 0); // There may be room now.
+            } while ($code === 0 && $wakeIn === 0); // One may be free now.
             if ($code !== 1) {
                 return null;
             }

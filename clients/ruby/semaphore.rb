@@ -53,7 +53,7 @@ class RedisSemaphore
     @keys = %w[permits queue clients state].map { |key| "sem:{#{@name}}:#{key}" }
   end
 
-  # A permit, or nil when there is no room, or somebody else waits.
+  # A permit, or nil when none is free, or somebody else waits.
   def try
     give_back_on_error(new_word) { |word| ask(word, "try", nil) }
   end
@@ -169,7 +169,7 @@ class RedisSemaphore
       return answer if code == 2
 
       serve(wake_in)
-      redo if code.zero? && wake_in.zero? # There may be room now.
+      redo if code.zero? && wake_in.zero? # One may be free now.
       return nil if code.zero?
 
       permit = Permit.new(word, token, answer.sent + @lease)

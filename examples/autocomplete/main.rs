@@ -12,16 +12,15 @@
 //! a crash, and for the letters a to z only. Here each is one call, and the scripts are part of the
 //! program.
 
-#[path = "../shared/start.rs"]
-mod start;
-
 use std::process::ExitCode;
 
 use clap::Parser;
 use redis_semaphore::ScriptRegistry;
 use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::redis::{Client, cmd};
-use start::Result;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 static SCRIPTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/examples/autocomplete/scripts");
 
@@ -58,10 +57,14 @@ async fn main() -> ExitCode {
     }
 }
 
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
+}
+
 /// Answers what is to be printed.
 async fn run(task: Task) -> Result<Vec<String>> {
     let registry = ScriptRegistry::from_dir(&SCRIPTS)?;
-    let mut redis = Client::open(start::redis_url()?)?.get_multiplexed_async_connection().await?;
+    let mut redis = Client::open(redis_url()?)?.get_multiplexed_async_connection().await?;
     let redis = &mut redis;
     Ok(match task {
         Task::Remember { user, contact } => {

@@ -9,26 +9,23 @@
 //! (`old.lua`) a script refuses or grants, and whoever is refused pops from a blocking
 //! list to which each release pushes. A release for which nobody waits leaves its wake-up in the
 //! list, so the next job lets in too many; a process that dies between its pop and its release
-//! takes a place along; and every waiter needs a connection of its own. See for yourself what the
+//! takes a permit along; and every waiter needs a connection of its own. See for yourself what the
 //! second job does.
 
-#[path = "../shared/crew.rs"]
-mod crew;
-#[path = "../shared/start.rs"]
-mod start;
-#[path = "../../cli/src/load/sweep.rs"]
-mod sweep;
-
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
+use futures_util::future::try_join_all;
 use redis_semaphore::Semaphores;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{AsyncConnectionConfig, Client, Script, cmd, pipe};
 use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
-use start::Result;
+use tokio::process::Command;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Design {
@@ -66,7 +63,6 @@ async fn main() -> ExitCode {
 
 async fn run(Options { limit, name, design, database, page }: Options) -> Result<()> {
     if let (Some(design), Some(path), Some(page)) = (design, database, page) {
-        crew::end_with_parent();
         let database = Database::at(path);
         let report = match design {
             Design::Old => query_as_of_old(&database, page, &name, limit).await?,
@@ -93,13 +89,21 @@ async fn query_all(
     name: &str,
     limit: u32,
 ) -> Result<Vec<Report>> {
-    let children = (0..database.pages()?).map(|page| {
-        let (limit, page) = (limit.to_string(), page.to_string());
-        vec![limit, name.to_owned(), design.to_owned(), database.path().to_owned(), page]
-    });
-    let mut lines = Vec::new();
-    crew::run(children, |line| lines.push(line.to_owned())).await?;
-    lines.iter().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    let in_process = async |page: u32| -> Result<Report> {
+        let mut process = Command::new(std::env::current_exe()?);
+        process.arg(limit.to_string()).args([name, design, database.path()]).arg(page.to_string());
+        process.stdout(Stdio::piped()).kill_on_drop(true);
+        let ended = process.spawn()?.wait_with_output().await?;
+        match ended.status.success() {
+            true => Ok(serde_json::from_slice(&ended.stdout)?),
+            false => Err(format!("page {page}: {}", ended.status).into()),
+        }
+    };
+    try_join_all((0..database.pages()?).map(in_process)).await
+}
+
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
 /// A page under a permit of this crate.
@@ -110,7 +114,7 @@ async fn query_with_permit(
     limit: u32,
 ) -> Result<Report> {
     let asked = Instant::now();
-    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphores = Semaphores::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
 
     let permit = semaphore.acquire().await?;
@@ -162,7 +166,7 @@ fn keys(name: &str) -> [String; 4] {
 /// Waits at the list without end.
 async fn connect() -> Result<MultiplexedConnection> {
     let settings = AsyncConnectionConfig::new().set_response_timeout(None);
-    let client = Client::open(start::redis_url()?)?;
+    let client = Client::open(redis_url()?)?;
     Ok(client.get_multiplexed_async_connection_with_config(&settings).await?)
 }
 
@@ -199,8 +203,10 @@ fn summary(reports: &[Report], limit: u32) -> String {
     let longest = waits().max().unwrap_or_default();
     let began = reports.iter().map(|report| report.began).min().unwrap_or_default();
     let ended = reports.iter().map(|report| report.ended).max().unwrap_or_default();
-    let most = sweep::most_at_once(reports.iter().map(|report| (report.began, report.ended)));
-    let too_many = match (most as u64).saturating_sub(limit.into()) {
+    let inside =
+        |at: u64| reports.iter().filter(move |other| (other.began..other.ended).contains(&at));
+    let most = reports.iter().map(|report| inside(report.began).count() as u32).max().unwrap_or(0);
+    let too_many = match most.saturating_sub(limit) {
         0 => String::new(),
         too_many => format!(": {too_many} TOO MANY"),
     };

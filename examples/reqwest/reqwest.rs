@@ -6,11 +6,7 @@
 //! scripts/with-redis cargo run --example reqwest
 //! ```
 
-#[path = "../shared/crew.rs"]
-mod crew;
-#[path = "../shared/start.rs"]
-mod start;
-
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -19,8 +15,11 @@ use clap::Parser;
 use futures_util::future::try_join_all;
 use redis_semaphore::{Semaphore, Semaphores};
 use reqwest::Client;
-use start::Result;
 use tokio::net::TcpListener;
+use tokio::process::Command;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 4;
 const CALLS: usize = 10;
@@ -44,17 +43,26 @@ struct Options {
 async fn main() -> Result<()> {
     let Options { limit, name, api } = Options::parse();
     if let Some(api) = api {
-        crew::end_with_parent();
         return client(limit, &name, &api).await;
     }
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let api = format!("http://{}/", listener.local_addr()?);
     tokio::spawn(axum::serve(listener, Router::new().route("/", get(answer))).into_future());
-    let client = || vec![limit.to_string(), name.clone(), api.clone()];
-    let mut answers = 0;
-    crew::run((0..PROCESSES).map(|_| client()), |_| answers += 1).await?;
+    let answers = try_join_all((0..PROCESSES).map(|_| in_process(limit, &name, &api))).await?;
+    let answers: usize = answers.iter().sum();
     println!("{answers} calls of {PROCESSES} processes, at most {} at once", MOST.load(SeqCst));
     Ok(())
+}
+
+/// Starts this program again as a client. Tells how many answers it got.
+async fn in_process(limit: u32, name: &str, api: &str) -> Result<usize> {
+    let mut client = Command::new(std::env::current_exe()?);
+    client.arg(limit.to_string()).args([name, api]).kill_on_drop(true);
+    let ended = client.stdout(Stdio::piped()).spawn()?.wait_with_output().await?;
+    match ended.status.success() {
+        true => Ok(String::from_utf8(ended.stdout)?.lines().count()),
+        false => Err(format!("a client: {}", ended.status).into()),
+    }
 }
 
 /// What the API does.
@@ -65,9 +73,13 @@ async fn answer() -> &'static str {
     "done"
 }
 
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
+}
+
 /// One process: it would make all its calls at once.
 async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
-    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphores = Semaphores::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
     let client = Client::new();
     for answer in try_join_all((0..CALLS).map(|_| call(&semaphore, &client, api))).await? {

@@ -6,21 +6,18 @@
 //! scripts/with-redis cargo run --example sqlx
 //! ```
 
-#[path = "../shared/crew.rs"]
-mod crew;
-#[path = "../shared/start.rs"]
-mod start;
-#[path = "../../cli/src/load/sweep.rs"]
-mod sweep;
-
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use futures_util::future::try_join_all;
 use redis_semaphore::{Semaphore, Semaphores};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use start::Result;
+use tokio::process::Command;
+
+/// Whatever fails here ends up as a message for a person.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const PROCESSES: usize = 3;
 const REPORTS: usize = 4;
@@ -45,7 +42,6 @@ struct Options {
 async fn main() -> Result<()> {
     let Options { limit, name, database } = Options::parse();
     if let Some(database) = database {
-        crew::end_with_parent();
         return reports(limit, &name, &database).await;
     }
     let path = std::env::temp_dir().join(format!("sqlx-{}.sqlite", std::process::id()));
@@ -58,20 +54,34 @@ async fn main() -> Result<()> {
 async fn query_all(limit: u32, name: &str, path: &Path) -> Result<()> {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     sqlx::query(CREATE).execute(&SqlitePool::connect_with(options).await?).await?;
-    let process = || vec![limit.to_string(), name.to_owned(), path.display().to_string()];
-    let mut lines = Vec::new();
-    crew::run((0..PROCESSES).map(|_| process()), |line| lines.push(line.to_owned())).await?;
-    let times = |line: &String| line.split_once(' ').map(|(from, to)| (from.parse(), to.parse()));
-    let times = lines.iter().filter_map(times).map(|(from, to)| Ok((from?, to?)));
-    let times = times.collect::<Result<Vec<_>>>()?;
-    let (count, most) = (times.len(), sweep::most_at_once(times.into_iter()));
-    println!("{count} heavy queries of {PROCESSES} processes, at most {most} at once");
+    let times = try_join_all((0..PROCESSES).map(|_| in_process(limit, name, path))).await?;
+    let times = times.concat();
+    let running = |at: u64| times.iter().filter(|(from, to)| (*from..*to).contains(&at)).count();
+    let most = times.iter().map(|(from, _)| running(*from)).max().unwrap_or(0);
+    println!("{} heavy queries of {PROCESSES} processes, at most {most} at once", times.len());
     Ok(())
+}
+
+/// Starts this program again. Tells when its heavy queries began and ended.
+async fn in_process(limit: u32, name: &str, path: &Path) -> Result<Vec<(u64, u64)>> {
+    let mut process = Command::new(std::env::current_exe()?);
+    process.arg(limit.to_string()).arg(name).arg(path).kill_on_drop(true);
+    let ended = process.stdout(Stdio::piped()).spawn()?.wait_with_output().await?;
+    if !ended.status.success() {
+        return Err(format!("a process: {}", ended.status).into());
+    }
+    let lines = String::from_utf8(ended.stdout)?;
+    let times = lines.lines().filter_map(|line| line.split_once(' '));
+    times.map(|(from, to)| Ok((from.parse()?, to.parse()?))).collect()
+}
+
+fn redis_url() -> Result<String> {
+    std::env::var("REDIS_URL").map_err(|_| "REDIS_URL is not set: see scripts/with-redis".into())
 }
 
 /// One process: it would make all its reports at once.
 async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
-    let semaphores = Semaphores::connect(&start::redis_url()?).await?;
+    let semaphores = Semaphores::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
     let options = SqliteConnectOptions::new().filename(database).read_only(true);
     let pool = SqlitePool::connect_with(options).await?;

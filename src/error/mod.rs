@@ -17,7 +17,8 @@ pub(crate) use cause::{lacks_right, of as cause_of};
 pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
 
-/// What can go wrong. "Did not get it" is not among them: a try that finds no room answers `None`.
+/// What can go wrong. "Did not get it" is not among them: a try that finds no permit
+/// free answers `None`.
 ///
 /// Displayed it is one line: what was found, and what to do. What Redis or the network said is its
 /// [`source`](std::error::Error::source), and is told there only.

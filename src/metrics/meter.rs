@@ -101,7 +101,7 @@ impl Meter {
         Waiting(&self.0)
     }
 
-    /// A try has found no room.
+    /// A try has found no permit free.
     pub(crate) fn refused(&self) {
         self.0.count(Outcome::Refused);
     }

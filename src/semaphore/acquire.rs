@@ -167,7 +167,7 @@ impl Core {
                 // Refused, but ended leases are still being purged.
                 _ if answer.reply.has_more => {}
                 _ => {
-                    // An earlier attempt may still reach the server: then there may be room.
+                    // An earlier attempt may still reach the server: then one may be free.
                     pending.is_resolved = !acquisition.is_in_doubt();
                     break;
                 }

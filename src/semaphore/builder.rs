@@ -125,7 +125,7 @@ impl SemaphoreBuilder {
     }
 
     /// For how long a permit is held without renewal: 10 ms to 7 days, default 30 s. A crashed
-    /// holder blocks its place for this long; Redis may be away for two thirds of it.
+    /// holder blocks its permit for this long; Redis may be away for two thirds of it.
     ///
     /// # Examples
     ///

@@ -21,7 +21,7 @@ pub struct SemaphoreLayer {
     retry_after: Duration,
 }
 
-/// How many requests of a process wait at most, unless told otherwise.
+/// How many requests of a process wait at most by default.
 const MAX_WAITING: usize = 1000;
 
 impl SemaphoreLayer {
@@ -38,8 +38,8 @@ impl SemaphoreLayer {
     }
 
     /// How many requests may wait at once, at all services that this layer or a clone of it is put
-    /// around, in this process. Beyond that a request that finds no room, or a queue, is shed.
-    /// Default: 1,000.
+    /// around, in this process. Beyond that a request that finds no permit free, or a queue, is
+    /// shed. Default: 1,000.
     ///
     /// # Examples
     ///

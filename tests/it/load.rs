@@ -13,9 +13,6 @@ use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::scripts::keys_of;
 use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
 
-#[path = "../../cli/src/load/sweep.rs"]
-mod sweep;
-
 fn start(url: &str, arguments: &str) -> Child {
     Command::new(example::tool())
         .arg("load")
@@ -115,8 +112,45 @@ async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
     assert!(table.starts_with("acquires "), "{table}");
     assert_eq!(table.lines().count(), 9, "{table}");
     let progress = String::from_utf8(output.stderr).unwrap();
+    let (plan, progress) = progress.split_once('\n').unwrap();
+    let told = "measures for 2s: --limit 10 --tasks 4 --processes 1 --hold 5ms ";
+    assert!(plan.starts_with(told), "{plan}");
     assert!(progress.lines().all(|line| line.ends_with(" waiting")), "{progress}");
     assert!(!progress.is_empty());
+}
+
+/// What it prints to a terminal, with ever more held than its limit says.
+async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
+    let name = unique_name();
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    semaphore.set_limit(2).await.unwrap();
+    let arguments = format!("load --time 1s --limit 1 --tasks 2 --hold 20ms --name {name}");
+    let load = Command::new("script")
+        .args(["--quiet", "--return", "--command", &format!("$TOOL {arguments}"), "/dev/null"])
+        .env("TOOL", example::tool())
+        .env("REDIS_URL", shared_url())
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .env(environment.0, environment.1)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let output = end_of(load).await;
+    semaphore.clear_limit().await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn what_should_not_be_is_red_in_a_terminal() {
+    let shown = too_many_in_a_terminal(("COLUMNS", "80")).await;
+    assert!(shown.contains("\nmost held at once  \x1b[31m2 of 1\x1b[0m\r\n"), "{shown}");
+    assert!(shown.contains("\nlost permits       0\r\n"), "{shown}");
+    let shown = too_many_in_a_terminal(("NO_COLOR", "1")).await;
+    assert!(shown.contains("\nmost held at once  2 of 1\r\n"), "{shown}");
 }
 
 #[tokio::test]
@@ -216,22 +250,4 @@ async fn a_lost_permit_is_counted_and_held_no_longer() {
     assert!(number(&results, "/lost") >= 1.0, "{results}");
     assert_eq!(number(&results, "/max_held"), 1.0);
     assert!(results["ideal_per_second"].is_number(), "the lost hold did end: {results}");
-}
-
-#[test]
-fn the_sweep_counts_what_overlaps() {
-    let most = |intervals: &[(u64, u64)]| sweep::most_at_once(intervals.iter().copied());
-    assert_eq!(most(&[]), 0);
-    assert_eq!(most(&[(1, 5)]), 1);
-    // In any order; the third overlaps with both others, which don't with each other.
-    assert_eq!(most(&[(6, 9), (1, 5), (2, 8)]), 2);
-    // All at once, for one tick.
-    assert_eq!(most(&[(1, 5), (2, 6), (3, 7), (4, 8)]), 4);
-    assert_eq!(most(&[(3, 7), (3, 7), (3, 7)]), 3);
-    // An end comes before a beginning at the same time: that is a hand-over.
-    assert_eq!(most(&[(1, 5), (5, 9), (9, 12)]), 1);
-    assert_eq!(most(&[(1, 5), (4, 9), (5, 7)]), 2);
-    // No time is no hold, and hides no other.
-    assert_eq!(most(&[(5, 5), (5, 5)]), 0);
-    assert_eq!(most(&[(1, 9), (5, 5), (5, 7)]), 2);
 }

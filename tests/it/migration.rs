@@ -1,4 +1,4 @@
-//! What `docs/migrating.md` tells to do: the places of an older design are moved while old and new
+//! What `docs/migrating.md` tells to do: the permits of an older design are moved while old and new
 //! workers work, or new ones take both; and all together never hold more than the limit.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, yield_now};
 use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::server::{shared_admin_url, shared_url, unique_name};
 
-const PLACES: u32 = 3;
+const PERMITS: u32 = 3;
 const WORKERS: u32 = 5;
 const PATIENCE_SECONDS: u32 = 20;
 
@@ -111,9 +111,9 @@ async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Wo
 async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
     let list = unique_name();
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(PLACES).build().unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(PERMITS).build().unwrap();
     let mut all = Tokens::at(&list).await;
-    for _ in 0..PLACES {
+    for _ in 0..PERMITS {
         all.push().await;
     }
     let work = Arc::new(Work::default());
@@ -129,17 +129,17 @@ async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
     work.is_over.store(true, SeqCst);
     in_time("those with both", both.join_all()).await;
     more(&work.old_turns).await;
-    assert_eq!(work.most_at_once.load(SeqCst), PLACES);
+    assert_eq!(work.most_at_once.load(SeqCst), PERMITS);
     Observer::of(semaphore).sees(0, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn places_are_moved_one_by_one_while_old_and_new_work() {
+async fn permits_are_moved_one_by_one_while_old_and_new_work() {
     let (name, list) = (unique_name(), unique_name());
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(PLACES).build().unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(PERMITS).build().unwrap();
     let mut mover = Tokens::at(&list).await;
-    for _ in 0..PLACES {
+    for _ in 0..PERMITS {
         mover.push().await;
     }
     semaphore.set_limit(0).await.unwrap();
@@ -153,20 +153,20 @@ async fn places_are_moved_one_by_one_while_old_and_new_work() {
     Observer::of(semaphore.clone()).sees(0, WORKERS.into()).await;
     more(&work.old_turns).await;
 
-    for place in 1..=PLACES {
+    for moved in 1..=PERMITS {
         in_time("a token", mover.pop()).await;
-        semaphore.set_limit(place).await.unwrap();
+        semaphore.set_limit(moved).await.unwrap();
         more(&work.new_turns).await;
-        if place < PLACES {
+        if moved < PERMITS {
             more(&work.old_turns).await;
         }
     }
-    assert_eq!(mover.count().await, 0, "all places have been moved");
+    assert_eq!(mover.count().await, 0, "all permits have been moved");
     old.shutdown().await;
-    assert_eq!(semaphore.clear_limit().await.unwrap(), PLACES);
+    assert_eq!(semaphore.clear_limit().await.unwrap(), PERMITS);
     more(&work.new_turns).await;
 
     work.is_over.store(true, SeqCst);
     in_time("the end", new.join_all()).await;
-    assert_eq!(work.most_at_once.load(SeqCst), PLACES);
+    assert_eq!(work.most_at_once.load(SeqCst), PERMITS);
 }

@@ -130,9 +130,9 @@ impl History {
         changes.into_iter().map(step).collect()
     }
 
-    /// When, and to whom, the place of the killed worker came back: from then on as many hold as
+    /// When, and to whom, the permit of the killed worker came back: from then on as many hold as
     /// before the kill, without the dead one.
-    pub fn place_came_back(&self) -> Option<Step> {
+    pub fn permit_came_back(&self) -> Option<Step> {
         let kill = self.kill?;
         self.steps().into_iter().find(|step| step.at > kill.at && step.holders >= LIMIT)
     }

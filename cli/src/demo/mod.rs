@@ -1,8 +1,8 @@
 //! `demo`: six processes work off the pages of one job, but never more than three of them at once.
 //!
 //! Think of a batch job that may use only three database connections, however many processes it
-//! runs on. One worker is killed in the middle of a page: its place among the three comes back when
-//! its lease ends, and another worker does its page.
+//! runs on. One worker is killed in the middle of a page: its permit, one of
+//! three, comes back when its lease ends, and another worker does its page.
 //!
 //! Read `worker.rs` first: it is what a program looks like that uses the semaphore. `plan.rs` is
 //! what all of its processes must agree on. The rest sets the scene and checks what happened.

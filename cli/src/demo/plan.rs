@@ -13,7 +13,7 @@ pub const WORKERS: usize = 6;
 /// ... and how many of them may work at the same time.
 pub const LIMIT: u32 = 3;
 
-/// For how long a dead worker keeps its place. Two seconds suit a short demonstration; the default
+/// For how long a dead worker keeps its permit. Two seconds suit a short demonstration; the default
 /// of thirty suits most programs, as it also says how long an outage of Redis may last before a
 /// permit is lost.
 pub const LEASE: Duration = Duration::from_secs(2);

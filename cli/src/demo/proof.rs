@@ -17,7 +17,7 @@ pub fn all(history: &History, done: &BTreeMap<u32, u64>) -> Vec<Proof> {
     vec![
         limit_was_kept(history),
         pages_were_done_once(history, done),
-        place_came_back(history),
+        permit_came_back(history),
         permits_were_renewed(history),
     ]
 }
@@ -62,21 +62,21 @@ fn pages_were_done_once(history: &History, done: &BTreeMap<u32, u64>) -> Proof {
 }
 
 /// Not before the lease of the dead worker had ended, and not much later.
-fn place_came_back(history: &History) -> Proof {
+fn permit_came_back(history: &History) -> Proof {
     const SLACK: Duration = Duration::from_secs(1); // for a machine that is busy
     const ROUNDING: Duration = Duration::from_millis(1);
     let Some(kill) = history.kill else {
         return Proof { is_true: false, text: "no worker was killed".to_owned() };
     };
     let dead = crew::name(kill.worker);
-    let Some(back) = history.place_came_back() else {
-        return Proof { is_true: false, text: format!("the place of {dead} never came back") };
+    let Some(back) = history.permit_came_back() else {
+        return Proof { is_true: false, text: format!("the permit of {dead} never came back") };
     };
     let after = back.at - kill.at;
     Proof {
         is_true: after + ROUNDING >= kill.lease_left && after <= LEASE + SLACK,
         text: format!(
-            "the killed worker's place came back after {:.2} s, to {}; \
+            "the killed worker's permit came back after {:.2} s, to {}; \
              its lease had {:.2} s left",
             after.as_secs_f64(),
             crew::name(back.worker),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::output::{say, write};
-use crate::terminal::{can_draw, has_colours};
+use crate::terminal::{Paint, can_draw};
 
 /// How often a file gets a line.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -27,8 +27,7 @@ pub struct Screen {
 impl Screen {
     pub fn new() -> Self {
         let is_terminal = can_draw(&stdout());
-        let paint = Paint { is_on: has_colours(&stdout()) };
-        Self { paint, is_terminal, drawn: 0, last_line: None }
+        Self { paint: Paint::on(&stdout()), is_terminal, drawn: 0, last_line: None }
     }
 
     /// Shows how things are: as a picture, or as one line.
@@ -56,28 +55,5 @@ impl Screen {
         let over = UP_AND_CLEAR.repeat(self.drawn);
         self.drawn = 0;
         say(format_args!("{over}{text}"))
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct Paint {
-    is_on: bool,
-}
-
-impl Paint {
-    pub fn green(self, text: &str) -> String {
-        self.paint("32", text)
-    }
-
-    pub fn red(self, text: &str) -> String {
-        self.paint("31", text)
-    }
-
-    pub fn faint(self, text: &str) -> String {
-        self.paint("2", text)
-    }
-
-    fn paint(self, colour: &str, text: &str) -> String {
-        if self.is_on { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

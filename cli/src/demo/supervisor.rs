@@ -52,7 +52,7 @@ struct Run {
     job: Job,
     history: History,
     screen: Screen,
-    /// Whether the place of the killed worker was seen to come back.
+    /// Whether the permit of the killed worker was seen to come back.
     is_told: bool,
 }
 
@@ -171,11 +171,11 @@ impl Run {
     fn tell_of_return(&mut self) -> Result<()> {
         // Reports of different workers may arrive a little out of order: wait for the stragglers.
         let long_ago = |step: &Step| Moment::now() - step.at >= TICK;
-        match self.history.place_came_back().filter(long_ago) {
+        match self.history.permit_came_back().filter(long_ago) {
             Some(back) if !self.is_told => {
                 self.is_told = true;
                 let name = crew::name(back.worker);
-                self.note(&format!("the lease has ended; {name}, which waited, has the place"))
+                self.note(&format!("the lease has ended; {name}, which waited, has the permit"))
             }
             _ => Ok(()),
         }

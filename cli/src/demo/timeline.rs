@@ -6,7 +6,7 @@ use crate::demo::crew;
 use crate::demo::history::{History, Span};
 use crate::demo::moment::Moment;
 use crate::demo::plan::WORKERS;
-use crate::demo::screen::Paint;
+use crate::terminal::Paint;
 
 /// Characters in a row. Each tells of two moments, as there are half blocks.
 const CELLS: u32 = 60;
@@ -15,13 +15,13 @@ const CELLS: u32 = 60;
 enum State {
     Holds,
     Waits,
-    /// Dead, but its lease has not ended: nobody else can have its place.
+    /// Dead, but its lease has not ended: nobody else can have its permit.
     Haunts,
     Away,
 }
 
 pub fn draw(history: &History, paint: Paint) -> Vec<String> {
-    let back = history.place_came_back().map(|step| step.at);
+    let back = history.permit_came_back().map(|step| step.at);
     let timeline = Timeline { history, length: history.ended() - history.began, back };
     let mut lines: Vec<_> = (0..WORKERS).map(|worker| timeline.row(worker, paint)).collect();
     lines.push(format!("{:10}{}", "at once", timeline.counts()));
@@ -39,7 +39,7 @@ pub fn draw(history: &History, paint: Paint) -> Vec<String> {
 struct Timeline<'a> {
     history: &'a History,
     length: Duration,
-    /// When the place of the killed worker was somebody else's.
+    /// When the permit of the killed worker was somebody else's.
     back: Option<Moment>,
 }
 

@@ -9,7 +9,7 @@ use crate::demo::history::History;
 use crate::demo::job::Progress;
 use crate::demo::moment::Moment;
 use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
-use crate::demo::screen::Paint;
+use crate::terminal::Paint;
 
 pub struct View<'a> {
     pub time: Duration,
@@ -26,7 +26,7 @@ impl View<'_> {
         let bar = paint.green(&"━".repeat(full));
         let rest = paint.faint(&"─".repeat(WIDTH as usize - full));
         let top = format!(
-            "{:5.1} s  {bar}{rest}  {:2} of {PAGES} pages done, {} of {LIMIT} places taken",
+            "{:5.1} s  {bar}{rest}  {:2} of {PAGES} pages done, {} of {LIMIT} permits held",
             self.time.as_secs_f64(),
             self.progress.done,
             self.semaphore.held

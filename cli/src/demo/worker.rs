@@ -65,7 +65,7 @@ async fn do_next_page(permit: &Permit, job: &Job, name: &str) -> Result<()> {
     };
     tell(What::Begins(page))?;
 
-    // Without a permit there must be no work, as somebody else may have the place. So the work
+    // Without a permit there must be no work, as somebody else may have the permit. So the work
     // stops as soon as the permit is lost, which happens when Redis is away for too long.
     let finished = tokio::select! {
         finished = do_page(page, permit, job, name) => Some(finished?),

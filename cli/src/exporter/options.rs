@@ -13,7 +13,7 @@ Serves /metrics in the text format of Prometheus. At each scrape it looks for al
 the prefix, and at each of them.
 
 Nobody is asked for a password: whoever reaches the address reads the names of the semaphores. So it \
-listens on this machine only, unless told otherwise.";
+listens on this machine only by default.";
 
 const RESULTS: &str = "\
 A user of the server who may only look is enough: docs/protocol.md has the rules. Of them +scan, and \

@@ -17,6 +17,7 @@ mod table;
 mod turns;
 mod worker;
 
+use std::io::stdout;
 use std::process::ExitCode;
 
 use tokio::runtime::Builder;
@@ -26,6 +27,7 @@ use crate::load::options::Load;
 use crate::output::say;
 use crate::server::block_on_runtime;
 use crate::server::options::Server;
+use crate::terminal::Paint;
 
 /// Whatever fails here ends up as a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;
@@ -47,7 +49,7 @@ pub fn run(
 
 async fn measure(server: &Server, asked: &Load) -> Result<ExitCode> {
     let summary = run::run(server, asked).await?;
-    say(if asked.json { serde_json::to_string(&summary)? } else { table::draw(&summary) })?;
-    let is_kept = summary.max_held <= u64::from(asked.limit);
-    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let table = || table::draw(&summary, Paint::on(&stdout()));
+    say(if asked.json { serde_json::to_string(&summary)? } else { table() })?;
+    Ok(if summary.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,6 +3,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use humantime::format_duration;
 use redis_semaphore::Semaphores;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -31,12 +32,23 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
         None => None,
     };
 
+    tell(plan(asked));
     // From now on there is something to tidy up.
     let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked).await?;
     let outcome = measure(asked, &mut crew, statistics.as_mut(), interrupted).await;
     crew.dismiss().await;
     outcome
+}
+
+/// What is about to be done, how much of it, and for how long: as options, to do it again.
+fn plan(asked: &Load) -> String {
+    let Load { limit, tasks, processes, weight, name, .. } = asked;
+    let [time, hold, lease] = [asked.time, asked.hold, asked.lease].map(format_duration);
+    format!(
+        "measures for {time}: --limit {limit} --tasks {tasks} --processes {processes} \
+         --hold {hold} --lease {lease} --weight {weight} --name {name}"
+    )
 }
 
 /// What is wrong with server or arguments is told once, and not by every worker.

@@ -72,6 +72,11 @@ impl<'a> Summary<'a> {
             lost: logs.iter().map(|log| log.lost).sum(),
         }
     }
+
+    /// The limit is.
+    pub fn is_kept(&self) -> bool {
+        self.max_held <= u64::from(self.options.limit)
+    }
 }
 
 /// Without the holds that were cut short by the end.

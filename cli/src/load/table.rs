@@ -1,9 +1,12 @@
 //! The results for a person to read.
 
 use crate::load::summary::Summary;
+use crate::terminal::Paint;
 
-pub fn draw(summary: &Summary<'_>) -> String {
+/// What should not be is red.
+pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {
     let options = summary.options;
+    let warn = |is_wrong, text: String| if is_wrong { paint.red(&text) } else { text };
     let ideal = optional(summary.ideal_per_second, 0);
     let waits = summary.wait_us.as_ref().map_or("-".to_owned(), |waits| {
         let [p50, p99, max] = [waits.p50, waits.p99, waits.max].map(milliseconds);
@@ -17,8 +20,11 @@ pub fn draw(summary: &Summary<'_>) -> String {
         ("turns of a task", format!("{} to {}", summary.turns.min, summary.turns.max)),
         ("script calls", format!("{} per acquire", optional(summary.calls_per_acquire, 2))),
         ("server time", format!("{} us per acquire", optional(summary.server_us_per_acquire, 1))),
-        ("most held at once", format!("{} of {}", summary.max_held, options.limit)),
-        ("lost permits", summary.lost.to_string()),
+        (
+            "most held at once",
+            warn(!summary.is_kept(), format!("{} of {}", summary.max_held, options.limit)),
+        ),
+        ("lost permits", warn(summary.lost > 0, summary.lost.to_string())),
     ];
     let rows: Vec<String> = rows.map(|(name, value)| format!("{name:<19}{value}")).into();
     rows.join("\n")

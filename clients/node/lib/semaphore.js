@@ -46,7 +46,7 @@ class Semaphore {
     return this.#ask({ weight, timeout, signal, mayQueue: true });
   }
 
-  /** A permit if there is room and nobody waits, else null. */
+  /** A permit if one is free and nobody waits, else null. */
   async tryAcquire(options = {}) {
     const { weight = 1, signal } = checks.options("options of tryAcquire", options, ["weight", "signal"]);
     return this.#ask({ weight, signal, mayQueue: false });

@@ -249,7 +249,7 @@ class Semaphore:
         return Permit(self._client, self._client._run(self._core.acquire(timeout, weight), undo=_give_back))
 
     def try_acquire(self, weight: int = 1) -> Optional[Permit]:
-        """A permit, or None when there is no room or anybody waits."""
+        """A permit, or None when none is free or anybody waits."""
         permit = self._client._run(self._core.try_acquire(weight), undo=_give_back)
         return None if permit is None else Permit(self._client, permit)
 

@@ -93,7 +93,7 @@ class Semaphore:
         return Acquire(cast("collections.abc.Coroutine[Any, Any, Permit]", self._claim("wait", timeout, weight)))
 
     async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
-        """A permit, or None when there is no room or anybody waits."""
+        """A permit, or None when none is free or anybody waits."""
         return await self._claim("try", None, weight)
 
     async def _claim(self, place: str, timeout: Optional[float], weight: int) -> Optional[Permit]:

@@ -117,7 +117,7 @@ fn saves(facts: &Facts, disk: &Disk) -> Check {
         (false, false) => Check::fine("saves", "the last one did not fail"),
         (false, true) => Check::danger(
             "saves",
-            "the last one failed, after which a server refuses all writes unless told otherwise \
+            "the last one failed, after which a server refuses all writes by default \
              (stop-writes-on-bgsave-error)",
         )
         .mend("see why in the server's log, then BGSAVE"),

@@ -13,7 +13,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
 
-/// What becomes of a request that finds no room.
+/// What becomes of a request that finds no permit free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
     Refuse,

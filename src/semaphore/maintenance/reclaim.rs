@@ -72,7 +72,7 @@ async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: Rel
 
 /// Words that hold permits which nobody here wants: a message told of them, but they are neither
 /// waited for nor held. The release of a wait was lost, say. Each is given back at once, or it would
-/// block its place for a lease; one call after the other, however many messages come: some may be
+/// block a permit for a lease; one call after the other, however many messages come: some may be
 /// forged.
 #[derive(Default)]
 pub(super) struct Unwanted {

@@ -1,17 +1,17 @@
-//! What examples do when they are asked for help.
+//! What examples, and the scripts that test clients, do when they are asked for help.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::example;
 use crate::support::server::unique_name;
 
-/// Nobody can connect, and nothing is written: each runs in a folder that must stay empty. All but
-/// `axum`, which takes no arguments.
+/// Nobody can connect, and nothing is written: each runs in a folder that must stay empty.
 #[test]
 fn the_examples_only_help_when_asked_for_help() {
     let folder = std::env::temp_dir().join(unique_name());
     std::fs::create_dir(&folder).unwrap();
-    let names = ["assemble", "autocomplete", "hold", "market", "pages"];
+    let names = ["assemble", "autocomplete", "axum", "hold", "market", "pages"];
     for name in names.iter().chain(&["reqwest", "sqlx", "textbook", "turns"]) {
         let mut command = Command::new(example::program(name));
         let command = command.arg("--help").current_dir(&folder);
@@ -21,4 +21,20 @@ fn the_examples_only_help_when_asked_for_help() {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{name} has written something");
     }
     std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn the_tests_of_the_clients_only_help_when_asked_for_help() {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients");
+    let folders = std::fs::read_dir(&clients).unwrap().map(|entry| entry.unwrap().path());
+    let mut tests: Vec<_> =
+        folders.map(|folder| folder.join("test")).filter(|test| test.exists()).collect();
+    assert!(tests.len() > 5, "{tests:?}");
+    tests.push(clients.join("test"));
+    for test in tests {
+        let mut help = Command::new(&test);
+        let help = help.arg("--help").env("REDIS_URL", "redis://127.0.0.1:1/").output().unwrap();
+        assert_eq!(help.status.code(), Some(0), "{test:?}: {help:?}");
+        assert!(help.stdout.starts_with(b"usage: ") && help.stderr.is_empty(), "{help:?}");
+    }
 }

@@ -32,6 +32,7 @@ async fn a_queue_is_served_in_the_order_of_arrival() {
     for waiting in 0..4 {
         processes.push(Process::start("hold", &["queue", &name, "1"]));
         observer.sees(1, waiting).await;
+        assert_eq!(processes[waiting as usize].line().await.as_deref(), Some("waiting"));
     }
     let mut last_token = 0;
     for waiting in (0..4).rev() {
@@ -82,7 +83,7 @@ async fn a_lock_is_waited_for_until_the_timeout_or_until_a_dead_holders_lease_en
     let mut holder = Process::start("hold", &["lock", &name, "1000", "1500"]);
     holder.reads("granted ").await;
     let refused = output_of("hold", &["lock", &name, "1000", "1500"]).await;
-    let waited = refused.strip_prefix("timed out after ").expect(&refused);
+    let waited = refused.strip_prefix("waiting\ntimed out after ").expect(&refused);
     let (milliseconds, position) = waited.split_once(" ms, at position ").unwrap();
     assert!(milliseconds.parse::<u32>().unwrap() >= 1000, "{refused}");
     assert_eq!(position, "1\n");

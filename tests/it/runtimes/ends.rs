@@ -23,7 +23,7 @@ fn a_wait_with_a_timeout_goes_on_in_another_runtime() {
     first.block_on(async {
         let queued = async || scene.semaphore.inspect().await.unwrap().queued;
         tokio::select! {
-            _ = &mut wait => panic!("there is no room"),
+            _ = &mut wait => panic!("no permit is free"),
             _ = eventually("it is queued", queued, |queued| *queued == 1) => {}
         }
     });

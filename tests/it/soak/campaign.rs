@@ -140,7 +140,8 @@ impl<T: Theatre> Campaign<T> {
             match number % FAULTS_UNTIL_LONG_CALM {
                 0 => {
                     let (passed, time) = (begin.elapsed().as_secs(), time.as_secs());
-                    eprintln!("{}: {passed} of {time} s, {number} faults", T::NAME);
+                    let theatre = std::env::var("SOAK_THEATRE").unwrap_or(T::NAME.to_owned());
+                    eprintln!("{theatre}: {passed} of {time} s, {number} faults");
                     sleep(LONG_CALM).await;
                 }
                 _ => sleep(CALM).await,

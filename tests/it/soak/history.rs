@@ -50,7 +50,7 @@ pub enum Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// A try found no room.
+    /// A try found no permit free.
     Refused,
     TimedOut,
     /// The call was dropped.
