@@ -6,6 +6,9 @@
 //! `output.rs`.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("the tool redis-semaphore is for Linux only: the library is not.");
+
 mod clock;
 mod commands;
 mod demo;
