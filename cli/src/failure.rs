@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::process::ExitCode;
 
-use redis_semaphore::Error;
+use redis_semaphore::{ConnectErrorKind, Error};
 
 use crate::output::tell;
 
@@ -83,7 +83,18 @@ fn with_cause(error: &Error) -> String {
         return format!("{option}: {reason}");
     }
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
+    format!("{}{cause}", with_options(error))
+}
+
+/// The library cannot know how a client gets its certificates.
+fn with_options(error: &Error) -> String {
+    let text = error.to_string();
+    match error {
+        Error::Connect { kind: ConnectErrorKind::Tls, .. } => text
+            .replace("name the authority to the client", "name the authority with --tls-ca")
+            .replace("give the client one", "give one with --tls-cert and --tls-key"),
+        _ => text,
+    }
 }
 
 fn option_of(what: &str) -> Option<&'static str> {

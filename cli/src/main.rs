@@ -6,6 +6,9 @@
 //! `output.rs`.
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("the tool redis-semaphore is for Linux only: the library is not.");
+
 mod clock;
 mod commands;
 mod demo;
@@ -42,18 +45,20 @@ use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
     let role = role::of_this_process();
-    match role.as_deref().and_then(|role| role.split_once(' ')) {
-        Some((role::GUARD, grace)) => return run::guard(grace).unwrap_or_else(Failure::tell),
-        Some((role::STARTER, tool)) => {
-            return run::become_command(tool).unwrap_or_else(Failure::tell);
-        }
-        _ => {}
-    }
-    let Options { server, command } = Options::read();
+    let outcome = match role.as_deref().and_then(|role| role.split_once(' ')) {
+        Some((role::GUARD, grace)) => run::guard(grace),
+        Some((role::STARTER, tool)) => run::become_command(tool),
+        _ => Options::read().and_then(|options| run_command(options, role)),
+    };
+    outcome.unwrap_or_else(Failure::tell)
+}
+
+fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failure> {
+    let Options { server, command } = options;
     if !(draws(&command) && std::io::stderr().is_terminal()) {
         start_log();
     }
-    let outcome = match command {
+    match command {
         Command::Completions(asked) => commands::completions::print(&asked),
         Command::Man => commands::man::print(),
         Command::Demo => demo::run(server, role),
@@ -68,8 +73,7 @@ fn main() -> ExitCode {
         Command::Exporter(asked) => exporter::run(server, asked),
         Command::Doctor(asked) => commands::doctor::run(&server, &asked),
         Command::Run(asked) => run::run(&server, &asked),
-    };
-    outcome.unwrap_or_else(Failure::tell)
+    }
 }
 
 /// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.

@@ -14,9 +14,11 @@ use crate::commands::ls::Ls;
 use crate::commands::revoke::Revoke;
 #[cfg(feature = "exporter")]
 use crate::exporter::options::Exporter;
+use crate::failure::Failure;
 use crate::load::options::Load;
 use crate::number::number;
 use crate::server::options::Server;
+use crate::server::passwords;
 
 const STATUS: &str = "\
 Exit status (`run` has more of them, see there):
@@ -38,8 +40,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Of this process. Ends it where something is wrong with them.
-    pub fn read() -> Self {
+    /// Of this process. Ends it where clap finds that something is wrong with them.
+    pub fn read() -> Result<Self, Failure> {
+        // clap repeats what it does not know.
+        passwords::refuse(std::env::args_os().skip(1))?;
         let mut command = Self::command().mut_args(without_empty_variable);
         let found = command.try_get_matches_from_mut(std::env::args_os());
         let options = found.and_then(|found| Self::from_arg_matches(&found));
@@ -50,7 +54,7 @@ impl Options {
                 "--cluster and --sentinel exclude each other: the URLs are one or the other";
             command.error(ErrorKind::ArgumentConflict, reason).exit();
         }
-        options
+        Ok(options)
     }
 }
 

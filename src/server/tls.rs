@@ -12,12 +12,13 @@ pub(crate) fn choose_cryptography() {
     }
 }
 
-/// What is looked for in the texts of rustls, what it means, and what to do.
+/// What is looked for in the texts of rustls, what it means, and what to do. The tool puts the names
+/// of its options into that: see `cli/src/failure.rs`.
 const TROUBLES: [(&str, &str, &str); 8] = [
     (
         "UnknownIssuer",
         "nobody whom this machine trusts has signed its certificate",
-        "name the authority with connect_client(), or in SSL_CERT_FILE",
+        "name the authority to the client, or in SSL_CERT_FILE",
     ),
     (
         "not valid for name",
@@ -26,20 +27,16 @@ const TROUBLES: [(&str, &str, &str); 8] = [
     ),
     ("Expired", "its certificate has expired", "renew it, or set the clock of this machine"),
     ("NotValidYet", "its certificate is not valid yet", "set the clock of this machine"),
-    (
-        "CertificateRequired",
-        "it wants a certificate of its clients",
-        "give one with connect_client()",
-    ),
+    ("CertificateRequired", "it wants a certificate of its clients", "give the client one"),
     (
         "UnknownCA",
         "it does not trust the certificate of this client",
-        "give one that an authority of the server has signed",
+        "give the client one that an authority of the server has signed",
     ),
     (
         "DecryptError",
         "it does not trust the certificate of this client",
-        "give one that an authority of the server has signed",
+        "give the client one that an authority of the server has signed",
     ),
     ("InvalidContentType", "it answers without TLS", "try redis:// instead of rediss://"),
 ];

@@ -37,8 +37,8 @@ pub(crate) fn explain_part(what: &'static str, error: &RedisError) -> Error {
                 "it asks for TLS: build with the feature \"tls\" of redis-semaphore".to_owned()
             }
             "Redis URL did not parse" => format!(
-                "host, port or password cannot be read (in a password @ is %40, / is %2F, : is %3A \
-                 and # is %23): {LOOK}"
+                "host, port or password cannot be read (in a password @ is %40, / is %2F, : is %3A, \
+                 # is %23, and a comma is %2C): {LOOK}"
             ),
             found => format!("{}: {LOOK}", found.to_lowercase()),
         },

@@ -265,7 +265,8 @@ async fn urls_say_what_is_wrong_and_never_tell_the_password() {
         ("jobs:geheim@localhost:6379", "it does not begin with redis://"),
         ("geheim://:geheim@localhost", "which is not for Redis"),
         ("redis://127.0.0.1:port/", "host, port or password cannot be read"),
-        ("redis://jobs:ge/heim@localhost/", "in a password @ is %40, / is %2F"),
+        ("redis://jobs:ge/heim@localhost/", "in a password @ is %40, / is %2F, : is %3A, # is %23"),
+        ("redis://jobs:ge,/heim@localhost/", "and a comma is %2C): a URL looks like"),
         ("redis://127.0.0.1/geheim", "invalid database number: a URL looks like"),
     ] {
         match Semaphores::connect(url).await {

@@ -1,13 +1,16 @@
 //! A primary with a replica, with and without Sentinel: clients are where the primary is.
 
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
 use tokio::task::JoinHandle;
 
+use crate::support::acl;
+use crate::support::example;
 use crate::support::observer::{Observer, eventually, in_time, until};
-use crate::support::replicated::{Pair, Sentinels};
+use crate::support::replicated::{Pair, SERVICE, Sentinels};
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
 const LIVENESS: Duration = Duration::from_secs(600);
@@ -180,4 +183,32 @@ async fn without_a_primary_connecting_says_so() {
     let none: [String; 0] = [];
     let refused = Semaphores::builder().connect_primary_of(none).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary() {
+    const PASSWORD: &str = "only-for-sentinels";
+    let pair = Pair::start();
+    pair.servers.iter().for_each(|server| server.grant("+scan"));
+    let sentinels = Sentinels::watch(&pair);
+    let semaphores = by_sentinel(&sentinels, LIVENESS).await;
+    let _held = build(&semaphores).acquire().await.unwrap();
+    sentinels.want_password(PASSWORD);
+
+    let urls = sentinels.urls().join(",");
+    let list = |of_sentinels: &str, of_primary: &str| {
+        let urls = urls.replace("redis://", &format!("redis://:{of_sentinels}@"));
+        let mut tool = Command::new(example::tool());
+        tool.args(["ls", "--sentinel", SERVICE, "--user", acl::USER]);
+        tool.env("REDIS_URL", urls).env("REDIS_PASSWORD", of_primary);
+        let output = tool.output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), text)
+    };
+    let (status, text) = list(PASSWORD, acl::PASSWORD);
+    assert!(status == Some(0) && text.contains("\nprinter  1/1"), "{text}");
+    for (of_sentinels, of_primary) in [(acl::PASSWORD, acl::PASSWORD), (PASSWORD, PASSWORD)] {
+        let (status, text) = list(of_sentinels, of_primary);
+        assert!(status == Some(69) && text.contains("WRONGPASS"), "{text}");
+    }
 }

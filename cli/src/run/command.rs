@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -133,6 +134,12 @@ impl Running {
         }
         changes
     }
+}
+
+/// Picks them up, while there is no command.
+pub fn ended_children() -> impl Iterator<Item = Pid> {
+    let next = || wait(WaitOptions::NOHANG).ok().flatten();
+    iter::from_fn(next).map(|(child, _)| Pid::from_raw(child.as_raw_pid()))
 }
 
 fn read(status: WaitStatus) -> Option<Change> {

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::THIS_PROGRAM;
 use super::command::Running;
+use crate::output::tell;
 use crate::role;
 
 /// How often to look whether a group is gone.
@@ -64,6 +65,22 @@ impl Guard {
 
     pub fn is(&self, process: Pid) -> bool {
         self.child.id() == process.as_raw() as u32
+    }
+
+    /// Where it has ended. Answers whether another one is there, which knows nothing yet.
+    pub fn replace(&mut self, grace: Duration) -> bool {
+        match Self::start(grace) {
+            Ok(another) => {
+                *self = another;
+                true
+            }
+            Err(error) => {
+                tell(format_args!(
+                    "redis-semaphore: the guard was ended, and another cannot be started: {error}"
+                ));
+                false
+            }
+        }
     }
 
     pub fn tell(&mut self, word: Word) {

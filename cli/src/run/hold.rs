@@ -58,7 +58,7 @@ impl<'a> Hold<'a> {
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
         self.to_foreground();
         if self.held.is_some() {
-            // Its guard may have been killed in the queue.
+            // Its guard may have been killed just now.
             self.on(Signal::SIGCHLD).await;
             self.tell(Word::Started(self.command.group));
             self.look();
@@ -134,17 +134,11 @@ impl<'a> Hold<'a> {
         if !guard.is(ended) || self.kill_at.is_some_and(|at| at <= Instant::now()) {
             return;
         }
-        match Guard::start(times.grace) {
-            Ok(another) => {
-                **guard = another;
-                guard.tell(Word::Started(self.command.group));
-                if let Some(at) = self.kill_at {
-                    guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
-                }
+        if guard.replace(times.grace) {
+            guard.tell(Word::Started(self.command.group));
+            if let Some(at) = self.kill_at {
+                guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
             }
-            Err(error) => tell(format_args!(
-                "redis-semaphore: the guard was ended, and another cannot be started: {error}"
-            )),
         }
     }
 

@@ -92,7 +92,8 @@ async fn connected(
         Signals::listen().map_err(Failure::system("signals cannot be listened to"))?;
     let connected = tokio::select! {
         connected = connect(server, Semaphores::builder()) => connected.map(Ok),
-        signal = signals.next_fatal() => Ok(Err(signal)),
+        // Children stay until the guard is known among them.
+        signal = signals.next_fatal(|| ()) => Ok(Err(signal)),
     };
     let mut guard = guard.map(started).transpose()?;
     let ended = match connected {
@@ -117,13 +118,22 @@ async fn permitted(
     semaphores: Semaphores,
     asked: &Run,
     times: &Times,
-    guard: Option<&mut Guard>,
+    mut guard: Option<&mut Guard>,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let told = outages::Told::while_this_lives();
+    let mut pick_up_children = || {
+        for child in command::ended_children() {
+            // Others the first process of a container inherits.
+            if let Some(guard) = guard.as_mut().filter(|guard| guard.is(child)) {
+                guard.replace(times.grace);
+            }
+        }
+    };
+    pick_up_children();
     let permit = tokio::select! {
         permit = acquire::acquire(&semaphores, asked, times) => permit.map(Ok),
-        signal = signals.next_fatal() => Ok(Err(signal)),
+        signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
     drop(told);
     match permit {

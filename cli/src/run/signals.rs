@@ -48,11 +48,13 @@ impl Signals {
         self.heard.recv().await.expect("its tasks end with the runtime")
     }
 
-    /// The next one that would end a process which does not listen.
-    pub async fn next_fatal(&mut self) -> Signal {
+    /// The next one that would end a process which does not listen. `on_child` is called when a child
+    /// may have ended.
+    pub async fn next_fatal(&mut self, mut on_child: impl FnMut()) -> Signal {
         loop {
             match self.next().await {
-                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
+                Signal::SIGCHLD => on_child(),
+                Signal::SIGCONT | Signal::SIGWINCH => {}
                 fatal => return fatal,
             }
         }

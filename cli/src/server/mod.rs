@@ -1,8 +1,8 @@
 //! From the options to a connection.
 
 pub mod options;
+pub mod passwords;
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -62,7 +62,6 @@ pub fn block_on_runtime<T>(
 }
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
-    refuse_passwords()?;
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
     let builder = with_credentials(server, builder)?;
     let mut servers = Vec::new();
@@ -152,28 +151,6 @@ fn with_certificates(
     builder: SentinelClientBuilder,
 ) -> Result<SentinelClientBuilder, Failure> {
     Ok(builder)
-}
-
-/// Everybody on the machine can read the arguments of a process.
-fn refuse_passwords() -> Result<(), Failure> {
-    let is_secret = |url: &str| {
-        url.contains("://")
-            && Client::open(url).is_ok_and(|client| {
-                client.get_connection_info().redis_settings().password().is_some()
-            })
-    };
-    // What comes after that is the command that `run` runs.
-    let mut ours = std::env::args_os().take_while(|argument| argument != "--");
-    let has_one = |argument: OsString| {
-        argument.to_string_lossy().trim_start_matches("--url=").split(',').any(is_secret)
-    };
-    match ours.any(has_one) {
-        false => Ok(()),
-        true => Err(Failure::usage(
-            "--url: it has a password in it, which everybody on this machine could read: put the \
-             URL into REDIS_URL in the environment, or the password into --password-file",
-        )),
-    }
 }
 
 /// Before each connection, since a password in a file may change.

@@ -23,13 +23,16 @@ async fn each_has_a_line_with_who_holds_and_who_waits() {
     assert_eq!(lines[1], "a*b   2/3         0");
     assert!(lines[2].starts_with("full  1/1         1       "), "{outcome:?}");
     assert!(outcome.stderr.starts_with("2 of 2 semaphores; "), "{outcome:?}");
-    assert!(outcome.stderr.contains(" keys looked at in 0."), "{outcome:?}");
+    let (_, took) = outcome.stderr.split_once(" keys looked at in 0.").unwrap();
+    let (_, all_took) = took.split_once(" s; all of it took ").unwrap();
+    assert!(all_took.trim_end().strip_suffix(" s").unwrap().parse::<f64>().is_ok(), "{outcome:?}");
 
     let outcome = server.tool(&["ls", "--json", "a\\**"]);
     let list = outcome.json();
     let row = json!({ "name": "a*b", "limit": 3, "held": 2, "queued": 0, "longest_wait_ms": null });
     assert_eq!(list["semaphores"], json!([row]));
     assert!(list["keys"].as_u64() > Some(2) && list["took_ms"].is_u64(), "{list}");
+    assert!(list["all_took_ms"].as_u64() >= list["took_ms"].as_u64(), "{list}");
     let list = server.tool(&["ls", "--json", "f*"]).json();
     assert!(list["semaphores"][0]["longest_wait_ms"].is_u64(), "{list}");
 }

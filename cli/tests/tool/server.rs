@@ -34,13 +34,38 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         format!("redis://importer:{PASSWORD}@127.0.0.1:1/"),
         format!("redis://127.0.0.1:1/,redis://:{PASSWORD}@127.0.0.1:2/"),
         format!("redis+unix:///socket?pass={PASSWORD}"),
+        // What cannot be read as a URL.
+        format!("redis://:{PASSWORD}#,/@://@127.0.0.1:1/"),
+        format!("redis://h:1/,redis://:a,{PASSWORD}@127.0.0.1:1/"),
+        format!("other://:{PASSWORD}@127.0.0.1:1/"),
     ] {
-        for arguments in [vec!["--url", &*url], vec![&*format!("--url={url}")]] {
-            let outcome = Outcome::of(tool(&[&arguments[..], &["ls"]].concat()));
-            outcome.fails(2, "--url: it has a password in it");
+        let option = format!("--url={url}");
+        for arguments in [
+            &["--url", &url, "ls"][..],
+            &[&option, "ls"],
+            // Where no URL belongs.
+            &[&url, "ls"],
+            &["ls", "jobs", &url],
+            &["run", "jobs", &url, "true"],
+            &["run", "jobs", &url, "--", "true"],
+        ] {
+            let outcome = Outcome::of(tool(arguments));
+            outcome.fails(2, "an argument has a password in it");
+            outcome.fails(2, "put the URL into REDIS_URL in the environment");
             is_silent(&outcome, PASSWORD);
         }
     }
+}
+
+#[test]
+fn what_only_looks_like_a_password_is_none() {
+    let server = Server::start();
+    let nodes = format!("redis://importer@127.0.0.1:{0}/,{1}", server.port, server.url);
+    // It would be refused before the password is missed.
+    Outcome::of(tool(&["--url", &nodes, "--user", "importer", "ls"])).fails(2, "no password: ");
+    let url = format!("redis://:{PASSWORD}@127.0.0.1:1/");
+    let run = server.tool(&["run", "jobs", "--limit", "1", "--", "echo", &url]);
+    assert_eq!((run.status, run.stdout.trim_end()), (Some(0), &*url), "{run:?}");
 }
 
 #[test]

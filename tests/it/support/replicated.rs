@@ -116,6 +116,14 @@ impl Sentinels {
         kill(Pid::from_raw(self.sentinels[0].child.id() as i32), Signal::SIGSTOP).unwrap();
     }
 
+    /// From here on nobody is let in by these URLs as they are.
+    pub fn want_password(&self, password: &str) {
+        for sentinel in &self.sentinels {
+            let rules = ["SETUSER", "default", "resetpass", &format!(">{password}")];
+            redis::cmd("ACL").arg(&rules).exec(&mut connect(&sentinel.url)).unwrap();
+        }
+    }
+
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(|sentinel| sentinel.url.clone()).collect()
     }

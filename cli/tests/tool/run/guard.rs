@@ -122,7 +122,6 @@ fn a_guard_that_is_killed_is_replaced() {
     tool.ended();
 }
 
-/// In the queue the tool does not look after its guard.
 #[test]
 fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
     let starts = || {

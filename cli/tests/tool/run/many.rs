@@ -1,12 +1,14 @@
 //! Many runs, after which all is as before.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
 use redis::Connection;
 
 use super::support::server::connect;
-use super::support::tool::run;
+use super::support::tool::{Tool, run};
 use crate::support::eventually;
 use crate::support::server::Server;
 
@@ -38,24 +40,35 @@ fn keys(connection: &mut Connection) -> (Vec<String>, u64, u64) {
     (keys, permits, clients)
 }
 
+/// They are two at a time, one of which a signal ends.
 #[test]
 fn after_many_runs_keys_connections_and_processes_are_as_before() {
     let server = Server::start();
     let mut connection = connect(&server.url);
+    let tool = |command: &[&str]| {
+        let options = ["jobs", "--limit", "3", "--grace", GRACE, "--"];
+        run(&server.url, &[&options, command].concat())
+    };
     let once = || {
-        let arguments = ["jobs", "--limit", "3", "--grace", GRACE, "--", "true"];
-        let status = run(&server.url, &arguments).status().unwrap();
+        let status = tool(&["true"]).status().unwrap();
         assert!(status.success(), "{status}");
     };
     once();
     let before = keys(&mut connection);
-    for _ in 0..runs() {
+    for _ in 0..runs() / 2 {
+        let mut other = Tool::start(&mut tool(&["sleep", "600"]));
         once();
+        // It may still be about to begin.
+        other.signal(Signal::SIGTERM);
+        let ended = other.ended();
+        let by_signal = ended.signal() == Some(Signal::SIGTERM as i32);
+        assert!(by_signal || ended.code() == Some(128 + Signal::SIGTERM as i32), "{ended}");
     }
     assert_eq!(keys(&mut connection), before);
     eventually("the end of all connections", || {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).unwrap();
         (clients.lines().count() == 1).then_some(())
     });
-    assert_eq!(processes(&server.url), 0);
+    // The guard of a tool that a signal has killed ends by itself.
+    eventually("the end of all processes", || (processes(&server.url) == 0).then_some(()));
 }

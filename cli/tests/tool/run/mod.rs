@@ -1,5 +1,6 @@
 //! The command `run`.
 
+mod first;
 mod guard;
 mod leave;
 mod limits;

@@ -1,0 +1,100 @@
+//! 10,000 semaphores among a million other keys: what `ls` and a scrape of `exporter` take, and for
+//! how long the server is busy with a step of that.
+//!
+//! ```text
+//! scripts/with-redis cargo bench -p redis-semaphore-cli --bench many
+//! ```
+
+#[path = "../tests/tool/exporter/metrics.rs"]
+#[allow(dead_code, reason = "it is made for tests")]
+mod metrics;
+#[path = "../tests/tool/exporter/scrape.rs"]
+#[allow(dead_code, reason = "it is made for tests")]
+mod scrape;
+#[path = "../tests/tool/support/mod.rs"]
+#[allow(dead_code, reason = "it is made for tests")]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+use redis_semaphore::Semaphores;
+use tokio::task::JoinSet;
+
+use scrape::Exporter;
+use support::server::Server;
+
+/// Below that a call is not noted, in µs.
+const SLOW: &str = "1000";
+const OTHER_KEYS: &str = "for i = 1, ARGV[1] do redis.call('SET', 'other:' .. i, i) end";
+
+#[tokio::main]
+async fn main() {
+    // As criterion has it: measuring is for `cargo bench`.
+    let measures = std::env::args().all(|argument| argument != "--test");
+    let (semaphores, others) = if measures { (10_000, 1_000_000) } else { (100, 10_000) };
+    let server = Server::start();
+    let mut connection = server.connect();
+    redis::cmd("EVAL").arg(OTHER_KEYS).arg(0).arg(others).exec(&mut connection).unwrap();
+    fill(&server.semaphores().await, semaphores).await;
+    server.run(&format!("CONFIG SET slowlog-log-slower-than {SLOW}"));
+    println!("{semaphores} semaphores among {others} other keys");
+
+    reset(&server);
+    let started = Instant::now();
+    let list = server.tool(&["ls", "--json"]);
+    let took = started.elapsed();
+    assert_eq!(list.json()["semaphores"].as_array().unwrap().len(), semaphores);
+    report("ls --json", took, &mut connection);
+    println!("  {}", list.stderr.trim_end());
+
+    let exporter = Exporter::start(&server.url, &["--max", "20000"]).await;
+    reset(&server);
+    let started = Instant::now();
+    let metrics = exporter.scrape().await;
+    let took = started.elapsed();
+    assert_eq!(metrics.semaphores().len(), semaphores);
+    report("a scrape", took, &mut connection);
+}
+
+/// One permit of each is held, and goes on counting when this client has gone.
+async fn fill(semaphores: &Semaphores, number: usize) {
+    let mut fills = JoinSet::new();
+    for i in 0..number {
+        let builder = semaphores.semaphore(format!("jobs-{i}")).limit(3);
+        let semaphore = builder.lease(Duration::from_secs(3_600)).build().unwrap();
+        fills.spawn(async move { semaphore.acquire().await?.leave().await });
+    }
+    while let Some(filled) = fills.join_next().await {
+        filled.unwrap().unwrap();
+    }
+    semaphores.shutdown().await;
+}
+
+fn reset(server: &Server) {
+    server.run("CONFIG RESETSTAT");
+    server.run("SLOWLOG RESET");
+}
+
+fn report(what: &str, took: Duration, connection: &mut Connection) {
+    println!("{what}: {took:.2?}");
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
+    // Number, time, microseconds, words, and who it was.
+    type Call = (u64, u64, u64, Vec<String>, String, String);
+    let slow: Vec<Call> = redis::cmd("SLOWLOG").arg(&["GET", "128"]).query(connection).unwrap();
+    for command in ["scan", "evalsha"] {
+        let start = format!("cmdstat_{command}:");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&start)).expect("it was called");
+        let figure = |name: &str| {
+            line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('=')).unwrap()
+        };
+        let calls = slow.iter().filter(|call| call.3[0].eq_ignore_ascii_case(command));
+        let longest = calls.map(|call| call.2).max();
+        println!(
+            "  {} of {command}, {} µs each, longest {}",
+            figure("calls"),
+            figure("usec_per_call"),
+            longest.map_or("below 1 ms".to_owned(), |micros| format!("{micros} µs")),
+        );
+    }
+}

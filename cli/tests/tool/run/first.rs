@@ -1,0 +1,107 @@
+//! The tool as the first process of a container: it inherits those whose parents have ended, and a
+//! signal ends it only if it sees to that itself.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::process::geteuid;
+
+use super::support::server::{await_held_and_queued, shared_url};
+use super::support::tool::{Tool, children, run};
+use crate::support::folder::Folder;
+use crate::support::tool::TOOL;
+use crate::support::{eventually, unique_name};
+
+/// Runs what follows as the first process of a name space.
+fn unshare() -> Command {
+    let mut unshare = Command::new("unshare");
+    if !geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).stdin(Stdio::null());
+    unshare
+}
+
+/// The tool runs a command that ends with status 7 when there is a file `end`. It inherits two
+/// processes, which end when there is a file `first`, and `second`.
+struct Container {
+    folder: Folder,
+    unshare: Tool,
+    /// The tool.
+    first: i32,
+}
+
+const SCRIPT: &str = "\
+await() { while [ ! -e $1 ]; do sleep 0.02; done; }
+for file in first second; do (await $file &); done
+exec $TOOL run $NAME --limit 1 -- sh -c 'echo on; while [ ! -e end ]; do sleep 0.02; done; exit 7'";
+
+impl Container {
+    fn start(url: &str, name: &str) -> Self {
+        let allowed =
+            unshare().arg("true").output().expect("unshare is needed: Debian's util-linux");
+        assert!(
+            allowed.status.success(),
+            "this machine allows no name spaces, which this test needs: run it as root, or allow \
+             them (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0): {allowed:?}"
+        );
+        let folder = Folder::create();
+        let mut command = unshare();
+        // The tool would take the terminal of whoever runs the tests.
+        command.args(["setsid", "sh", "-c", SCRIPT]).current_dir(&folder.0);
+        command.env("REDIS_URL", url).env("NAME", name).env("TOOL", TOOL);
+        let unshare = Tool::start(&mut command);
+        let first = eventually("its first process", || children(unshare.id()).first().copied());
+        Self { folder, unshare, first }
+    }
+
+    fn write(&self, file: &str) {
+        fs::write(self.folder.0.join(file), "").unwrap();
+    }
+
+    /// Those that have ended are counted until they are picked up.
+    fn await_children(&self, number: usize) {
+        eventually(&format!("{number} children"), || {
+            (children(self.first).len() == number).then_some(())
+        });
+    }
+}
+
+#[test]
+fn the_first_process_picks_up_orphans_and_ends_as_the_command_does() {
+    let (url, name) = (shared_url(), unique_name());
+    let holder = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sleep", "600"]));
+    await_held_and_queued(&url, &name, (1, 0));
+    let mut container = Container::start(&url, &name);
+    await_held_and_queued(&url, &name, (1, 1));
+    // Both orphans, and the guard.
+    container.await_children(3);
+    container.write("first");
+    container.await_children(2);
+
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(container.unshare.line(), "on");
+    container.await_children(3);
+    container.write("second");
+    container.await_children(2);
+    container.write("end");
+    assert_eq!(container.unshare.ended().code(), Some(7));
+    await_held_and_queued(&url, &name, (0, 0));
+}
+
+#[test]
+fn a_signal_ends_the_first_process_while_it_waits_and_while_it_holds() {
+    let (url, name) = (shared_url(), unique_name());
+    let terminated = Some(128 + Signal::SIGTERM as i32);
+    let mut holder = Container::start(&url, &name);
+    assert_eq!(holder.unshare.line(), "on");
+    let mut waiter = Container::start(&url, &name);
+    await_held_and_queued(&url, &name, (1, 1));
+    for (container, left) in [(&mut waiter, (1, 0)), (&mut holder, (0, 0))] {
+        kill(Pid::from_raw(container.first), Signal::SIGTERM).unwrap();
+        assert_eq!(container.unshare.ended().code(), terminated);
+        await_held_and_queued(&url, &name, left);
+    }
+}
