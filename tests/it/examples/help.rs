@@ -6,7 +6,7 @@ use crate::support::example;
 use crate::support::server::unique_name;
 
 /// Nobody can connect, and nothing is written: each runs in a folder that must stay empty. All but
-/// `axum`, which takes no arguments.
+/// `axum`, which takes no arguments, and is run by `tests/tower`.
 #[test]
 fn the_examples_only_help_when_asked_for_help() {
     let folder = std::env::temp_dir().join(unique_name());
