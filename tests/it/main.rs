@@ -8,6 +8,7 @@ mod batching;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod cancellation;
+mod circles;
 mod close;
 mod cluster;
 mod cluster_map;
