@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 /// Semaphores that are looked at at the same time.
 const AT_ONCE: usize = 64;
-/// From there on nobody is told: no semaphore has as many holders or waiters.
-pub const NOBODY: u64 = u32::MAX as u64;
+/// Waiters that are told at once: the first is enough more often than not.
+pub const PAGE: u64 = 100;
 
 /// What one semaphore is like.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,12 +54,12 @@ pub async fn survey(
 
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Summary, Error> {
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
-    let now = semaphore.inspect_from(NOBODY, 0).await?;
+    let now = semaphore.inspect_range(0..0, 0..PAGE).await?;
     Summary::of(&semaphore, &now).await
 }
 
 impl Summary {
-    /// What was found, with the first of the waiters in it.
+    /// What was found, with the first waiters in it.
     pub async fn of(semaphore: &Semaphore, now: &Inspection) -> Result<Self, Error> {
         Ok(Self {
             limit: limit_of(now),
@@ -77,16 +77,17 @@ pub fn limit_of(now: &Inspection) -> Option<u32> {
     now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
 }
 
-/// Whose process has gone waits no longer, though its request is in the queue until its turn comes.
+/// Of the first page on which somebody waits: who came later may be before, by a head start. Whose
+/// process has gone waits no longer, though its request is in the queue until its turn comes.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
-    // Who is further ahead in the queue has waited longer: a head start counts for both.
-    let of_first = |page: &Inspection| {
-        let first = page.waiters.iter().find(|waiter| waiter.present_for.is_some());
-        (first.map(|first| first.waited), page.waiters.last().map(|last| last.position))
+    let longest = |page: &Inspection| {
+        let present = page.waiters.iter().filter(|waiter| waiter.present_for.is_some());
+        let last = page.waiters.last().map(|last| last.position);
+        (present.map(|waiter| waiter.waited).max(), last)
     };
-    let mut found = of_first(now);
+    let mut found = longest(now);
     while let (None, Some(last)) = found {
-        found = of_first(&semaphore.inspect_from(NOBODY, last).await?);
+        found = longest(&semaphore.inspect_range(0..0, last..last + PAGE).await?);
     }
     Ok(found.0)
 }

@@ -1,9 +1,13 @@
 //! Permits of several semaphores at once, for threads.
 
 use std::fmt;
+use std::thread;
+use std::time::Duration;
 
+use super::permit::lost_within;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
+use crate::semaphore::first_lost;
 
 /// As [`acquire_all`](crate::acquire_all()), for threads.
 ///
@@ -52,6 +56,35 @@ impl Permits {
     /// As [`Permits::as_slice`](crate::Permits::as_slice).
     pub fn as_slice(&self) -> &[Permit] {
         &self.0
+    }
+
+    /// As [`Permits::lost`](crate::Permits::lost): for a thread that has nothing else to do, as
+    /// nothing else ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] on a thread of an async runtime.
+    pub fn lost(&self) -> Result<(), Error> {
+        while !self.lost_timeout(Duration::MAX)? {}
+        Ok(())
+    }
+
+    /// As [`Permit::lost_timeout`]: whether one of them is lost within that time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// See [`Permit::lost_timeout`].
+    pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
+        let parts: Vec<_> = self.0.iter().map(Permit::parts).collect();
+        let Some((_, home)) = parts.first() else {
+            thread::sleep(timeout);
+            return Ok(false);
+        };
+        lost_within(home, first_lost(parts.iter().map(|(permit, _)| *permit)), timeout)
     }
 
     /// As [`Permits::is_lost`](crate::Permits::is_lost).

@@ -25,6 +25,10 @@ impl Permit {
         Self { inner, home }
     }
 
+    pub(super) fn parts(&self) -> (&crate::Permit, &Home) {
+        (&self.inner, &self.home)
+    }
+
     pub(super) fn split(self) -> (crate::Permit, Arc<Home>) {
         (self.inner, self.home)
     }
@@ -79,6 +83,47 @@ impl Permit {
         self.inner.watch()
     }
 
+    /// As [`Permit::lost`](crate::Permit::lost): for a thread that has nothing else to do, as
+    /// nothing else ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] on a thread of an async runtime.
+    pub fn lost(&self) -> Result<(), Error> {
+        self.home.wait(self.inner.lost())
+    }
+
+    /// The same, at most for so long. Answers whether it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] on a thread of an async runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, blocking::Semaphores};
+    /// # fn main() -> Result<(), Error> {
+    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+    /// # let name = uuid::Uuid::new_v4().to_string();
+    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// # let mut child = std::process::Command::new("true").spawn().unwrap();
+    /// let permit = semaphore.acquire()?;
+    /// // It is looked after now and then, and stopped when the permit is lost.
+    /// while child.try_wait().unwrap().is_none() {
+    ///     if permit.lost_timeout(Duration::from_millis(100))? {
+    ///         child.kill().unwrap();
+    ///     }
+    /// }
+    /// permit.release()?;
+    /// # semaphores.shutdown()
+    /// # }
+    /// ```
+    pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
+        lost_within(&self.home, self.inner.lost(), timeout)
+    }
+
     /// As [`Permit::is_lost`](crate::Permit::is_lost).
     pub fn is_lost(&self) -> bool {
         self.inner.is_lost()
@@ -103,6 +148,15 @@ impl Permit {
     pub fn id(&self) -> &str {
         self.inner.id()
     }
+}
+
+/// Whether it is lost within that time.
+pub(super) fn lost_within<T>(
+    home: &Home,
+    lost: impl Future<Output = T>,
+    timeout: Duration,
+) -> Result<bool, Error> {
+    home.wait(async { tokio::time::timeout(timeout, lost).await.is_ok() })
 }
 
 impl fmt::Debug for Permit {

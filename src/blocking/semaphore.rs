@@ -1,6 +1,7 @@
 //! A semaphore for threads.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,9 +118,13 @@ impl Semaphore {
         self.home.wait(self.inner.inspect())?
     }
 
-    /// As [`Semaphore::inspect_from`](crate::Semaphore::inspect_from).
-    pub fn inspect_from(&self, holders: u64, waiters: u64) -> Result<Inspection, Error> {
-        self.home.wait(self.inner.inspect_from(holders, waiters))?
+    /// As [`Semaphore::inspect_range`](crate::Semaphore::inspect_range).
+    pub fn inspect_range(
+        &self,
+        holders: Range<u64>,
+        waiters: Range<u64>,
+    ) -> Result<Inspection, Error> {
+        self.home.wait(self.inner.inspect_range(holders, waiters))?
     }
 
     /// As [`Semaphore::wake`](crate::Semaphore::wake).

@@ -218,8 +218,8 @@ impl SemaphoresBuilder {
     }
 
     /// How many distinct names of semaphores become labels of metrics; what all others do counts for
-    /// the label `other`. Default: 100, the first that are built. 0 where names are made from users
-    /// or orders, say. Feature `metrics`.
+    /// the label `{other}`. Default: 100, the first that are built. 0 where names come from users or
+    /// orders, say. Feature `metrics`.
     ///
     /// # Examples
     ///

@@ -36,7 +36,8 @@ impl Semaphore {
         let holder = |(left, word): (i64, &String)| (word.clone(), left);
         let waiter = |(ticket, word): &(i64, String)| {
             let until = self.clients.get(word::client(word)).copied().unwrap_or(0);
-            (word.clone(), (now - ticket / 1000).max(0), (until - now).max(-1))
+            let waited = (now - ticket / 1000).saturating_sub(word::ahead(word)).max(0);
+            (word.clone(), waited, (until - now).max(-1))
         };
         Inspected {
             numbers,

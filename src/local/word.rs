@@ -26,6 +26,11 @@ pub(super) fn lease(word: &str) -> i64 {
     part(word, 3).parse().unwrap_or_default()
 }
 
+/// As its nonce tells it.
+pub(super) fn ahead(word: &str) -> i64 {
+    word::ahead_of(word).try_into().unwrap_or(i64::MAX)
+}
+
 /// Of what is no word, as `lua/lib/words.lua` says it.
 pub(super) fn check(index: usize, name: &str, word: &str) -> Result<(), Refusal> {
     if word::lease_of(word).is_some() {

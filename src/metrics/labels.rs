@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-/// The label of all names beyond the cap.
-const OTHER: &str = "other";
+/// The label of all names beyond the cap. No semaphore can be called so: names have no braces.
+const OTHER: &str = "{other}";
 
 /// A name that was a label stays one, also when its semaphores are gone: its series do, too.
 pub(super) struct Labels {

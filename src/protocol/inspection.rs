@@ -79,7 +79,8 @@ pub struct Waiter {
     pub num_permits: u32,
     /// The place in the queue, where 1 is the head.
     pub position: u64,
-    /// Since the request was queued. A head start counts.
+    /// Since the request was queued. A head start does not count, unless it is of a program in
+    /// another language that does not tell it in its words.
     pub waited: Duration,
     /// For how long its process is taken to be there, unless it is heard of again. `None` where it
     /// is not: the request leaves the queue when its turn comes.

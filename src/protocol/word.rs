@@ -11,6 +11,8 @@ const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmn
 const HALF: usize = 11;
 /// Digits in which the clients of one owner differ.
 const RANDOM: usize = 8;
+/// Before the head start in a nonce.
+const AHEAD: &str = "ahead";
 const MAX_CLIENT: usize = 100;
 /// A dot and those digits make it a client.
 pub(crate) const MAX_OWNER: usize = MAX_CLIENT - 1 - RANDOM;
@@ -31,6 +33,12 @@ pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
     format!("{ours}{weight}:{lease}:")
 }
 
+/// The same for a request with a head start, in ms, which its nonce tells: so `inspect` can say how
+/// long it has waited.
+pub(crate) fn start_ahead(start: &str, ahead: u32) -> String {
+    format!("{start}{AHEAD}{ahead}-")
+}
+
 /// Every acquire makes one, so it takes one allocation, and no formatting.
 pub(crate) fn new(start: &str, number: u128) -> String {
     let (high, low) = (digits_of((number >> 64) as u64), digits_of(number as u64));
@@ -39,11 +47,14 @@ pub(crate) fn new(start: &str, number: u128) -> String {
 
 /// What the nonce of a word stands for, where it may be one of this process.
 pub(crate) fn number_of(word: &str) -> Option<u128> {
-    let nonce = word.rsplit_once(':')?.1.as_bytes();
-    if nonce.len() != 2 * HALF {
+    let digits = match split_ahead(word) {
+        Some((_, digits)) if digits.len() == 2 * HALF => digits,
+        _ => word.rsplit_once(':')?.1,
+    };
+    if digits.len() != 2 * HALF {
         return None;
     }
-    let (high, low) = nonce.split_at(HALF);
+    let (high, low) = digits.as_bytes().split_at(HALF);
     Some(u128::from(read_digits(high)?) << 64 | u128::from(read_digits(low)?))
 }
 
@@ -52,6 +63,19 @@ pub(crate) fn number_of(word: &str) -> Option<u128> {
 pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
     lease_of(word).filter(|_| word.starts_with(ours))?;
     number_of(word)
+}
+
+/// The head start that a word tells, in ms, and the rest of its nonce.
+fn split_ahead(word: &str) -> Option<(u64, &str)> {
+    let (_, nonce) = word.rsplit_once(':')?;
+    let (ahead, rest) = nonce.strip_prefix(AHEAD)?.split_once('-')?;
+    Some((ahead.parse().ok()?, rest))
+}
+
+/// The head start that a word tells, in ms.
+#[cfg(feature = "local")]
+pub(crate) fn ahead_of(word: &str) -> u64 {
+    split_ahead(word).map_or(0, |(ahead, _)| ahead)
 }
 
 /// Client and weight, as any client may have written them.
@@ -113,13 +137,22 @@ mod tests {
     fn a_word_tells_its_number() {
         let start = start(OURS, 1, 30_000);
         for number in [0, 1, 63, 64, u128::from(u64::MAX), 1 << 64, u128::MAX, 7 << 100 | 9] {
-            let word = new(&start, number);
-            assert_eq!(
-                (number_of(&word), number_of_ours(&word, OURS)),
-                (Some(number), Some(number))
-            );
-            assert_eq!(client_and_weight(&word), Some(("web.1.2", 1)));
+            for start in [start.clone(), start_ahead(&start, 1), start_ahead(&start, 3_600_000)] {
+                let word = new(&start, number);
+                assert_eq!(
+                    (number_of(&word), number_of_ours(&word, OURS)),
+                    (Some(number), Some(number))
+                );
+                assert_eq!(client_and_weight(&word), Some(("web.1.2", 1)));
+            }
         }
+    }
+
+    /// It can begin as if a head start followed.
+    #[test]
+    fn any_nonce_of_its_length_is_a_number() {
+        let word = format!("{OURS}1:30000:ahead1-{}", "0".repeat(15));
+        assert_eq!(new(&start(OURS, 1, 30_000), number_of(&word).unwrap()), word);
     }
 
     #[test]
@@ -134,6 +167,9 @@ mod tests {
             format!("{OURS}4294967296:30000:{nonce}"),
             format!("{OURS}1:604800001:{nonce}"),
             format!("{OURS}1:30000:{nonce}0"),
+            format!("{OURS}1:30000:ahead-{nonce}"),
+            format!("{OURS}1:30000:ahead1-{nonce}0"),
+            format!("{OURS}1:30000:ahead1_{nonce}"),
             format!("{OURS}1:30000:{}", "z".repeat(22)),
             format!("{OURS}1:30000:{}", ".".repeat(22)),
             format!("{OURS}1:30000:1:{nonce}"),

@@ -140,7 +140,7 @@ impl Core {
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.context.settings.patience();
-        let acquisition = self.acquisition(weight);
+        let acquisition = self.acquisition(weight, 0);
         self.check(weight)?;
         self.try_for(&acquisition, patience).await
     }
@@ -183,7 +183,7 @@ impl Core {
         ahead: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
-        let acquisition = self.acquisition(weight);
+        let acquisition = self.acquisition(weight, ahead);
         let started = acquisition.created;
         let mut wait = pin!(async {
             self.check(weight)?;

@@ -109,7 +109,7 @@ async fn next(
     request.timeout = left;
     tokio::select! {
         biased;
-        lost = first_lost(before) => Err(lost.loss("acquire_all")),
+        lost = first_lost(before.iter()) => Err(lost.loss("acquire_all")),
         permit = request.acquire() => permit,
     }
 }

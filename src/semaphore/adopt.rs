@@ -59,7 +59,7 @@ impl Core {
         }
         self.check(parts.num_permits())?;
         let patience = self.context.settings.outage_tolerance;
-        let acquisition = self.acquisition(parts.num_permits());
+        let acquisition = self.acquisition(parts.num_permits(), 0);
         let mut pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };
         let answer = self.ask(request, acquisition.created, patience).await?;

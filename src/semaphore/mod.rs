@@ -9,6 +9,7 @@ mod adopt;
 mod builder;
 mod closing;
 mod core;
+mod inspect;
 mod lease;
 mod leave;
 mod limit;
@@ -29,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::protocol::Inspection;
 use crate::semaphore::core::Core;
 pub use acquire_all::acquire_all;
 pub use builder::SemaphoreBuilder;
@@ -37,11 +37,10 @@ pub use permit::Permit;
 pub use permit_parts::PermitParts;
 pub use permit_watch::PermitWatch;
 pub use permits::Permits;
+#[cfg(feature = "blocking")]
+pub(crate) use permits::first_lost;
 pub use request::AcquireRequest;
 pub use revoke::Revoked;
-
-/// How many holders and waiters one inspection tells of.
-const PAGE: u64 = 1000;
 
 /// A counting semaphore that many processes and machines share.
 ///
@@ -147,7 +146,7 @@ impl Semaphore {
     ///
     /// # Examples
     ///
-    /// See [`Inspection`].
+    /// See [`Inspection`](crate::Inspection).
     pub async fn acquire_many(&self, n: u32) -> Result<Permit, Error> {
         pin!(self.core.acquire_within(n, 0, self.core.settings.acquire_timeout)).await
     }
@@ -288,70 +287,6 @@ impl Semaphore {
     pub async fn available_permits(&self) -> Result<u32, Error> {
         let now = self.inspect_page("available_permits", (0, 0), (0, 0)).await?;
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
-    }
-
-    /// Who holds and who waits, up to 1,000 of each.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Refused`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// See [`Inspection`].
-    pub async fn inspect(&self) -> Result<Inspection, Error> {
-        self.inspect_from(0, 0).await
-    }
-
-    /// As [`inspect`](Self::inspect), leaving out as many holders and waiters as were told already.
-    /// Between two calls they come and go, so one may be told twice or not at all.
-    ///
-    /// # Errors
-    ///
-    /// As for [`inspect`](Self::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: it only looks.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
-    /// let permits = [semaphore.acquire().await?, semaphore.acquire().await?];
-    /// assert_eq!(semaphore.inspect_from(1, 0).await?.holders.len(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn inspect_from(&self, holders: u64, waiters: u64) -> Result<Inspection, Error> {
-        self.inspect_page("inspect", (holders, PAGE), (waiters, PAGE)).await
-    }
-
-    async fn inspect_page(
-        &self,
-        operation: &'static str,
-        holders: (u64, u64),
-        waiters: (u64, u64),
-    ) -> Result<Inspection, Error> {
-        let reply = self.core.inspect_page(operation, holders, waiters).await?;
-        let configured = self.core.settings.limit.number();
-        let read = Inspection::read(reply, configured, waiters.0);
-        let semaphore = self.name();
-        read.map_err(|error| Error::Refused {
-            semaphore: semaphore.to_owned(),
-            operation,
-            source: error.into(),
-        })
     }
 
     /// Has the server purge ended leases and serve the queue. Answers how many still wait.

@@ -68,7 +68,7 @@ impl Permits {
     ///
     /// See [`acquire_all`](crate::acquire_all).
     pub async fn lost(&self) {
-        first_lost(&self.permits).await;
+        first_lost(self.permits.iter()).await;
     }
 
     /// Whether one of them is lost. Once it is, it stays so.
@@ -113,11 +113,16 @@ impl fmt::Debug for Permits {
 }
 
 /// The first that is lost.
-pub(super) async fn first_lost(permits: &[Permit]) -> &Permit {
-    if permits.is_empty() {
+pub(crate) async fn first_lost<'a>(permits: impl Iterator<Item = &'a Permit>) -> &'a Permit {
+    let lost = permits.map(|permit| {
+        Box::pin(async move {
+            permit.lost().await;
+            permit
+        })
+    });
+    let lost: Vec<_> = lost.collect();
+    if lost.is_empty() {
         return pending().await;
     }
-    let lost = permits.iter().map(|permit| Box::pin(permit.lost()));
-    let ((), index, _) = select_all(lost).await;
-    &permits[index]
+    select_all(lost).await.0
 }

@@ -22,6 +22,13 @@
 //! Their permits are in use for as long as they read. [`max_hold`](crate::SemaphoreBuilder::max_hold)
 //! bounds that, as does a limit of time in the server in front.
 //!
+//! # Connections that are upgraded
+//!
+//! The answer 101 has no body: the permit of a WebSocket's request is given back at once, while the
+//! connection goes on. Do not put such a route under the layer. Let its handler acquire a permit
+//! of its own, move it into the task that has the connection, and end that task when the permit is
+//! [lost](crate::Permit::lost).
+//!
 //! # When the service ends
 //!
 //! [Close](crate::Semaphore::close) the semaphore first: whoever waits is shed, and nobody else

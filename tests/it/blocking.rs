@@ -55,6 +55,28 @@ fn no_more_threads_than_the_limit_are_inside() {
 }
 
 #[test]
+fn a_thread_waits_for_a_loss() {
+    let semaphores = Semaphores::connect(&shared_url()).unwrap();
+    let [lasting, ended] = [600_000, 300].map(|ms| {
+        let semaphore = semaphores.semaphore(unique_name()).limit(2).auto_renew(false);
+        semaphore.lease(Duration::from_millis(ms)).build().unwrap()
+    });
+    let held = lasting.acquire().unwrap();
+    assert!(!held.lost_timeout(Duration::from_millis(1)).unwrap());
+    let lost = ended.acquire().unwrap();
+    lost.lost().unwrap();
+    assert!(lost.is_lost() && lost.lost_timeout(Duration::MAX).unwrap());
+
+    let held = acquire_all([lasting.request()]).unwrap();
+    assert!(!held.lost_timeout(Duration::from_millis(1)).unwrap());
+    let one_lost = acquire_all([lasting.request(), ended.request()]).unwrap();
+    one_lost.lost().unwrap();
+    assert!(one_lost.is_lost() && one_lost.lost_timeout(Duration::MAX).unwrap());
+    let none = acquire_all([]).unwrap();
+    assert!(!none.lost_timeout(Duration::from_millis(1)).unwrap());
+}
+
+#[test]
 fn each_call_does_what_the_async_one_does() {
     let name = unique_name();
     let (semaphores, semaphore) = open(&name, 4);

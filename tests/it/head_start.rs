@@ -51,8 +51,10 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
     queue(&other, "a moment ahead", Duration::from_millis(1), &turns).await;
     queue(&one, "last", Duration::ZERO, &turns).await;
     queue(&other, "far ahead", HOUR, &turns).await;
+    // Who came last waits at the head, and has not waited for an hour.
+    let waited = async || observer.look().await.waiters[0].waited;
+    assert!(waited().await < HOUR / 2);
     // Each of them has asked again by then, and kept its place.
-    let waited = async || observer.look().await.waiters[3].waited;
     eventually("all have asked again", waited, |waited| *waited > LIVENESS / 2).await;
     holder.release().await.unwrap();
     for expected in ["far ahead", "first", "a moment ahead", "last"] {

@@ -22,7 +22,9 @@ async fn marks_are_no_holders() {
     assert_eq!((now.limit as usize, now.held), (2 + CHANGES, 1));
     let holders: Vec<&str> = now.holders.iter().map(|holder| holder.id.as_str()).collect();
     assert_eq!(holders, [permit.id()]);
-    assert_eq!(semaphore.inspect_from(1, 0).await.unwrap().holders.len(), 0);
+    assert_eq!(semaphore.inspect_range(1..9, 0..0).await.unwrap().holders.len(), 0);
+    assert_eq!(semaphore.inspect_range(0..0, 0..0).await.unwrap().holders.len(), 0);
+    assert_eq!(semaphore.inspect_range(0..u64::MAX, 0..9).await.unwrap(), now);
     permit.release().await.unwrap();
     semaphore.clear_limit().await.unwrap();
 }

@@ -7,6 +7,7 @@ mod adopt;
 mod batching;
 mod blocking;
 mod cancellation;
+mod circles;
 mod close;
 mod cluster;
 mod cluster_map;

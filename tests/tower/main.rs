@@ -18,7 +18,7 @@ use reqwest::StatusCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::processes::{Reports, most_inside};
+use crate::processes::{Example, Reports, most_inside};
 use crate::support::observer::Observer;
 use crate::support::server::{Server, shared_url, unique_name};
 
@@ -54,6 +54,41 @@ async fn no_more_than_the_limit_are_inside_of_two_processes() {
 #[tokio::test]
 async fn without_the_layer_there_are_more() {
     assert!(load("without-a-layer").await > 3);
+}
+
+/// Two processes of the example `axum`. The semaphore tells who is inside.
+#[tokio::test]
+async fn the_example_lets_three_in_and_ends_in_good_order() {
+    let redis = Server::start();
+    let observer = Observer::new(&redis.url(), "reports", 3).await;
+    let [one, other] = [Example::start(&redis.url()).await, Example::start(&redis.url()).await];
+    let client = client();
+    let get = |example: &Example| tokio::spawn(client.get(&example.url).send());
+    let requests: Vec<_> = [&one, &other].into_iter().cycle().take(6).map(get).collect();
+    observer.sees(3, 3).await;
+    for request in requests {
+        let response = request.await.unwrap().unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.text().await.unwrap(), "a thousand pages\n");
+    }
+    observer.sees(0, 0).await;
+
+    // Who is inside is served until the end, and who waits is not let in.
+    let inside = get(&one);
+    observer.sees(1, 0).await;
+    one.interrupt();
+    assert_eq!(inside.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert!(one.ended().await.success());
+    let semaphores = Semaphores::connect(&redis.url()).await.unwrap();
+    let all = semaphores.semaphore("reports").limit(3).build().unwrap();
+    let all = all.acquire_many(3).await.unwrap();
+    let waiting = get(&other);
+    observer.sees(3, 1).await;
+    other.interrupt();
+    let shed = waiting.await.unwrap().unwrap();
+    assert_eq!(shed.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(other.ended().await.success());
+    all.release().await.unwrap();
 }
 
 async fn watched(Extension(watch): Extension<PermitWatch>) -> String {

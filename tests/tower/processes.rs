@@ -1,10 +1,13 @@
-//! The program `reports`.
+//! The program `reports`, and the example `axum`.
 
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
+use crate::support::example;
 use crate::support::observer::in_time;
 use crate::support::server::{connect, shared_admin_url};
 
@@ -28,6 +31,37 @@ impl Reports {
         let address = in_time("its address", lines.next_line()).await;
         let url = format!("http://{}/report", address.unwrap().expect("an address"));
         Self { url, _input: process.stdin.take().unwrap(), _process: process }
+    }
+}
+
+/// The example `axum`, until it is dropped.
+pub struct Example {
+    pub url: String,
+    process: Child,
+}
+
+impl Example {
+    pub async fn start(redis: &str) -> Self {
+        let mut process = Command::new(example::program("axum"))
+            .env("REDIS_URL", redis)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = in_time("its address", lines.next_line()).await.unwrap().expect("a line");
+        let url = line.strip_prefix("curl ").expect("a command").to_owned();
+        Self { url, process }
+    }
+
+    pub fn interrupt(&self) {
+        let id = self.process.id().expect("it runs");
+        kill(Pid::from_raw(id as i32), Signal::SIGINT).unwrap();
+    }
+
+    /// That it ends, and how.
+    pub async fn ended(mut self) -> ExitStatus {
+        in_time("its end", self.process.wait()).await.unwrap()
     }
 }
 

@@ -39,8 +39,8 @@ async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Erro
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
     let mut all = semaphore.inspect().await?;
     loop {
-        let (holders, waiters) = (all.holders.len(), all.waiters.len());
-        let page = semaphore.inspect_from(holders as u64, waiters as u64).await?;
+        let (holders, waiters) = (all.holders.len() as u64, all.waiters.len() as u64);
+        let page = semaphore.inspect_range(holders..u64::MAX, waiters..u64::MAX).await?;
         if page.holders.is_empty() && page.waiters.is_empty() {
             break;
         }

@@ -14,7 +14,7 @@ use crate::format::Format;
 use crate::number::number;
 use crate::server::options::Server;
 use crate::server::{looking, with};
-use crate::survey::{NOBODY, limit_of};
+use crate::survey::limit_of;
 use crate::table::or_none;
 
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
     // The limits are told with each page.
     let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
-    semaphore.inspect_from(NOBODY, NOBODY).await
+    semaphore.inspect_range(0..0, 0..0).await
 }
 
 /// What was before is what the change itself answers, where it does: others may change it, too.

@@ -22,8 +22,7 @@ const LIMIT: &str = "How much may be held at once: the limit in force";
 const DECLARED: &str = "The limit that programs declare; another one in force was set at run time";
 const HELD: &str = "The weight of all permits that are held";
 const QUEUED: &str = "Requests in the queue, also those whose process has gone";
-const LONGEST_WAIT: &str = "How long the first in the queue has waited, of those whose process is \
-                            there; a head start counts";
+const LONGEST_WAIT: &str = "The longest wait among the first in the queue whose process is there";
 
 /// In the text format of OpenMetrics. As all metrics are gauges, it is in that of Prometheus, too.
 pub fn text(looked: Option<Picture>, took: Duration) -> String {

@@ -6,7 +6,7 @@ use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT};
 use crate::options::Run;
 use crate::output::tell;
-use crate::survey::{NOBODY, limit_of};
+use crate::survey::limit_of;
 
 pub async fn acquire(
     semaphores: &Semaphores,
@@ -59,7 +59,7 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
 /// A limit that differs from the one in force is a mistake more often than not. It is told before
 /// anything is declared: the wait may be long.
 async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
-    let now = semaphore.inspect_from(NOBODY, NOBODY).await?;
+    let now = semaphore.inspect_range(0..0, 0..0).await?;
     let Some(in_force) = limit_of(&now).filter(|limit| *limit != declared) else {
         return Ok(());
     };
@@ -80,7 +80,7 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
 /// What weighs more than a limit that was set at run time may wait for ever. With more than is declared
 /// it does not wait at all.
 async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error> {
-    let now = semaphore.inspect_from(NOBODY, NOBODY).await?;
+    let now = semaphore.inspect_range(0..0, 0..0).await?;
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
         && now.declared_limit.is_none_or(|declared| declared >= weight)
     {

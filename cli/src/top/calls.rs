@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::Failure;
 use crate::overlap::overlap;
-use crate::survey::{NOBODY, Summary};
+use crate::survey::{PAGE, Summary};
 use crate::table::at_most;
 use crate::top::look::Look;
 use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
@@ -56,7 +56,8 @@ fn semaphore(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
 /// Holders are told only where they are seen.
 async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Look, Error> {
     let semaphore = semaphore(semaphores, name)?;
-    let now = semaphore.inspect_from(if whole { 0 } else { NOBODY }, 0).await?;
+    let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
+    let now = semaphore.inspect_range(0..holders, 0..waiters).await?;
     Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
 }
 

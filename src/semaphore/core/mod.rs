@@ -17,6 +17,7 @@ mod release;
 mod remote;
 mod replication;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -156,16 +157,18 @@ impl Core {
         self.tasks.send((self.clone(), task)).is_ok()
     }
 
-    /// A new one, with a word that nobody has had.
-    pub(crate) fn acquisition(&self, weight: u32) -> Arc<Acquisition> {
+    /// A new one, with a word that nobody has had. With a head start, in ms.
+    pub(crate) fn acquisition(&self, weight: u32, ahead: u32) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
-        let word = match weight {
-            1 => word::new(&self.word_start, number),
-            _ => {
-                let lease = millis(self.settings.first_lease());
-                word::new(&word::start(self.context.router.ours(), weight, lease), number)
-            }
+        let lease = || millis(self.settings.first_lease());
+        let start = match weight {
+            1 => Cow::Borrowed(self.word_start.as_str()),
+            _ => Cow::Owned(word::start(self.context.router.ours(), weight, lease())),
+        };
+        let word = match ahead {
+            0 => word::new(&start, number),
+            _ => word::new(&word::start_ahead(&start, ahead), number),
         };
         Arc::new(Acquisition::new(number, word, weight, created))
     }

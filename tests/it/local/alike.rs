@@ -80,8 +80,8 @@ async fn waits_and_limits(told: &mut Transcript, one: &Semaphore, other: &Semaph
     told.fails("too many", one.add_permits(u32::MAX).await);
     told.note("more", one.add_permits(1).await.unwrap());
     told.note("cleared", other.clear_limit().await.unwrap());
-    told.fails("page", one.inspect_from(u64::MAX, 0).await);
-    told.fails("page", one.inspect_from(0, 1 << 53).await);
+    told.fails("page", one.inspect_range(u64::MAX..u64::MAX, 0..0).await);
+    told.fails("page", one.inspect_range(0..0, 1 << 53..1 << 54).await);
     next.forget().await.unwrap();
     told.looks(one).await;
     first.release().await.unwrap();

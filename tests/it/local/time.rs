@@ -80,6 +80,10 @@ async fn a_head_start_overtakes_those_who_came_less_than_that_before() {
     let second = queue(&one, 1, Duration::ZERO).await;
     sleep(SECOND).await;
     let urgent = queue(&other, 1, SECOND * 10).await;
+    sleep(SECOND).await;
+    let waiters = one.inspect().await.unwrap().waiters;
+    let waited: Vec<_> = waiters.iter().map(|waiter| waiter.waited).collect();
+    assert_eq!(waited, [SECOND * 22, SECOND, SECOND * 2]);
     drop(held);
     let tokens =
         [first, urgent, second].map(|wait| async { wait.await.unwrap().0.fencing_token() });

@@ -1,9 +1,12 @@
 //! Names as labels: up to a cap.
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::{Error, Semaphores};
 
 use super::counted::Counted;
 use crate::support::server::{shared_url, unique_name};
+
+/// No semaphore can be called so.
+const OTHER: &str = "{other}";
 
 #[tokio::test]
 async fn names_beyond_the_cap_share_a_label() {
@@ -20,6 +23,8 @@ async fn names_beyond_the_cap_share_a_label() {
     let immediate = |name: &str| counted.outcomes(name).get("immediate").copied();
     assert_eq!([&names[0], &names[1]].map(|name| immediate(name)), [Some(2.0); 2]);
     assert_eq!([&names[2], &names[3]].map(|name| immediate(name)), [None; 2]);
-    assert_eq!(immediate("other"), Some(4.0));
-    assert_eq!(counted.held_waiting_ended_lost("other"), [0.0, 0.0, 4.0, 0.0]);
+    assert_eq!(immediate(OTHER), Some(4.0));
+    assert_eq!(counted.held_waiting_ended_lost(OTHER), [0.0, 0.0, 4.0, 0.0]);
+    let taken = semaphores.semaphore(OTHER).limit(1).build();
+    assert!(matches!(taken, Err(Error::Invalid { what: "name", .. })), "{taken:?}");
 }

@@ -64,7 +64,9 @@ fn words_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
     let word = |(number, (weight, lease)): (usize, &(i64, i64))| {
-        word(how, client, *weight, *lease, &number.to_string())
+        // As if with a head start, where it has one or not.
+        let name = if number == 0 { "ahead500-0".to_owned() } else { number.to_string() };
+        word(how, client, *weight, *lease, &name)
     };
     WANTED.iter().enumerate().map(word).collect()
 }

@@ -210,3 +210,24 @@ fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
     semaphore.lose("clients");
     assert_eq!(semaphore.inspect().heard, [-1, -1]);
 }
+
+/// The nonce says how long that is; where it does not, nobody can tell it from waiting.
+#[test]
+fn a_head_start_that_the_word_tells_is_no_waiting() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "a 1 60000 try");
+    semaphore.acquire(1, "first 1 60000 wait");
+    semaphore.pass(2000);
+    semaphore.acquire(1, "ahead60000-b 1 60000 +60000 c 1 60000 +60000");
+    // A word that says more than it asked for has not waited for less than nothing.
+    semaphore.acquire(1, "ahead9999999999999999999999-d 1 60000 wait ahead-e 1 60000 wait");
+    semaphore.pass(500);
+    let told = [
+        entry("ahead60000-b", 1, 500),
+        entry("c", 1, 60_500),
+        entry("first", 1, 2500),
+        entry("ahead9999999999999999999999-d", 1, 0),
+        entry("ahead-e", 1, 500),
+    ];
+    assert_eq!(semaphore.inspect().waiters, told);
+}

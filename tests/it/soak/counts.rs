@@ -27,10 +27,14 @@ pub fn begin() -> Counted {
 /// for a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
 /// was left in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
-    let numbered = names.iter().enumerate().filter(|(semaphore, _)| {
-        !matches!(KINDS[*semaphore].special, Special::OfSet | Special::Passes | Special::Leaves)
-    });
-    numbered.map(|(semaphore, name)| What::Counted { semaphore, counts: of(counted, name) })
+    names.iter().enumerate().map(|(semaphore, name)| What::Counted {
+        semaphore,
+        counts: of(counted, name),
+        is_all_told: !matches!(
+            KINDS[semaphore].special,
+            Special::OfSet | Special::Passes | Special::Leaves
+        ),
+    })
 }
 
 fn of(counted: &Counted, name: &str) -> Counts {
@@ -40,6 +44,7 @@ fn of(counted: &Counted, name: &str) -> Counts {
     Counts {
         immediate: outcome("immediate"),
         waited: outcome("waited"),
+        adopted: outcome("adopted"),
         wait_times: value("wait_seconds_count") as u64,
         refused: outcome("refused"),
         timed_out: outcome("timeout"),

@@ -61,9 +61,11 @@ pub enum Why {
 /// What a process counted for one semaphore, by the metrics of the crate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Permits, by how they came: at once, or from the queue. The latter have a time.
+    /// Permits, by how they came: at once, from the queue, or from another process. Those from the
+    /// queue have a time.
     pub immediate: u64,
     pub waited: u64,
+    pub adopted: u64,
     pub wait_times: u64,
     pub refused: u64,
     pub timed_out: u64,
@@ -173,6 +175,8 @@ pub enum What {
     Counted {
         semaphore: usize,
         counts: Counts,
+        /// Its tasks tell everything that is counted there.
+        is_all_told: bool,
     },
     /// Begins to set a limit (or to clear it: then the declared one comes back).
     SetsLimit {

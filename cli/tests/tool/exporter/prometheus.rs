@@ -17,6 +17,7 @@ use crate::support::server::{Server, until_queued};
 const DASHBOARD: &str = include_str!("../../../../docs/grafana.json");
 const ALERTS: &str = include_str!("../../../../docs/alerts.yml");
 const ALERTS_TEST: &str = include_str!("alerts.yml");
+const METRICS: &str = include_str!("../../../../docs/metrics.md");
 
 fn path(inside: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(inside)
@@ -38,6 +39,46 @@ fn each_alert_fires_when_it_should() {
         // On a line of its own where it is to fire.
         let fires = format!("alertname: {alert}\n");
         assert!(ALERTS_TEST.contains(&fires), "{alert} is never to fire");
+    }
+}
+
+/// The queries of docs/metrics.md, each of which comes behind a line that says what it is.
+fn queries() -> Vec<String> {
+    let (_, block) = METRICS.split_once("```promql\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let lines = block.lines().map(|line| if line.starts_with('#') { "#" } else { line });
+    let joined = lines.collect::<Vec<_>>().join(" ");
+    joined.split('#').map(str::trim).filter(|query| !query.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_queries_that_are_told_can_be_asked() {
+    let rule = |(number, query)| format!("  - {{ record: query{number}, expr: '{query}' }}\n");
+    let rules: String = queries().iter().enumerate().map(rule).collect();
+    assert!(rules.lines().count() > 3, "{rules}");
+    let folder = Folder::create();
+    let file = folder.0.join("rules.yml");
+    fs::write(&file, format!("groups:\n- name: told\n  rules:\n{rules}")).unwrap();
+    promtool(Command::new("promtool").args(["check", "rules"]).arg(file));
+}
+
+/// Of what a process counts, which no exporter has: those that the page tells, with what Prometheus
+/// puts behind the name of a histogram.
+#[test]
+fn queries_and_alerts_ask_for_metrics_that_there_are() {
+    const OURS: &str = "redis_semaphore_client_";
+    let asked = [ALERTS.to_owned(), queries().join(" ")].join(" ");
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = asked.split(|c| !is_part(c)).filter(|name| name.starts_with(OURS));
+    assert!(names.clone().count() > 10, "{asked}");
+    for name in names {
+        let parts = ["_bucket", "_count", "_sum"];
+        let histogram = parts.iter().find_map(|part| name.strip_suffix(part));
+        let row = match histogram {
+            Some(name) => format!("\n| `{name}` | histogram |"),
+            None => format!("\n| `{name}` | counter |"),
+        };
+        assert!(METRICS.contains(&row), "{name}");
     }
 }
 
@@ -132,7 +173,12 @@ async fn the_dashboard_shows_what_prometheus_scrapes() {
             async || Some(prometheus.query(&expression).await).filter(|all| !all.is_empty());
         eventually_async(&expression, answers).await;
     }
-    let held = prometheus.query("redis_semaphore_held").await;
-    assert_eq!(held[0]["metric"]["semaphore"], "jobs");
+    // What can be chosen.
+    let mut choices = Vec::new();
+    each("query", &dashboard["templating"], &mut choices);
+    let choice = choices.iter().find_map(|query| query.strip_prefix("label_values("));
+    let (metric, label) = choice.unwrap().trim_end_matches(')').split_once(", ").unwrap();
+    let held = prometheus.query(metric).await;
+    assert_eq!(held[0]["metric"][label], "jobs");
     assert_eq!(held[0]["value"][1], "1");
 }

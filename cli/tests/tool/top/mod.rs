@@ -39,8 +39,9 @@ async fn the_list_is_sorted_by_any_column() {
     let text = pane.wait_for("three rows", |text| text.contains("3/3") && text.contains("1/10"));
     assert!(text.contains("3 semaphores under sem, every 100ms"), "{text}");
     assert_eq!(words(&text, 2), ["emails", "0/1", "0"], "{text}");
-    // The head start counts.
-    assert_eq!(words(&text, 3)[..4], ["jobs", "3/3", "2", "1h"], "{text}");
+    assert_eq!(words(&text, 3)[..3], ["jobs", "3/3", "2"], "{text}");
+    // A head start is no waiting.
+    assert!(words(&text, 3)[3].ends_with('s'), "{text}");
     assert_eq!(words(&text, 4), ["uploads", "1/10", "0"], "{text}");
     for (key, first, last) in [
         ("1", "uploads", "emails"),
@@ -88,7 +89,8 @@ async fn one_is_opened() {
     assert_eq!(holder[..2], ["web-1", "3"], "{text}");
     assert!(holder[2].ends_with('s') && holder[3].contains(":30000:"), "{text}");
     // Who came later, with a head start, is before who came first.
-    assert_eq!(words(&text, 5)[..3], ["web-1", "1", "1h"], "{text}");
+    assert_eq!(words(&text, 5)[..2], ["web-1", "1"], "{text}");
+    assert!(words(&text, 5)[2].ends_with('s'), "{text}");
     let process = |line| {
         let words = words(&text, line);
         words[words.len() - 3..words.len() - 1].to_vec()

@@ -28,7 +28,7 @@ fn what_was_counted_wrong_is_seen() {
         ..Counts::default()
     };
     let with = |counts: Counts| {
-        let counted = event(10, 1, What::Counted { semaphore: 0, counts });
+        let counted = event(10, 1, What::Counted { semaphore: 0, counts, is_all_told: true });
         broken(&[&history[..], &[counted]].concat())
     };
     assert_eq!(with(right.clone()), NONE);
@@ -38,6 +38,7 @@ fn what_was_counted_wrong_is_seen() {
     for wrong in [
         Counts { immediate: 1, ..right.clone() },
         Counts { wait_times: 0, ..right.clone() },
+        Counts { adopted: 1, ..right.clone() },
         Counts { hold_times: 2, ..right.clone() },
         Counts { refused: 2, ..right.clone() },
         Counts { timed_out: 0, ..right.clone() },
@@ -49,6 +50,36 @@ fn what_was_counted_wrong_is_seen() {
         Counts { wait_time: 2e-9, ..right.clone() },
         Counts { hold_time: 2e-9, ..right.clone() },
         Counts { hold_time: 7e-9, ..right.clone() },
+    ] {
+        assert_eq!(with(wrong.clone()), ["metrics"], "{wrong:?}");
+    }
+}
+
+/// Of a semaphore of which tasks do not tell all.
+#[test]
+fn counts_that_are_not_balanced_are_seen() {
+    let right = Counts {
+        immediate: 1,
+        waited: 2,
+        adopted: 3,
+        wait_times: 2,
+        hold_times: 6,
+        lost: 6,
+        cancelled: 7,
+        ..Counts::default()
+    };
+    let with = |counts: Counts| {
+        broken(&[event(10, 1, What::Counted { semaphore: 0, counts, is_all_told: false })])
+    };
+    assert_eq!(with(right.clone()), NONE);
+    for wrong in [
+        Counts { immediate: 0, ..right.clone() },
+        Counts { adopted: 4, ..right.clone() },
+        Counts { wait_times: 1, ..right.clone() },
+        Counts { hold_times: 5, ..right.clone() },
+        Counts { lost: 7, ..right.clone() },
+        Counts { held: 1, ..right.clone() },
+        Counts { waiting: 1, ..right.clone() },
     ] {
         assert_eq!(with(wrong.clone()), ["metrics"], "{wrong:?}");
     }
