@@ -252,6 +252,26 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_
     }
 }
 
+/// A mark is no client: for how long it is known says nothing of who is there.
+#[test]
+fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
+    let mut semaphore = five_dead_before_a_live_one(1000);
+    let mark = "N:client:0:604800000:mark____________";
+    semaphore.ok("limit", &format!("known 0 set 1 {mark}"));
+    semaphore.pass(-DAY);
+    semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+    semaphore.pass(1001);
+    semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+    semaphore.ok("release", "return holder");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.holder_ids(), inspection.queued), (["live"].into(), 0));
+    // What it stands for counts once, whatever the clock does.
+    for step in [0, DAY] {
+        semaphore.pass(step);
+        assert_eq!(semaphore.ok("limit", &format!("known 0 set 9 {mark}"))[2..4], [1, 1]);
+    }
+}
+
 /// It is not taken for a client whose time is over.
 #[test]
 fn the_longest_liveness_stays_known_when_it_is_the_longest_that_may_be() {
