@@ -59,7 +59,6 @@ for i = 1, count do
 end
 local lookup = words
 -- include: lib/read.lua
-
 -- include: lib/configure.lua
 
 local wanted, expired = 0, {} -- what those weigh that hold none; those whose lease has ended
@@ -105,7 +104,6 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-local remembered, duration = may_queue and parts[1][2], liveness + 0
 -- include: lib/remember.lua
 -- include: lib/serve.lua
 

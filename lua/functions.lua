@@ -50,16 +50,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -137,7 +144,7 @@ local lookup = words
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -157,7 +164,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -190,7 +197,6 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
-
 -- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
 -- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
 
@@ -234,7 +240,7 @@ end
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -281,13 +287,12 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
-local remembered, duration = may_queue and parts[1][2], liveness + 0
--- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
--- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
+-- Keeps the caller, if it may be queued, as heard of for `liveness` ms, with all that it waits for.
+-- Of the clients whose time is over two leave with each that is new.
 
-if remembered then
-  local heard_until = now + duration
-  local added = redis.call('ZADD', CLIENTS, 'GT', duration, '*', heard_until, remembered)
+if may_queue then
+  local heard_until = now + liveness
+  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
@@ -519,16 +524,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -557,7 +569,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -577,7 +589,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -689,16 +701,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -768,7 +787,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -788,7 +807,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -841,27 +860,21 @@ elseif kind == 'initial' and not is_known then
 end
 limit = runtime or declared or 0
 
-local is_new = change and (redis.call('ZSCORE', CLIENTS, ARGV[length]) or 0) + 0 <= now
+local marked = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
+local is_new = change and now + (marked[2] or 0) >= 0
 if is_new and change == 'add' and limit + n > MAX_COUNT then
   return wrong(4, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
-local remembered, duration = is_new and ARGV[length], change and mark[4]
--- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
--- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
-
-if remembered then
-  local heard_until = now + duration
-  local added = redis.call('ZADD', CLIENTS, 'GT', duration, '*', heard_until, remembered)
-  if added > 0 then
-    has_new_key = has_new_key or added == 2
-    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
-    redis.call('ZREM', CLIENTS, '', unpack(dead))
-  end
-  live_until = math.max(live_until, heard_until)
+if is_new then
+  -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
+  local known_until = now + mark[4]
+  local added = redis.call('ZADD', CLIENTS, marked[1] or 0, '*', -known_until, ARGV[length])
+  local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
+  redis.call('ZREM', CLIENTS, '', unpack(over))
+  has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
   last_number = math.max(last_number, now_us - 1) -- shows a step back
 end
-
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
   has_new_limit, runtime = has_new_limit or runtime ~= nil, nil
@@ -875,7 +888,7 @@ changed.runtime, limit = has_new_limit and runtime or nil, runtime or declared o
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1071,16 +1084,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -1184,16 +1204,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -1276,7 +1303,7 @@ local lookup = words
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -1296,7 +1323,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -1355,7 +1382,8 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
-redis.call('ZREM', PERMITS, unpack(gone)) -- as `release` begins
+-- First, found or not: a full server lets scripts go on that begin so, a replica refuses.
+redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
   queued = queued - redis.call('ZREM', QUEUE, unpack(words))
@@ -1366,7 +1394,7 @@ end
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1571,16 +1599,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -1652,7 +1687,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -1672,7 +1707,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -1711,7 +1746,7 @@ end
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
@@ -1930,16 +1965,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)
@@ -1962,7 +2004,7 @@ local asked, lookup = {}, {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -1982,7 +2024,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
@@ -2016,14 +2058,15 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
-redis.call('ZREM', PERMITS, '') -- as `release` begins
+-- Removes nothing: but a full server lets scripts go on that begin so, and a replica refuses.
+redis.call('ZREM', PERMITS, '')
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)

@@ -50,14 +50,21 @@ local lookup = {}
 local before = runtime or declared or -1
 -- include: lib/configure.lua
 
-local is_new = change and (redis.call('ZSCORE', CLIENTS, ARGV[length]) or 0) + 0 <= now
+local marked = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
+local is_new = change and now + (marked[2] or 0) >= 0
 if is_new and change == 'add' and limit + n > MAX_COUNT then
   return wrong(4, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
-local remembered, duration = is_new and ARGV[length], change and mark[4]
--- include: lib/remember.lua
-
+if is_new then
+  -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
+  local known_until = now + mark[4]
+  local added = redis.call('ZADD', CLIENTS, marked[1] or 0, '*', -known_until, ARGV[length])
+  local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
+  redis.call('ZREM', CLIENTS, '', unpack(over))
+  has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
+  last_number = math.max(last_number, now_us - 1) -- shows a step back
+end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
   has_new_limit, runtime = has_new_limit or runtime ~= nil, nil

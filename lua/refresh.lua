@@ -76,7 +76,8 @@ for i = 1, count do
     reply[i + 2] = now + durations[i]
   end
 end
-redis.call('ZREM', PERMITS, unpack(gone)) -- as `release` begins
+-- First, found or not: a full server lets scripts go on that begin so, a replica refuses.
+redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
   queued = queued - redis.call('ZREM', QUEUE, unpack(words))

@@ -21,7 +21,8 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
-redis.call('ZREM', PERMITS, '') -- as `release` begins
+-- Removes nothing: but a full server lets scripts go on that begin so, and a replica refuses.
+redis.call('ZREM', PERMITS, '')
 -- include: lib/purge.lua
 -- include: lib/serve.lua
 local waits = queued > 0

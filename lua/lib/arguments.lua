@@ -8,16 +8,23 @@ local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a d
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
 local stem = string.match(PERMITS or '', '^([^{}]*:{[^{}]+}):permits$')
-if #KEYS ~= 4 or not stem or QUEUE ~= stem .. ':queue' or CLIENTS ~= stem .. ':clients'
-  or STATE ~= stem .. ':state' then
+local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
+  or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
+
+local function shown(text)
+  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  return text and '"' .. short .. '"' or 'nothing'
+end
+
+if #KEYS ~= 4 or misnamed then
   return redis.error_reply('SEM_KEYS 4 keys are needed, in this order: PREFIX:{NAME}:permits, '
-    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state')
+    .. 'PREFIX:{NAME}:queue, PREFIX:{NAME}:clients, PREFIX:{NAME}:state; got '
+    .. (#KEYS ~= 4 and #KEYS or shown(KEYS[misnamed]) .. ' as KEYS[' .. misnamed .. ']'))
 end
 
 local function wrong(index, name, wanted)
-  local got = ARGV[index] and string.gsub(string.sub(ARGV[index], 1, 40), '[^\32-\126]', '?')
   return redis.error_reply('SEM_ARG ARGV[' .. index .. '] (' .. name .. ') must be ' .. wanted
-    .. ', got ' .. (got and '"' .. got .. '"' or 'nothing'))
+    .. ', got ' .. shown(ARGV[index]))
 end
 
 local function wrong_number(wanted)

@@ -4,7 +4,7 @@
 if last_number > now_us + 1000000 then
   -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
   -- further ahead than it can since then.
-  redis.call('ZREM', PERMITS, '') -- removes nothing: see release.lua, "come first"
+  redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)

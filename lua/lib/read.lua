@@ -4,7 +4,7 @@
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use.
+-- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
 local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
@@ -24,7 +24,7 @@ if strange then
     .. (strange == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
-    .. state[1] .. ', these scripts speak version 2')
+    .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
 local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))

@@ -1,9 +1,9 @@
--- Keeps `remembered`, where there is one, in `clients` for `duration` ms: a client, with all that
--- it waits for, or a mark of `limit`. Of those whose time is over two leave with each that is new.
+-- Keeps the caller, if it may be queued, as heard of for `liveness` ms, with all that it waits for.
+-- Of the clients whose time is over two leave with each that is new.
 
-if remembered then
-  local heard_until = now + duration
-  local added = redis.call('ZADD', CLIENTS, 'GT', duration, '*', heard_until, remembered)
+if may_queue then
+  local heard_until = now + liveness
+  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)

@@ -99,7 +99,7 @@ impl Semaphore {
         let before = (self.runtime.or(self.declared), self.declared);
         let (declared, runtime) = self.configured(kind, limit);
         let now = self.now();
-        let is_known = |mark: &str| self.clients.get(mark).is_some_and(|until| *until > now);
+        let is_known = |mark: &str| self.marks.get(mark).is_some_and(|until| *until > now);
         let change = change.split_last().filter(|(mark, _)| !is_known(mark));
         let in_force = runtime.or(declared).unwrap_or(0);
         let runtime = match change {
@@ -110,7 +110,7 @@ impl Semaphore {
         };
         (self.declared, self.runtime) = (declared, runtime);
         if let Some((mark, _)) = change {
-            self.hear_of(mark, word::lease(mark));
+            self.remember(mark, word::lease(mark));
         }
         self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);

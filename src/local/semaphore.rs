@@ -20,10 +20,12 @@ pub struct Semaphore {
     /// The end of each lease.
     pub permits: BTreeMap<String, i64>,
     pub queue: Queue,
-    /// Until when each counts as heard of; and marks, until when they are known.
+    /// Until when each counts as heard of.
     pub clients: BTreeMap<String, i64>,
     /// That any of them asked for.
     pub longest_liveness: i64,
+    /// Until when each mark of a change of the limit is known.
+    pub marks: BTreeMap<String, i64>,
     /// Words whose lease begins in this call, and their leases.
     pub(super) granted: Vec<(String, i64)>,
     /// Words that leave the queue in this call, and whose client hears of it by a message.
@@ -94,14 +96,13 @@ impl Semaphore {
     }
 
     /// Of those who were not heard of in time two go with each who is new.
-    pub(super) fn hear_of(&mut self, client: &str, duration: i64) {
-        let is_new = self.longest_liveness == 0 || !self.clients.contains_key(client);
-        let (now, until) = (self.now(), self.now() + duration);
+    pub(super) fn hear_of(&mut self, client: &str, liveness: i64) {
+        let is_new = !self.clients.contains_key(client);
+        let (now, until) = (self.now(), self.now() + liveness);
         let heard = self.clients.entry(client.to_owned()).or_insert(until);
         *heard = until.max(*heard);
-        self.longest_liveness = self.longest_liveness.max(duration);
-        // It shows later whether the clock has stepped back since.
-        self.last = self.last.max(self.now_us - 1);
+        self.longest_liveness = self.longest_liveness.max(liveness);
+        self.is_written_now();
         if is_new {
             let dead = self.clients.iter().filter(|(_, heard)| **heard < now);
             let mut dead: Vec<_> = dead.map(|(client, heard)| (*heard, client.clone())).collect();
@@ -110,6 +111,24 @@ impl Semaphore {
                 self.clients.remove(&client);
             }
         }
+    }
+
+    /// Of those whose time is over two go with each new mark.
+    pub(super) fn remember(&mut self, mark: &str, lease: i64) {
+        let now = self.now();
+        self.marks.insert(mark.to_owned(), now + lease);
+        self.is_written_now();
+        let over = self.marks.iter().filter(|(_, until)| **until <= now);
+        let mut over: Vec<_> = over.map(|(mark, until)| (-until, mark.clone())).collect();
+        over.sort();
+        for (_, mark) in over.into_iter().take(2) {
+            self.marks.remove(&mark);
+        }
+    }
+
+    /// It shows later whether the clock has stepped back since.
+    fn is_written_now(&mut self) {
+        self.last = self.last.max(self.now_us - 1);
     }
 
     /// Ended leases go. If the clock has stepped back, nothing ends later than it can since then.

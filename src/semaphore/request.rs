@@ -65,9 +65,10 @@ impl AcquireRequest {
     /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had
     /// come that much earlier. Default: none. A try never waits and does not look at it.
     ///
-    /// It is a priority with a bound: whoever came more than that much earlier is not overtaken, so
-    /// nobody waits for ever. While the server's clock is behind by more than a second, since it
-    /// was set back, a head start counts for nothing, until the clock has caught up.
+    /// It is a priority with a bound: nobody is overtaken for longer than that much, so nobody
+    /// waits for ever. After the server's clock was set back it is up to a second more: while that
+    /// is more than a second behind the last ticket, a head start counts for nothing; then it counts
+    /// from that ticket, until the clock has caught up.
     ///
     /// # Examples
     ///

@@ -53,6 +53,9 @@ impl System {
         ensure(contents.clients == self.model.clients, || {
             format!("heard of {:?}, the model says {:?}", contents.clients, self.model.clients)
         })?;
+        ensure(contents.marks == self.model.marks, || {
+            format!("marks {:?}, the model says {:?}", contents.marks, self.model.marks)
+        })?;
         contents.check_bookkeeping()?;
         contents.check_expiry(self.now, &self.scripts.keys)
     }

@@ -11,6 +11,7 @@ pub fn lose(model: &mut Model, key: usize) {
         1 => model.queue = Default::default(),
         2 => {
             model.clients.clear();
+            model.marks.clear();
             model.longest_liveness = 0;
         }
         _ => {
@@ -22,8 +23,9 @@ pub fn lose(model: &mut Model, key: usize) {
 
 /// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
 pub fn recover(model: &mut Model) {
-    let Model { longest_liveness, permits, queue, .. } = model;
-    let is_anybody_there = *longest_liveness > 0 || !permits.is_empty() || !queue.is_empty();
+    let Model { longest_liveness, marks, permits, queue, .. } = model;
+    let has_clients = *longest_liveness > 0 || !marks.is_empty();
+    let is_anybody_there = has_clients || !permits.is_empty() || !queue.is_empty();
     if !model.is_used() {
         model.longest_lease = if is_anybody_there { LONGEST_LEASE } else { 0 };
         model.last = model.queue.iter().next_back().map_or(0, |(ticket, _)| *ticket);

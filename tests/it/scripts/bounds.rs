@@ -17,7 +17,7 @@ const MOST_COMMANDS: i64 = 2 * MOST_LOOKED_AT + 60;
 const MOST_COMMANDS_OF_A_PURGE: i64 = 30;
 
 /// The requests of a call: `request` with a number for each %.
-fn many(count: usize, request: &str) -> String {
+pub(super) fn many(count: usize, request: &str) -> String {
     numbered(0..count, request)
 }
 

@@ -252,6 +252,26 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_
     }
 }
 
+/// A mark is no client: for how long it is known says nothing of who is there.
+#[test]
+fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
+    let mut semaphore = five_dead_before_a_live_one(1000);
+    let mark = "N:client:0:604800000:mark____________";
+    semaphore.ok("limit", &format!("known 0 set 1 {mark}"));
+    semaphore.pass(-DAY);
+    semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+    semaphore.pass(1001);
+    semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
+    semaphore.ok("release", "return holder");
+    let inspection = semaphore.inspect();
+    assert_eq!((inspection.holder_ids(), inspection.queued), (["live"].into(), 0));
+    // What it stands for counts once, whatever the clock does.
+    for step in [0, DAY] {
+        semaphore.pass(step);
+        assert_eq!(semaphore.ok("limit", &format!("known 0 set 9 {mark}"))[2..4], [1, 1]);
+    }
+}
+
 /// It is not taken for a client whose time is over.
 #[test]
 fn the_longest_liveness_stays_known_when_it_is_the_longest_that_may_be() {
@@ -320,61 +340,6 @@ fn a_newcomer_is_behind_a_ticket_of_this_microsecond() {
     let outcomes = semaphore.acquire(2, &format!("heavy 2 60000 {this} new 1 60000 wait"));
     assert_eq!(outcomes[0], Outcome::Queued { ticket: this, position: 1 });
     assert_eq!(outcomes[1], Outcome::Queued { ticket: this + 1, position: 2 });
-}
-
-/// A head start counts for nothing while the clock is more than a second behind the last number:
-/// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
-/// lags.
-#[test]
-fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
-    let mut semaphore = Timed::start();
-    semaphore.acquire(1, "holder 1 600000 try");
-    semaphore.pass(1000);
-    semaphore.acquire(1, "first 1 60000 wait");
-    semaphore.pass(-DAY);
-    for number in 0..50 {
-        let newcomer = semaphore.acquire_one(1, &format!("new{number} 1 60000 +3600000"));
-        assert_eq!(newcomer.position(), number + 2);
-        semaphore.pass(100);
-    }
-    assert_eq!(semaphore.inspect().waiter_ids()[..2], ["first", "new0"]);
-    semaphore.ok("release", "return holder");
-    assert_eq!(semaphore.inspect().holder_ids(), ["first"].into());
-    let mut served = vec!["first".to_owned()];
-    while semaphore.inspect().queued > 0 {
-        let holder = served.last().unwrap().clone();
-        semaphore.ok("release", &format!("return {holder}"));
-        served.extend(semaphore.inspect().holders.into_iter().map(|(name, ..)| name));
-    }
-    let in_order = ["first".to_owned()].into_iter().chain((0..50).map(|n| format!("new{n}")));
-    assert_eq!(served, in_order.collect::<Vec<_>>());
-}
-
-#[test]
-fn a_head_start_counts_again_once_the_clock_has_caught_up() {
-    for (behind, position) in [(1001, 3), (999, 1), (0, 1)] {
-        let mut semaphore = Timed::start();
-        semaphore.acquire(1, "holder 1 600000 try");
-        semaphore.pass(10_000);
-        semaphore.acquire(1, "first 1 60000 wait second 1 60000 wait");
-        semaphore.pass(-behind);
-        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
-        assert_eq!(ahead, position, "{behind} ms behind");
-    }
-}
-
-/// The number that it counts from is exactly a second ahead of the clock, or a microsecond more.
-#[test]
-fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
-    for (ticket, position) in [(START_US + 9_999_999, 1), (START_US + 10_000_000, 2)] {
-        let mut semaphore = Timed::start();
-        semaphore.acquire(1, "holder 1 600000 try");
-        semaphore.pass(10_000);
-        semaphore.acquire(1, &format!("first 1 60000 {ticket}"));
-        semaphore.pass(-1000);
-        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
-        assert_eq!(ahead, position, "{ticket}");
-    }
 }
 
 /// `last` is exactly a second ahead of the clock, or a microsecond more than that.

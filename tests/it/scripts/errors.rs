@@ -1,6 +1,9 @@
 //! The errors that are not about one argument's text. None of them changes anything.
 
-use super::{Refusal, Timed, fill, in_use, script_names, semaphore_scripts, sound, told};
+use super::{Refusal, START_US, Scripts, Timed};
+use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
+use crate::model::moving;
+use crate::support::scripts;
 
 #[test]
 fn exactly_four_keys_are_needed() {
@@ -14,6 +17,31 @@ fn exactly_four_keys_are_needed() {
             assert_eq!(refusal.code, "SEM_KEYS", "{script} with {count} keys");
             let says = "4 keys are needed, in this order: PREFIX:{NAME}:permits, ";
             assert!(refusal.detail.starts_with(says), "{}", refusal.detail);
+            assert!(refusal.detail.ends_with(&format!("; got {count}")), "{}", refusal.detail);
+        }
+    }
+}
+
+/// The first key that is not what it should be, without what does not belong into a line.
+#[test]
+fn a_key_that_does_not_fit_is_shown() {
+    let mut semaphore = in_use();
+    let right = ["permits", "queue", "clients", "state"].map(|key| format!("sem:{{a}}:{key}"));
+    let long = format!("sem:{{{}}}:queue", "n".repeat(50));
+    for (at, key, shown) in [
+        (0, "sem:a:permits", "sem:a:permits"),
+        (0, "", ""),
+        (1, "sem:{b}:queue", "sem:{b}:queue"),
+        (1, &long, "sem:{nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"),
+        (2, "sem:{a}:\n\u{e9}\"", "sem:{a}:???\""),
+        (3, "sem:{a}:queue", "sem:{a}:queue"),
+    ] {
+        let mut keys = right.clone();
+        keys[at] = key.to_owned();
+        for script in script_names() {
+            let refusal = semaphore.refusal(script, &keys, &sound(script));
+            let says = format!("; got \"{shown}\" as KEYS[{}]", at + 1);
+            assert!(refusal.detail.ends_with(&says), "{script} {key}: {}", refusal.detail);
         }
     }
 }
@@ -112,7 +140,10 @@ fn what_another_version_of_the_protocol_wrote_is_left_alone() {
         for script in semaphore_scripts() {
             let refusal = semaphore.refusal(script, &semaphore.keys.clone(), &sound(script));
             assert_eq!(refusal.code, "SEM_VERSION", "{script}");
-            let says = format!("version {version}, these scripts speak version 2");
+            let says = format!(
+                "version {version}, these scripts speak version 2: upgrade the older, or use \
+                 another prefix"
+            );
             assert!(refusal.detail.ends_with(&says), "{}", refusal.detail);
         }
     }
@@ -228,6 +259,39 @@ fn a_full_server_hands_on_what_is_given_back_after_its_clock_stepped_back() {
         semaphore.ok("wake", "");
         assert_eq!(semaphore.inspect().holder_ids(), ["b"].into(), "{script} {arguments}");
         semaphore.assert_weights_agree();
+    }
+}
+
+/// A node whose slot moves ends a script that comes back to a key which it has emptied.
+#[test]
+fn a_full_server_hands_on_what_is_given_back_while_its_slot_moves() {
+    for (script, arguments, passes) in [
+        ("release", "return holder", 0),
+        ("refresh", "holder 1", 1000),
+        ("refresh", "other 60000 holder 1", 1000),
+        ("wake", "", 1000),
+    ] {
+        let (server, mut moving) = moving::start("timed");
+        server.clock.freeze_at(START_US);
+        let scripts = Scripts::new(server.connect(), "timed");
+        let mut semaphore = Timed { server, scripts, now_us: START_US };
+        let mut listener = semaphore.listen("client");
+        semaphore.acquire(3, "holder 2 1000 try other 1 60000 try");
+        semaphore.acquire_for(3, "client publish 600000", "waiter 1 60000 wait");
+        semaphore.command::<()>("CONFIG SET maxmemory 1");
+        semaphore.pass(passes);
+        let arguments = semaphore.arguments(script, arguments);
+        let keys = semaphore.keys.clone();
+        let call = |scripts: &mut scripts::Scripts| scripts.call_with(script, &keys, &arguments);
+        moving.answer(&mut semaphore.scripts.raw, call).unwrap();
+        assert_eq!(moving.served, 1, "{script} {arguments:?}");
+        assert!(told(&mut listener).starts_with("timed\nwaiter "), "{script} {arguments:?}");
+        let inspection = semaphore.inspect();
+        assert_eq!(inspection.holder_ids(), ["other", "waiter"].into(), "{script} {arguments:?}");
+        assert_eq!((inspection.held, inspection.queued), (2, 0), "{script} {arguments:?}");
+        semaphore.assert_weights_agree();
+        let now = semaphore.now();
+        semaphore.assert_expiries(now);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The scripts by themselves, called as a client in any language would call them: what they promise
 //! in their head comments and in the protocol, what they refuse, and what they survive.
 
+mod abandoned;
 mod answers;
 mod arguments;
 mod bounds;
@@ -10,9 +11,11 @@ mod errors;
 mod expiry;
 mod foreign;
 mod head;
+mod head_starts;
 mod inspect;
 mod limit;
 mod loss;
+mod lost_state;
 mod order;
 mod probe;
 mod repeat;
@@ -275,7 +278,8 @@ impl Scripts {
     /// `state` while a limit is set at run time.
     fn assert_expiries(&mut self, now: i64) {
         let latest = |scores: Vec<(String, i64)>| {
-            scores.iter().map(|(_, until)| until - now).max().unwrap_or(0)
+            // That of a mark is negative.
+            scores.iter().map(|(_, until)| until.abs() - now).max().unwrap_or(0)
         };
         let (ends, heard) = (latest(self.scores("permits")), latest(self.scores("clients")));
         let is_kept = self.state().contains_key("runtime");

@@ -17,6 +17,8 @@ pub struct Contents {
     pub queue: BTreeMap<String, i64>,
     /// Until when each client counts as heard of.
     pub clients: BTreeMap<String, i64>,
+    /// Until when each mark is known.
+    pub marks: BTreeMap<String, i64>,
     pub state: HashMap<String, String>,
     /// The sum of the weights, less one for each permit, as the scripts keep it.
     extra: Option<i64>,
@@ -59,10 +61,13 @@ impl Contents {
         let (mut permits, mut clients) = (sorted(permits), sorted(clients));
         let extra = permits.remove("*").map(|score| score - NO_EXTRA);
         clients.remove("*");
+        // The score of a mark is negative.
+        let (clients, marks) = clients.into_iter().partition::<BTreeMap<_, _>, _>(|it| it.1 > 0);
         Self {
             permits,
             queue: sorted(queue),
             clients,
+            marks: marks.into_iter().map(|(mark, score)| (mark, -score)).collect(),
             state: state.into_iter().map(|(field, value)| (field.0, value.0)).collect(),
             extra,
             expiries: vec![p, q, c, s],

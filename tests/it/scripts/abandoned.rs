@@ -1,0 +1,56 @@
+//! Waits that were given up without a release, by a client that goes on asking for another word.
+
+use super::{Granted, Timed};
+
+const LEASE: i64 = 30_000;
+
+/// The abandoned word comes first, and "other" waits behind it. Its client asks on for that alone.
+fn abandoned(how: &str) -> (Timed, String) {
+    let client = format!("client {how} 60000");
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore.acquire_for(1, &client, &format!("abandoned 1 {LEASE} wait"));
+    semaphore.acquire_for(1, &client, &format!("other 1 {LEASE} wait"));
+    semaphore.pass(59_000);
+    assert_eq!(ask(&mut semaphore, &client), 2);
+    semaphore.pass(59_000);
+    (semaphore, client)
+}
+
+/// The position of "other".
+fn ask(semaphore: &mut Timed, client: &str) -> i64 {
+    semaphore.acquire_for(1, client, &format!("other 1 {LEASE} wait"))[0].position()
+}
+
+/// It is granted, as its client was heard of, and blocks the place for its lease.
+fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
+    semaphore.ok("release", "return holder");
+    let end = semaphore.now() + LEASE;
+    assert_eq!(semaphore.inspect().holders, [("abandoned".to_owned(), 1, LEASE)]);
+    let waiting = semaphore.ok("acquire", &format!("declared 1 {client} other 1 {LEASE} wait"));
+    assert_eq!(waiting[1], LEASE, "when `wake` is worth a call");
+    semaphore.pass(LEASE - 1);
+    assert_eq!(semaphore.ok("wake", "")[1..], [1, 1]);
+    assert_eq!(ask(&mut semaphore, client), 1);
+    semaphore.pass(1);
+    assert_eq!(semaphore.now(), end);
+    assert_eq!(semaphore.ok("wake", "")[1..], [-1, 0]);
+    let other = semaphore.acquire_for(1, client, &format!("other 1 {LEASE} wait"))[0];
+    assert!(matches!(other, Granted { end: of_other, .. } if of_other == end + LEASE));
+    assert_eq!(semaphore.inspect().holder_ids(), ["other"].into());
+    semaphore.assert_weights_agree();
+}
+
+#[test]
+fn a_wait_of_a_polled_client_that_was_given_up_blocks_its_place_for_one_lease() {
+    let (semaphore, client) = abandoned("poll");
+    blocks_for_one_lease(semaphore, &client);
+}
+
+/// Somebody listens, and yet the message is lost: nobody reads it.
+#[test]
+fn a_wait_whose_message_nobody_got_blocks_its_place_for_one_lease() {
+    let (semaphore, client) = abandoned("publish");
+    let _deaf = semaphore.listen("client");
+    blocks_for_one_lease(semaphore, &client);
+}

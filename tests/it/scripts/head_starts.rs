@@ -1,0 +1,104 @@
+//! Head starts: whom they overtake, also after the server's clock was set back.
+
+use super::{Outcome, START_US, Timed};
+
+const DAY: i64 = 24 * 3_600_000;
+
+/// A head start counts for nothing while the clock is more than a second behind the last number:
+/// the numbers hardly grow then, so whoever came first would be overtaken for as long as the clock
+/// lags.
+#[test]
+fn after_a_step_back_nobody_is_overtaken_for_ever_by_head_starts() {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore.pass(1000);
+    semaphore.acquire(1, "first 1 60000 wait");
+    semaphore.pass(-DAY);
+    for number in 0..50 {
+        let newcomer = semaphore.acquire_one(1, &format!("new{number} 1 60000 +3600000"));
+        assert_eq!(newcomer.position(), number + 2);
+        semaphore.pass(100);
+    }
+    assert_eq!(semaphore.inspect().waiter_ids()[..2], ["first", "new0"]);
+    semaphore.ok("release", "return holder");
+    assert_eq!(semaphore.inspect().holder_ids(), ["first"].into());
+    let mut served = vec!["first".to_owned()];
+    while semaphore.inspect().queued > 0 {
+        let holder = served.last().unwrap().clone();
+        semaphore.ok("release", &format!("return {holder}"));
+        served.extend(semaphore.inspect().holders.into_iter().map(|(name, ..)| name));
+    }
+    let in_order = ["first".to_owned()].into_iter().chain((0..50).map(|n| format!("new{n}")));
+    assert_eq!(served, in_order.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_head_start_counts_again_once_the_clock_has_caught_up() {
+    for (behind, position) in [(1001, 3), (999, 1), (0, 1)] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.pass(10_000);
+        semaphore.acquire(1, "first 1 60000 wait second 1 60000 wait");
+        semaphore.pass(-behind);
+        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(ahead, position, "{behind} ms behind");
+    }
+}
+
+/// The number that it counts from is exactly a second ahead of the clock, or a microsecond more.
+#[test]
+fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
+    for (ticket, position) in [(START_US + 9_999_999, 1), (START_US + 10_000_000, 2)] {
+        let mut semaphore = Timed::start();
+        semaphore.acquire(1, "holder 1 600000 try");
+        semaphore.pass(10_000);
+        semaphore.acquire(1, &format!("first 1 60000 {ticket}"));
+        semaphore.pass(-1000);
+        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(ahead, position, "{ticket}");
+    }
+}
+
+/// The place of somebody with a head start of 1 ms who comes `waited` ms after "first". The clock
+/// was set back before that, so that the number that "first" gets is `ahead` µs ahead of it.
+fn place_behind_first(ahead: i64, waited: i64) -> i64 {
+    let mut semaphore = Timed::start();
+    let set_clock = |now_us: i64, semaphore: &mut Timed| {
+        semaphore.now_us = now_us;
+        semaphore.pass(0);
+    };
+    set_clock(START_US + ahead - 1, &mut semaphore);
+    semaphore.acquire(1, "holder 1 604800000 try");
+    set_clock(START_US, &mut semaphore);
+    let first = semaphore.acquire_one(1, "first 1 60000 wait");
+    assert_eq!(first, Outcome::Queued { ticket: START_US + ahead, position: 1 });
+    semaphore.pass(waited);
+    semaphore.acquire_one(1, "ahead 1 60000 +1").position()
+}
+
+/// A request is overtaken for as long as the head start; after a step back for up to a second more,
+/// which begins when the clock is a second behind its ticket.
+#[test]
+fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
+    const DAY_US: i64 = 1000 * DAY;
+    for (ahead, waited, position) in [
+        // As it is where nothing was set back.
+        (1, 0, 1),
+        (1, 2, 2),
+        (999_999, 0, 1),
+        (999_999, 1000, 1),
+        (999_999, 1001, 2),
+        (1_000_001, 0, 2),
+        (1_000_001, 1, 1),
+        (1_000_001, 1001, 1),
+        (1_000_001, 1002, 2),
+        (DAY_US, 0, 2),
+        (DAY_US, DAY - 1000, 2),
+        (DAY_US, DAY - 999, 1),
+        (DAY_US, DAY, 1),
+        (DAY_US, DAY + 2, 2),
+    ] {
+        let place = place_behind_first(ahead, waited);
+        assert_eq!(place, position, "{ahead} µs ahead, {waited} ms later");
+    }
+}
