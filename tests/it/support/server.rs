@@ -190,13 +190,13 @@ impl Drop for Server {
 }
 
 /// Nodes of a cluster also need the port that is higher by 10,000.
-pub(super) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const HIGHEST: u16 = u16::MAX - 10_000;
     let look = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     std::iter::repeat_with(look).find(|port| *port <= HIGHEST).unwrap()
 }
 
-pub(super) fn binary() -> String {
+pub fn binary() -> String {
     if let Ok(binary) = std::env::var("REDIS_SERVER_BIN") {
         return binary;
     }
