@@ -507,8 +507,9 @@ redis.register_function{
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
 --   holders         for each, by the end of lease: word, ms left
---   waiters         for each, in the queue's order: word, ms waited (a head start counts), and ms
---                   for which its client is taken to be there, -1 where it is not
+--   waiters         for each, in the queue's order: word, ms waited (without the head start, where
+--                   its nonce begins with it, "aheadMS-"), and ms for which its client is taken
+--                   to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
 -- Cost              O(log N) and O(1) for each entry told. Commands:
 --   9               nobody holds or waits
@@ -643,7 +644,9 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = word
-  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000))
+  -- The ticket is older than the request by its head start.
+  local ahead = string.match(word, ':ahead(%d+)%-') or 0
+  waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
   waiting[#waiting + 1] = -1
 end)
 local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
