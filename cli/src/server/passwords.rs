@@ -23,7 +23,7 @@ fn has_password(argument: &str) -> bool {
     for part in argument.split(',') {
         match urls.last_mut() {
             // A part without a scheme may be the rest of a password with a comma in it.
-            Some(url) if !part.contains("://") => url.push_str(part),
+            Some(url) if !begins_with_scheme(part) => url.push_str(part),
             _ => urls.push(part.to_owned()),
         }
     }
@@ -31,4 +31,9 @@ fn has_password(argument: &str) -> bool {
         let of_user = rest.split_once(':').is_some_and(|(_, password)| password.contains('@'));
         of_user || rest.contains("pass=")
     })
+}
+
+fn begins_with_scheme(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| scheme.bytes().all(|b| b.is_ascii_alphabetic() || b == b'+'))
 }

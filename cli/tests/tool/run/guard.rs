@@ -132,9 +132,8 @@ fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
         await_held_and_queued(&shared_url(), &name, (1, 1));
         let [guard] = *children(waiting.id()) else { panic!("not one guard") };
         kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
-        // Its parent hears of it when the last of its threads has ended.
-        let threads = || std::fs::read_dir(format!("/proc/{guard}/task")).unwrap().count();
-        eventually("its end", || (!is_alive(guard) && threads() == 1).then_some(()));
+        // The tool has picked it up.
+        eventually("its end", || state(guard).is_none().then_some(()));
         holder.signal(Signal::SIGTERM);
         let command = waiting.line().parse().unwrap();
         eventually("the end of the command", || (!is_alive(command)).then_some(()));
