@@ -113,10 +113,17 @@ impl Servers {
     /// Before something is done in the background that no answer to can come while tokio's clock is
     /// paused.
     pub(crate) async fn rest_if_paused(&self) {
+        if self.are_away() {
+            clock::rest_if_paused().await;
+        }
+    }
+
+    /// No answer comes while tokio's clock is paused.
+    pub(crate) fn are_away(&self) -> bool {
         match self {
-            Self::One(_) | Self::Cluster(_) => clock::rest_if_paused().await,
+            Self::One(_) | Self::Cluster(_) => true,
             #[cfg(feature = "local")]
-            Self::Local(_) => {}
+            Self::Local(_) => false,
         }
     }
 
