@@ -3,9 +3,9 @@
 //! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
 //! next one, and costs the server a fraction of a call. Where it is far, who waits for the answer
 //! to somebody else's call waits for nothing: a call goes out beside others at once, with all that
-//! is asked for at the same moment. How far a server is tells its fastest answer so far, which is
-//! forgotten when a call fails. And should the answer of one that is near be [`LATE`], another call
-//! goes out all the same.
+//! is asked for at the same moment. How far a server is tells its fastest answer so far over this
+//! connection. And should the answer of one that is near be [`LATE`], another call goes out all the
+//! same.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -70,7 +70,7 @@ impl<R: Request> Dispatch<R> {
             while let Some(Some(ended)) = calls.next().now_or_never() {
                 self.handle(ended);
             }
-            let (now, fastest) = (Instant::now(), batcher.fastest());
+            let (now, fastest) = (Instant::now(), batcher.fastest(owner.connection()));
             let is_far = late_after(fastest).is_zero();
             let next_call = self.next_call(calls.len(), fastest, now);
             let may_send = next_call.is_some_and(|at| at <= now);
@@ -110,12 +110,15 @@ impl<R: Request> Dispatch<R> {
     }
 
     fn handle(&mut self, ended: Ended<R>) {
-        let Ended { batch, sent, answer } = ended;
+        let Ended { batch, sent, over, answer } = ended;
         let requests = batch.back();
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(reply) => {
-                R::batcher(&self.owner).answered_after(sent.elapsed());
+                // Where that is another one by now, who knows which of them has answered.
+                if over == self.owner.connection() {
+                    R::batcher(&self.owner).answered_after(over, sent.elapsed());
+                }
                 self.backoff = Backoff::of_calls();
                 self.deliver(requests, sent, &reply);
             }
@@ -154,7 +157,6 @@ impl<R: Request> Dispatch<R> {
         }
         let batcher = R::batcher(&self.owner);
         batcher.put_back(requests);
-        batcher.forget_server();
         let (next, is_paused) = (self.paused_until, clock::is_paused());
         let waits_on = |waiting: &Waiting<R>| !is_paused && next - waiting.since < waiting.patience;
         for waiting in batcher.sort_out(waits_on) {

@@ -132,8 +132,8 @@ struct State<R: Request> {
     arrivals: u64,
     /// Whoever makes the calls wants to know of the next one.
     wants_next: bool,
-    /// How soon the server has answered at best.
-    fastest: Option<Duration>,
+    /// How soon the server has answered at best, over the connection of that number.
+    fastest: (u64, Option<Duration>),
     /// Calls are made until nothing waits.
     is_dispatching: bool,
     /// A task must make these calls: others depend on them than the one that began them.
@@ -249,19 +249,15 @@ impl<R: Request> Batcher<R> {
         self.changed.notify_one();
     }
 
-    fn answered_after(&self, time: Duration) {
-        let mut state = self.state();
-        state.fastest = Some(state.fastest.map_or(time, |fastest| fastest.min(time)));
+    fn answered_after(&self, over: u64, time: Duration) {
+        let fastest = self.fastest(over).map_or(time, |fastest| fastest.min(time));
+        self.state().fastest = (over, Some(fastest));
     }
 
-    /// How soon the server answers, where it is known.
-    fn fastest(&self) -> Option<Duration> {
-        self.state().fastest
-    }
-
-    /// The next one may be another.
-    fn forget_server(&self) {
-        self.state().fastest = None;
+    /// How soon the server answers over that connection, where it is known.
+    fn fastest(&self, over: u64) -> Option<Duration> {
+        let (known, fastest) = self.state().fastest;
+        fastest.filter(|_| known == over)
     }
 
     /// Puts requests back to where they were.

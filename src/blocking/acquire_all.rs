@@ -109,6 +109,6 @@ impl Permits {
 
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.debug_struct("Permits").field("count", &self.0.len()).finish_non_exhaustive()
     }
 }

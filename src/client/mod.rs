@@ -29,8 +29,8 @@ pub use names::Names;
 ///
 /// # Runtimes
 ///
-/// Connecting needs a runtime of tokio, with I/O and time (`enable_all`), and is an
-/// [`Error::Invalid`] outside of one. That runtime makes all calls from then on, so it must go on
+/// Connecting needs a runtime of tokio, and is an [`Error::Invalid`] outside of one. It must have
+/// I/O and time (`enable_all`): where it has not, tokio panics, and says which is missing. That runtime makes all calls from then on, so it must go on
 /// running. Everything may be called from elsewhere:
 ///
 /// - from another runtime with time. All times that are documented hold there, whatever becomes of

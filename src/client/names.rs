@@ -2,6 +2,7 @@
 //! than its other keys.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::server::{Backoff, Cluster, Link, QueryError, Servers};
 /// # Examples
 ///
 /// See [`Semaphores::names`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Names {
     /// The names, without the prefix, sorted.
@@ -29,6 +30,17 @@ pub struct Names {
     pub keys: Option<u64>,
     /// How long it took.
     pub took: Duration,
+}
+
+/// Of all the names their count.
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names")
+            .field("names", &self.names.len())
+            .field("keys", &self.keys)
+            .field("took", &self.took)
+            .finish()
+    }
 }
 
 impl Semaphores {

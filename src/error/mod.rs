@@ -17,6 +17,9 @@ pub(crate) use cause::{lacks_right, of as cause_of};
 pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
 
+/// Of each text so many characters are printed for debugging: a server may echo a megabyte.
+const MOST_PRINTED: usize = 400;
+
 /// What can go wrong. "Did not get it" is not among them: a try that finds no permit
 /// free answers `None`.
 ///
@@ -36,7 +39,7 @@ pub(crate) use rounded::Rounded;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// A value that can never work (a URL, a name, a limit, a lease, a weight). Nothing was sent
@@ -169,15 +172,36 @@ pub enum Error {
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
     /// mistake in a program or in a folder of scripts, not a passing condition.
+    #[non_exhaustive]
     Script(String),
     /// An error of the [`ScriptRegistry`](crate::ScriptRegistry): Redis answered with an error, or
     /// could not be reached.
+    #[non_exhaustive]
     Redis(RedisError),
 }
 
 impl Error {
     pub(crate) fn invalid(what: &'static str, reason: impl Into<String>) -> Self {
         Self::Invalid { what, reason: reason.into() }
+    }
+
+    fn variant(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "Invalid",
+            Self::Connect { .. } => "Connect",
+            Self::TooHeavy { .. } => "TooHeavy",
+            Self::NoLimit { .. } => "NoLimit",
+            Self::Timeout { .. } => "Timeout",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Refused { .. } => "Refused",
+            Self::LeaseTooShort { .. } => "LeaseTooShort",
+            Self::NotAcknowledged { .. } => "NotAcknowledged",
+            Self::Lost { .. } => "Lost",
+            Self::Closed { .. } => "Closed",
+            Self::Shutdown => "Shutdown",
+            Self::Script(_) => "Script",
+            Self::Redis(_) => "Redis",
+        }
     }
 
     /// Whether the same call may succeed a moment later without anybody mending anything: a server
@@ -301,11 +325,24 @@ impl Display for Error {
                 write!(f, "semaphore {semaphore}: it was closed: build it anew to acquire again")
             }
             Self::Shutdown => f.write_str(
-                "the semaphores were shut down, or the runtime in which they were connected has ended",
+                "the semaphores were shut down, or the runtime in which they were connected has ended: \
+                 connect anew, in one that goes on running",
             ),
             Self::Script(what) => write!(f, "script: {what}"),
             Self::Redis(error) => error.fmt(f),
         }
+    }
+}
+
+/// The variant, what is displayed, and what Redis or the network said.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut printed = f.debug_tuple(self.variant());
+        printed.field(&format_args!("{:.MOST_PRINTED$}", self.to_string()));
+        if let Some(source) = self.source() {
+            printed.field(&format_args!("{:.MOST_PRINTED$}", source.to_string()));
+        }
+        printed.finish()
     }
 }
 

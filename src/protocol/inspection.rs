@@ -1,5 +1,6 @@
 //! The reply of `lua/inspect.lua`: who holds and who waits.
 
+use std::fmt;
 use std::time::Duration;
 
 use redis::{Value, from_redis_value};
@@ -27,7 +28,7 @@ use crate::protocol::word;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The limit in force.
@@ -47,6 +48,22 @@ pub struct Inspection {
     pub holders: Vec<Holder>,
     /// Requests in the order of the queue; 1,000 at most.
     pub waiters: Vec<Waiter>,
+}
+
+/// Of holders and waiters their count.
+impl fmt::Debug for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspection")
+            .field("limit", &self.limit)
+            .field("declared_limit", &self.declared_limit)
+            .field("runtime_limit", &self.runtime_limit)
+            .field("held", &self.held)
+            .field("queued", &self.queued)
+            .field("last_token", &self.last_token)
+            .field("holders", &self.holders.len())
+            .field("waiters", &self.waiters.len())
+            .finish()
+    }
 }
 
 /// A permit that somebody holds.

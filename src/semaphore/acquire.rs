@@ -15,6 +15,7 @@ use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Came;
 use crate::protocol::Acquired;
+use crate::runtime::clock;
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
@@ -199,11 +200,13 @@ impl Core {
             return wait.await;
         };
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
-            Err(Error::Timeout {
-                semaphore: self.name.clone(),
-                waited: started.elapsed(),
-                position: acquisition.place().map(|place| place.position),
-            })
+            let (semaphore, waited) = (self.name.clone(), started.elapsed());
+            if self.context.servers.are_away() && clock::is_paused() {
+                let last = (ErrorKind::Io, clock::PAUSED).into();
+                return Err(self.error("acquire", Failure::NoAnswer { elapsed: waited, last }));
+            }
+            let position = acquisition.place().map(|place| place.position);
+            Err(Error::Timeout { semaphore, waited, position })
         })
     }
 

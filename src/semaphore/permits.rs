@@ -108,7 +108,7 @@ impl Permits {
 
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.permits).finish()
+        f.debug_struct("Permits").field("count", &self.permits.len()).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -26,11 +27,13 @@ const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Dialer {
     response_timeout: Duration,
     credentials: Option<Arc<dyn Provider>>,
+    /// Of the last connection for commands, to whatever server.
+    last_number: Arc<AtomicU64>,
 }
 
 impl Dialer {
     pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<dyn Provider>>) -> Self {
-        Self { response_timeout, credentials }
+        Self { response_timeout, credentials, last_number: Arc::default() }
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -41,6 +44,11 @@ impl Dialer {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.response_timeout))
             .set_response_timeout(Some(self.response_timeout))
+    }
+
+    /// For a new connection: no other has it.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// For commands.

@@ -42,7 +42,7 @@ pub(crate) struct Link {
     /// In a row.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
-    /// How many connections there have been.
+    /// The number of the last connection.
     connections: watch::Sender<u64>,
     /// Connections end with the runtime in which they began.
     runtime: Handle,
@@ -68,6 +68,7 @@ type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
 
 #[derive(Clone)]
 pub(crate) struct Connected {
+    /// From 1, and of no other connection, also to another server.
     pub(crate) number: u64,
     pub(crate) connection: MultiplexedConnection,
     /// Leads to the same server.
@@ -176,6 +177,11 @@ impl Link {
         }
     }
 
+    /// The number of the connection, 0 where there is none.
+    pub(super) fn number(&self) -> u64 {
+        if let State::Connected(connected) = &*self.state() { connected.number } else { 0 }
+    }
+
     /// Has a task connect. What waits for it must not keep the link that keeps it.
     fn attempt_to_connect(
         self: &Arc<Self>,
@@ -197,8 +203,8 @@ impl Link {
     async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
         let connecting = timeout(self.patience(), self.source.connect(&self.dialer));
         let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
-        let number = *self.connections.borrow() + 1;
-        if number > 1 {
+        let number = self.dialer.next_number();
+        if *self.connections.borrow() > 0 {
             reconnected(COMMANDS);
             tracing::info!(server = %self.source, "connected to Redis again");
         }

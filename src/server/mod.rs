@@ -87,6 +87,19 @@ impl Servers {
         }
     }
 
+    /// The number of the connection over which a call for that slot goes now: another one may lead
+    /// to another server.
+    pub(crate) fn connection_of(&self, slot: u16) -> u64 {
+        match self {
+            Self::One(link) => link.number(),
+            Self::Cluster(cluster) => {
+                cluster.node_of(slot).map_or(0, |node| cluster.link(&node).number())
+            }
+            #[cfg(feature = "local")]
+            Self::Local(_) => 0,
+        }
+    }
+
     /// The link to the server that has that slot. None to one in memory.
     pub(crate) fn link_of(&self, slot: u16) -> Result<Option<Arc<Link>>, CallError> {
         match self {
@@ -100,10 +113,17 @@ impl Servers {
     /// Before something is done in the background that no answer to can come while tokio's clock is
     /// paused.
     pub(crate) async fn rest_if_paused(&self) {
+        if self.are_away() {
+            clock::rest_if_paused().await;
+        }
+    }
+
+    /// No answer comes while tokio's clock is paused.
+    pub(crate) fn are_away(&self) -> bool {
         match self {
-            Self::One(_) | Self::Cluster(_) => clock::rest_if_paused().await,
+            Self::One(_) | Self::Cluster(_) => true,
             #[cfg(feature = "local")]
-            Self::Local(_) => {}
+            Self::Local(_) => false,
         }
     }
 

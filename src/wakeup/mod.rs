@@ -8,6 +8,7 @@
 mod channel;
 #[cfg(feature = "local")]
 mod local;
+mod parted;
 mod router;
 mod sharded;
 mod single;

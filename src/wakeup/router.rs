@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::parted::Parted;
 use super::{Channel, Wakeups, sharded_name};
 use crate::protocol::message::{self, HandOff};
 use crate::protocol::word;
@@ -36,6 +39,7 @@ pub(crate) struct Router {
     pub(super) map_interval: Duration,
     /// All semaphores, by name.
     handlers: Mutex<HashMap<String, SameName>>,
+    parted: Mutex<Parted>,
     /// How many messages came that no script has sent.
     foreign: AtomicU64,
 }
@@ -49,7 +53,7 @@ impl Router {
         liveness: Duration,
     ) -> Self {
         let ours = format!("{}:{client}:", wakeups.how());
-        let (handlers, foreign) = Default::default();
+        let (handlers, parted, foreign) = Default::default();
         Self {
             wakeups,
             ours,
@@ -57,6 +61,7 @@ impl Router {
             response_timeout,
             map_interval: liveness,
             handlers,
+            parted,
             foreign,
         }
     }
@@ -101,6 +106,20 @@ impl Router {
         }
     }
 
+    fn parted(&self) -> MutexGuard<'_, Parted> {
+        self.parted.lock().expect("nothing panics while it is locked")
+    }
+
+    /// What that acquisition has is left alone until then, also when its semaphore is gone.
+    pub(crate) fn part_with(&self, number: u128, until: Instant) {
+        self.parted().add(number, until);
+    }
+
+    /// Whether a word of ours holds what nobody here wants: it is not in use without us.
+    fn is_left_over(&self, word: &str) -> bool {
+        word::number_of_ours(word, &self.ours).is_some_and(|number| !self.parted().has(number))
+    }
+
     /// A message came. What no script can have sent is somebody else's: it is left alone, and told
     /// of once for each power of two, for there may be a flood of it.
     pub(super) fn hear(&self, channel: &str, payload: &[u8]) {
@@ -131,8 +150,7 @@ impl Router {
         for hand_off in hand_offs {
             let is_known = same.iter().any(|handler| handler.clone().handed_off(&hand_off));
             let is_granted = hand_off.token > 0;
-            if !is_known && is_granted && word::number_of_ours(hand_off.word, &self.ours).is_some()
-            {
+            if !is_known && is_granted && self.is_left_over(hand_off.word) {
                 unwanted.push(hand_off.word.to_owned());
             }
         }

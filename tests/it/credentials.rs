@@ -15,6 +15,7 @@ use crate::support::acl;
 use crate::support::cluster::Cluster;
 use crate::support::errors::{kind_of, whole};
 use crate::support::observer::{Observer, eventually, in_time};
+use crate::support::replicated::{Pair, Sentinels};
 use crate::support::server::{Server, unique_name};
 
 const NEW: &str = "another-secret";
@@ -169,6 +170,18 @@ async fn a_password_changes_in_a_cluster() {
         eventually("messages can come", heard, |heard| heard.len() == before.len()).await;
         hands_off(semaphore, observer).await;
     }
+}
+
+/// For the primary. What the sentinels want is in their own URLs.
+#[tokio::test]
+async fn sentinels_are_not_told_what_the_provider_says() {
+    let pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let vault = Vault::that_says(Says::Password(acl::PASSWORD));
+    let semaphores = builder(&vault).connect_sentinel(sentinels.client()).await.unwrap();
+    assert_eq!(vault.asked.load(Ordering::SeqCst), 2, "for commands, and for messages");
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

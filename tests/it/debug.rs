@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 
-use redis_semaphore::{Credentials, ScriptRegistry, Semaphores};
+use redis_semaphore::{Credentials, Error, ScriptRegistry, Semaphores, acquire_all};
 use tokio::task::JoinSet;
 
 use crate::support::observer::Observer;
-use crate::support::server::{shared_url, unique_name};
+use crate::support::server::{Server, shared_url, unique_name};
 
 fn assert_short(value: &impl Debug) {
     for text in [format!("{value:?}"), format!("{value:#?}")] {
@@ -27,6 +27,7 @@ async fn a_thousand_waits_are_not_printed() {
         waits.spawn(semaphore.request().acquire());
     }
     observer.sees(1, 1000).await;
+    assert_short(&semaphore.inspect().await.unwrap());
     assert_short(&semaphores);
     assert_short(&builder());
     assert_short(&semaphore);
@@ -35,6 +36,33 @@ async fn a_thousand_waits_are_not_printed() {
     assert_short(&permit.watch());
     assert_short(&semaphore.acquire_many(0).await.unwrap_err());
     assert!(format!("{permit:?}").contains(&name));
+}
+
+#[tokio::test]
+async fn nor_are_permits_of_many_semaphores_nor_their_names() {
+    let server = Server::start();
+    server.grant("+scan");
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let several: Vec<_> = (0..100)
+        .map(|number| semaphores.semaphore(format!("one-{number}")).limit(1).build().unwrap())
+        .collect();
+    let requests = several.iter().map(redis_semaphore::Semaphore::request);
+    let permits = acquire_all(requests).await.unwrap();
+    assert_short(&permits);
+    assert!(format!("{permits:?}").contains("100"));
+    let names = semaphores.names().await.unwrap();
+    assert_eq!(names.names.len(), 100);
+    assert_short(&names);
+    assert_short(&semaphores.doctor().await.unwrap());
+    permits.release().await.unwrap();
+}
+
+/// A server says what it likes.
+#[test]
+fn nor_is_the_whole_text_of_an_error() {
+    let code = redis::ErrorKind::Extension;
+    let said: redis::RedisError = (code, "it says", "x".repeat(1 << 20)).into();
+    assert_short(&Error::from(said));
 }
 
 #[test]

@@ -135,6 +135,20 @@ async fn the_hand_off_message_is_swallowed() {
     observer.sees(0, 0).await;
 }
 
+/// It is open, and messages can be published, but nothing comes of them: a ping finds out.
+#[tokio::test]
+async fn a_connection_of_messages_that_went_silent_is_replaced() {
+    let scene = Scene::set().await;
+    let subscribed = async || -> u64 { scene.server.calls("subscribe") };
+    let (before, connections) = (subscribed().await, scene.proxy.accepted());
+    scene.proxy.messages(Flow::Swallow);
+    let replaced = async || scene.proxy.accepted();
+    eventually("another connection", replaced, |now| *now > connections).await;
+    scene.proxy.messages(Flow::Pass);
+    eventually("a new subscription", subscribed, |now| *now > before).await;
+    scene.ends_well().await;
+}
+
 #[tokio::test]
 async fn scripts_are_flushed() {
     let scene = Scene::set().await;

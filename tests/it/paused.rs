@@ -67,6 +67,7 @@ fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
         proxy.replies(Flow::Hold);
         says_so(semaphore.try_acquire().await);
         says_so(semaphore.acquire().await);
+        says_so(semaphore.acquire_timeout(WHILE).await);
         says_so(semaphore.inspect().await);
         says_so(semaphore.set_limit(3).await);
         says_so(held.refresh().await);

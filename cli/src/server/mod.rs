@@ -76,7 +76,7 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
         Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
         None if server.cluster => builder.connect_cluster(servers).await?,
         None => match <[ConnectionInfo; 1]>::try_from(servers) {
-            Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::Redis)?).await?,
+            Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::from)?).await?,
             Err(servers) => builder.connect_primary_of(servers).await?,
         },
     })
@@ -95,7 +95,7 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     if let Some(user) = user {
         settings = settings.set_username(user);
     }
-    Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::Redis)?))
+    Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::from)?))
 }
 
 /// User and password of the URLs are for the sentinels, the other ones for the primary, which

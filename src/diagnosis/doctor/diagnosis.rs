@@ -27,7 +27,7 @@ use super::{Check, Verdict};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnosis {
     /// The server, or all primaries of a cluster.
@@ -39,7 +39,7 @@ pub struct Diagnosis {
 /// # Examples
 ///
 /// See [`Diagnosis`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Examination {
     /// Host and port, or the path of the socket.
@@ -68,6 +68,26 @@ impl Diagnosis {
     pub fn worst(&self) -> Verdict {
         let checks = self.servers.iter().flat_map(|server| &server.checks);
         checks.map(|check| check.verdict).min().unwrap_or(Verdict::Fine)
+    }
+}
+
+/// What was found is displayed.
+impl fmt::Debug for Diagnosis {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Diagnosis")
+            .field("servers", &self.servers.len())
+            .field("worst", &self.worst())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Examination {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Examination")
+            .field("address", &self.address)
+            .field("version", &self.version)
+            .field("checks", &self.checks.len())
+            .finish()
     }
 }
 

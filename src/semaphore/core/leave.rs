@@ -10,10 +10,16 @@ use crate::error::Error;
 use crate::semaphore::acquisition::Acquisition;
 
 impl Core {
-    /// This process neither renews nor releases it any more. A late message must still find it.
+    /// This process neither renews nor releases it any more. It may be in use without us, for no
+    /// longer than a lease from now on: so long a message that comes late must not have it released.
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
-        // Where no maintenance is left, no message comes any more.
-        self.enqueue(Task::Parted(acquisition.clone()));
+        let until = Instant::now() + self.settings.lease;
+        self.context.router.part_with(acquisition.number, until);
+        self.hold_no_more(std::iter::once(&**acquisition));
+        // An acquire of it may still reach the server.
+        if acquisition.take_doubt() {
+            self.enqueue(Task::ReleaseAgain(acquisition.clone(), until));
+        }
     }
 
     /// Starts its last lease in the background: by the maintenance, or by a task of its own where

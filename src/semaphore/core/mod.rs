@@ -3,9 +3,9 @@
 //!
 //! What may be queued is in the table of waits from before its request goes out, since the message of
 //! a hand-off may overtake the reply. It enters the table of what is held before it leaves that, and
-//! stays there until its release is confirmed, or it is lost; where this process has parted with it, for
-//! another lease. So a message that comes late, or twice, always finds what is in use, and whatever it
-//! does not find is to be given back.
+//! stays there until its release is confirmed, or it is lost; where this process has parted with it, the
+//! router knows it for another lease. So a message that comes late, or twice, always finds what is in
+//! use, and whatever it does not find is to be given back.
 
 mod acknowledge;
 mod acquire;
@@ -70,7 +70,7 @@ pub(crate) struct Core {
     replication: Replication,
     /// What waits in the queue, by number.
     waits: Mutex<Numbered<Arc<Acquisition>>>,
-    /// What has a permit until its release is confirmed or its last lease has ended, by number.
+    /// What has a permit until its release is confirmed, or this process parts with it, by number.
     held: Mutex<Numbered<Weak<Acquisition>>>,
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
@@ -84,12 +84,10 @@ pub(crate) enum Task {
     Renew,
     /// An acquisition must be released, whatever the server has for it.
     Release(Arc<Acquisition>, ReleaseMode),
-    /// One was released, but an acquire of it may reach the server later.
-    ReleaseAgain(Arc<Acquisition>),
+    /// An acquire of it may reach the server later, but not after that.
+    ReleaseAgain(Arc<Acquisition>, Instant),
     /// The lease of a permit begins anew, for the last time.
     Leave(Arc<Acquisition>),
-    /// This process neither renews nor releases it any more.
-    Parted(Arc<Acquisition>),
     /// These words hold permits that nobody here wants.
     ReleaseUnwanted(Vec<String>),
     /// Something waits: the server must hear of it often enough to take us for alive.

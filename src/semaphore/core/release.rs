@@ -74,7 +74,8 @@ impl Request for Release {
     ) {
         core.hold_no_more(answers.clone().map(|(request, _)| &*request.acquisition));
         for (request, _) in answers.filter(|(request, _)| request.acquisition.take_doubt()) {
-            core.enqueue(Task::ReleaseAgain(request.acquisition.clone()));
+            let at = Instant::now() + core.context.settings.longest_trip();
+            core.enqueue(Task::ReleaseAgain(request.acquisition.clone(), at));
         }
     }
 

@@ -6,13 +6,13 @@
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, for those near the head of the queue.
 //! - `reclaim`: releases what was dropped, until the server confirms that or the leases have ended.
-//! - `parted`: starts the last lease of what was left, and knows what is in use without us.
+//! - `leaving`: starts the last lease of what was left.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released, or was
-//! parted with, keeps the semaphore; renewals, heartbeats and wakes do not.
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released or left
+//! keeps the semaphore; renewals, heartbeats and wakes do not.
 
 mod heartbeat;
-mod parted;
+mod leaving;
 mod reclaim;
 mod renewal;
 
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batching::MAX_BATCH;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
-use parted::{Leaving, Parted};
+use leaving::Leaving;
 use reclaim::{Releases, Unwanted};
 
 /// What a job has done.
@@ -37,7 +37,6 @@ enum Done {
     Woke { core: Arc<Core>, next: Option<Duration> },
     Released,
     ReleasedUnwanted,
-    Left { core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>> },
 }
 
 struct Maintenance {
@@ -52,7 +51,6 @@ struct Maintenance {
     /// What is to be released again, and when: in this order.
     again: VecDeque<(Instant, Arc<Core>, Arc<Acquisition>)>,
     unwanted: Unwanted,
-    parted: Parted,
 }
 
 /// One after the other.
@@ -71,7 +69,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         core.closing.shut_down();
         return;
     }
-    let (renewal, wake, heartbeat, again, unwanted, parted) = Default::default();
+    let (renewal, wake, heartbeat, again, unwanted) = Default::default();
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
         tasks,
@@ -82,7 +80,6 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         heartbeat,
         again,
         unwanted,
-        parted,
     };
     context.spawn_tracked(maintenance.run(context.end()));
 }
@@ -130,8 +127,7 @@ impl Maintenance {
     /// When there is something to do.
     fn next(&self) -> Option<Instant> {
         let again = self.again.front().map(|(at, ..)| *at);
-        let parted = self.parted.next();
-        [self.renewal, self.wake, self.heartbeat.next, again, parted].into_iter().flatten().min()
+        [self.renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
@@ -143,12 +139,11 @@ impl Maintenance {
                     self.renewal = Some(Instant::now() + core.settings.renewal_interval());
                 }
                 Task::Release(acquisition, mode) => releases.add(&core, acquisition, mode),
-                Task::ReleaseAgain(acquisition) => {
-                    let at = Instant::now() + settings.longest_trip();
-                    self.again.push_back((at, core, acquisition));
+                Task::ReleaseAgain(acquisition, at) => {
+                    let before = self.again.partition_point(|(other, ..)| *other <= at);
+                    self.again.insert(before, (at, core, acquisition));
                 }
                 Task::Leave(acquisition) => leaving.add(&core, acquisition),
-                Task::Parted(acquisition) => self.parted.add(&core, acquisition),
                 Task::ReleaseUnwanted(words) => {
                     self.unwanted.add(words);
                     self.release_unwanted(&core);
@@ -170,9 +165,6 @@ impl Maintenance {
         let mut releases = Releases::default();
         let due = self.again.partition_point(|(at, ..)| *at <= now);
         for (_, core, acquisition) in self.again.drain(..due) {
-            releases.add(&core, acquisition, ReleaseMode::Return);
-        }
-        for (core, acquisition) in self.parted.end(now) {
             releases.add(&core, acquisition, ReleaseMode::Return);
         }
         self.release(releases);
@@ -209,10 +201,6 @@ impl Maintenance {
                 None => {}
             },
             Ok(Done::Released) => self.releasing -= 1,
-            Ok(Done::Left { core, acquisitions }) => {
-                self.releasing -= 1;
-                acquisitions.into_iter().for_each(|left| self.parted.add(&core, left));
-            }
             Ok(Done::ReleasedUnwanted) => {
                 self.releasing -= 1;
                 self.unwanted.is_released();

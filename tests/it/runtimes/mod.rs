@@ -71,7 +71,7 @@ impl Scene {
 
     /// With a wait that was begun in another runtime.
     async fn set_with_wait(response: Duration) -> (Arc<Self>, Ending) {
-        let scene = Self::set(4, response).await;
+        let scene = Self::set(16, response).await;
         let waits = guest(one_thread, scene.semaphore.clone(), async |semaphore| {
             semaphore.acquire().await.map(drop)
         });
@@ -147,7 +147,7 @@ fn guest<T: Send + 'static, F: Future<Output = Result<(), Error>>>(
 type Call = fn(Arc<Scene>) -> BoxFuture<'static, Result<(), Error>>;
 
 /// Each with how it ends while home rests, and after home's end.
-const CALLS: [(&str, Call, &str, &str); 12] = [
+const CALLS: [(&str, Call, &str, &str); 19] = [
     (
         "try_acquire",
         |s| async move { s.semaphore.try_acquire().await.map(drop) }.boxed(),
@@ -165,6 +165,23 @@ const CALLS: [(&str, Call, &str, &str); 12] = [
     ("the first set_limit", first_set_limit, AWAY, OK),
     ("inspect", |s| async move { s.semaphore.inspect().await.map(drop) }.boxed(), AWAY, OK),
     ("wake", |s| async move { s.semaphore.wake().await.map(drop) }.boxed(), AWAY, OK),
+    (
+        "add_permits",
+        |s| async move { s.semaphore.add_permits(1).await.map(drop) }.boxed(),
+        AWAY,
+        OK,
+    ),
+    ("revoke", revoke, AWAY, OK),
+    (
+        "names",
+        |s| async move { s.semaphores.names().await.map(drop) }.boxed(),
+        "Connect",
+        "Connect",
+    ),
+    ("adopt", adopt, AWAY, END),
+    ("leave", |s| async move { s.permit().leave().await }.boxed(), AWAY, OK),
+    ("forget", |s| async move { s.permit().forget().await }.boxed(), AWAY, OK),
+    ("acquire_all", acquire_all, AWAY, END),
 ];
 const OK: &str = "Ok";
 const AWAY: &str = "Unavailable";
@@ -182,6 +199,23 @@ fn first_acquire(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     let first = scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     async move { first.set_limit(2).await.map(drop) }.boxed()
+}
+
+/// Nobody has it.
+fn revoke(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let word = format!("P:nobody.1:1:1000:{}", "0".repeat(22));
+    async move { scene.semaphore.revoke(&word).await.map(drop) }.boxed()
+}
+
+fn adopt(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let parts = scene.permit().into_parts();
+    async move { scene.semaphore.adopt(parts).await.map(drop) }.boxed()
+}
+
+fn acquire_all(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
+    let first = || scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let requests = [first().request(), first().request()];
+    async move { redis_semaphore::acquire_all(requests).await.map(drop) }.boxed()
 }
 
 fn refresh(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {

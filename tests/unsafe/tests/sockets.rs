@@ -8,15 +8,19 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Client, IntoConnectionInfo};
 use redis_semaphore::{Credentials, Error, Semaphores};
 
-#[allow(dead_code, unexpected_cfgs)]
+#[allow(dead_code)]
 #[path = "../../it/support/mod.rs"]
 mod support;
+#[path = "../../it/support/tls.rs"]
+mod tls;
+
 use support::acl;
 use support::cluster::Cluster;
 use support::observer::eventually;
 use support::proxy::{Flow, Proxy};
 use support::replicated::{Pair, Sentinels};
 use support::server::{Server, unique_name};
+use tls::TlsServer;
 
 #[derive(Debug, PartialEq)]
 struct Options {
@@ -63,21 +67,27 @@ async fn has_usual(what: &str, port: u16, count: usize) {
     }
 }
 
+/// Has that server, which is at this port, asked for acknowledgements, over one more connection.
+/// There are never enough.
+async fn acknowledges(semaphores: &Semaphores, name: String, server: &Server, port: u16) {
+    server.grant("+wait");
+    let builder = semaphores.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
+    let wanted = builder.acknowledged_by(2, Duration::from_millis(1));
+    let semaphore = wanted.build().unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
+    has_usual("acknowledgements, too", port, 3).await;
+}
+
 #[tokio::test]
 async fn one_server() {
     let server = Server::start();
     server.grant("+role");
-    server.grant("+wait");
     let (url, builder) = (server.url(), Semaphores::builder);
     let semaphores = Semaphores::connect(&url).await.unwrap();
     has_usual("commands and messages", server.port, 2).await;
-    let semaphore = semaphores.semaphore(unique_name()).limit(1);
-    let semaphore = semaphore.acquire_timeout(Duration::from_secs(20));
-    let semaphore = semaphore.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
-    let refused = semaphore.acquire().await.unwrap_err();
-    assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
-    has_usual("acknowledgements, too", server.port, 3).await;
-    drop((semaphore, semaphores));
+    acknowledges(&semaphores, unique_name(), &server, server.port).await;
+    drop(semaphores);
     has_usual("none any more", server.port, 0).await;
 
     let semaphores = builder().connect_primary_of([&*url, "redis://127.0.0.1:1/"]).await.unwrap();
@@ -149,6 +159,21 @@ async fn the_nodes_of_a_cluster() {
     for node in &cluster.nodes {
         has_usual("commands and messages", node.port, 2).await;
     }
+    let node = &cluster.nodes[1];
+    acknowledges(&semaphores, cluster.name_at(1), node, node.port).await;
+}
+
+/// Servers that were built without TLS say so.
+#[tokio::test]
+async fn over_tls() {
+    let Some(tls) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let client_tls = Some(tls.authority.certificate("a client"));
+    let certificates =
+        redis::TlsCertificates { client_tls, root_cert: Some(tls.authority.root_cert()) };
+    let client = Client::build_with_tls(tls.url(), certificates);
+    let semaphores = Semaphores::builder().connect_client(client.unwrap()).await.unwrap();
+    has_usual("commands and messages", tls.port, 2).await;
+    acknowledges(&semaphores, unique_name(), &tls.server, tls.port).await;
 }
 
 #[tokio::test]
@@ -156,6 +181,7 @@ async fn the_primary_that_sentinels_name() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let semaphores = Semaphores::builder().connect_sentinel(sentinels.client()).await.unwrap();
-    has_usual("commands and messages", pair.servers[0].port, 2).await;
-    drop(semaphores);
+    let server = &pair.servers[0];
+    has_usual("commands and messages", server.port, 2).await;
+    acknowledges(&semaphores, unique_name(), server, server.port).await;
 }

@@ -1,6 +1,5 @@
-//! Permits that this process has parted with: they are left, or passed on to another process.
+//! Starts the last leases of permits that are left.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -9,36 +8,6 @@ use tokio::time::Instant;
 use super::Done;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::Core;
-
-/// What may be in use without us, and until when, in this order. Until then its word is known here,
-/// or a message that comes late would have it released.
-#[derive(Default)]
-pub(super) struct Parted(VecDeque<(Instant, Arc<Core>, Arc<Acquisition>)>);
-
-impl Parted {
-    /// A lease from now on is no shorter than what is left of any.
-    pub(super) fn add(&mut self, core: &Arc<Core>, acquisition: Arc<Acquisition>) {
-        self.0.push_back((Instant::now() + core.settings.lease, core.clone(), acquisition));
-    }
-
-    /// When the next one ends.
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.0.front().map(|(at, ..)| *at)
-    }
-
-    /// Those that have ended. An acquire of one may still reach the server: these are answered.
-    pub(super) fn end(&mut self, now: Instant) -> Vec<(Arc<Core>, Arc<Acquisition>)> {
-        let ended = self.0.partition_point(|(at, ..)| *at <= now);
-        let mut in_doubt = Vec::new();
-        for (_, core, acquisition) in self.0.drain(..ended) {
-            core.hold_no_more(std::iter::once(&*acquisition));
-            if acquisition.is_in_doubt() {
-                in_doubt.push((core, acquisition));
-            }
-        }
-        in_doubt
-    }
-}
 
 /// What is to be left.
 #[derive(Default)]
@@ -76,5 +45,6 @@ async fn leave(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>) -> Done {
     if let Some(error) = failed.first() {
         core.warn_of_short_lease(failed.len(), started.elapsed(), error);
     }
-    Done::Left { core, acquisitions }
+    acquisitions.iter().for_each(|left| core.part_with(left));
+    Done::Released
 }
