@@ -16,7 +16,7 @@ const ROUNDS: usize = 9;
 const REQUESTS: u64 = 200;
 const CLIENT: &str = "bench-host.4711.k3f9zq";
 const NO_LIMIT: u32 = u32::MAX;
-const LEASE: u32 = 30_000; // ms
+pub const LEASE: u32 = 30_000; // ms
 
 pub async fn s1_to_s7() -> Result<Vec<Figure>> {
     let mut calls = Calls::to(&client()?).await?;

@@ -172,11 +172,9 @@ pub enum Error {
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
     /// mistake in a program or in a folder of scripts, not a passing condition.
-    #[non_exhaustive]
     Script(String),
     /// An error of the [`ScriptRegistry`](crate::ScriptRegistry): Redis answered with an error, or
     /// could not be reached.
-    #[non_exhaustive]
     Redis(RedisError),
 }
 

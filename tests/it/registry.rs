@@ -35,7 +35,7 @@ fn what_is_wrong_with_a_folder_is_said_when_it_is_read() {
     ] {
         let dir = BROKEN.get_dir(folder).unwrap();
         match ScriptRegistry::from_dir(dir) {
-            Err(Error::Script(message, ..)) => {
+            Err(Error::Script(message)) => {
                 assert!(message.contains(expected), "{folder}: {message}")
             }
             other => panic!("{folder}: {other:?}"),
@@ -59,9 +59,9 @@ async fn runs_scripts_of_a_user_and_says_what_fails() {
     assert_eq!(sum, 6);
     registry.load(&mut connection).await.unwrap();
     let refused = registry.run::<_, String, i64, i64>(&mut connection, "nothing", &[], &[]).await;
-    assert!(matches!(refused, Err(Error::Script(..))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Script(_))), "{refused:?}");
     let refused = registry.run::<_, String, &str, i64>(&mut connection, "sum", &[], &["x"]).await;
-    assert!(matches!(refused, Err(Error::Redis(..))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Redis(_))), "{refused:?}");
 }
 
 /// After SCRIPT FLUSH, a restart or a failover: one trip more, once.
