@@ -221,6 +221,8 @@ fn a_head_start_that_the_word_tells_is_no_waiting() {
     semaphore.acquire(1, "ahead60000-b 1 60000 +60000 c 1 60000 +60000");
     // A word that says more than it asked for has not waited for less than nothing.
     semaphore.acquire(1, "ahead9999999999999999999999-d 1 60000 wait ahead-e 1 60000 wait");
+    // Nor is it a client's name that says it.
+    semaphore.acquire_for(1, "ahead400-x poll 600000", "f 1 60000 wait");
     semaphore.pass(500);
     let told = [
         entry("ahead60000-b", 1, 500),
@@ -228,6 +230,7 @@ fn a_head_start_that_the_word_tells_is_no_waiting() {
         entry("first", 1, 2500),
         entry("ahead9999999999999999999999-d", 1, 0),
         entry("ahead-e", 1, 500),
+        entry("f", 1, 500),
     ];
     assert_eq!(semaphore.inspect().waiters, told);
 }
