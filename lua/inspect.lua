@@ -62,8 +62,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = word
-  -- The ticket is older than the request by its head start.
-  local ahead = string.match(word, ':ahead(%d+)%-[^:]*$') or 0
+  local ahead = string.match(word, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
   waiting[#waiting + 1] = -1
 end)

@@ -21,8 +21,7 @@ end
 local asked, lookup = {}, {}
 -- include: lib/read.lua
 
--- Removes nothing: but a full server lets scripts go on that begin so, and a replica refuses.
-redis.call('ZREM', PERMITS, '')
+redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 -- include: lib/purge.lua
 -- include: lib/serve.lua
 local waits = queued > 0
