@@ -113,7 +113,7 @@ async fn a_process_that_acquires_sets() {
 #[tokio::test]
 async fn a_process_that_is_killed_in_the_middle_leaves_no_deadlock() {
     let name = unique_name();
-    let test = "acquire_all::a_process_that_acquires_sets";
+    let test = "semaphore::acquire_all::a_process_that_acquires_sets";
     let [mut killed, mut one, mut other] = [(); 3].map(|()| Process::start(test, &name));
     for _ in 0..5 {
         assert_eq!(killed.next().await.unwrap(), "turn");

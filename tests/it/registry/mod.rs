@@ -1,6 +1,8 @@
 //! The script registry: a user's own folder, includes that are missing or run in a circle, and a
 //! server that does not know a script.
 
+mod functions;
+
 use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::{Error, ScriptRegistry};
 

@@ -78,10 +78,10 @@ async fn a_client_of_a_name() {
 
 /// Of that name, with `names.c` between it and the system's resolver.
 fn start_client(name: &Name, port: u16) -> Process {
-    let library = build_library("tests/it/outages/names.c");
+    let library = build_library("tests/it/server/outages/names.c");
     let environment = [("LD_PRELOAD", library.as_os_str()), ("TEST_NAME", name.0.as_os_str())];
     let url = format!("redis://redis.test:{port}/");
-    Process::start_with("outages::names::a_client_of_a_name", &url, &environment)
+    Process::start_with("server::outages::names::a_client_of_a_name", &url, &environment)
 }
 
 /// Whether the name is known: there is a file, or not.

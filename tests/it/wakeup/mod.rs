@@ -1,5 +1,7 @@
 //! Messages of hand-offs: what they say is so, and nobody is told what is not.
 
+mod unwanted;
+
 use std::time::{Duration, Instant};
 
 use redis_semaphore::Semaphores;

@@ -13,7 +13,7 @@ use crate::support::observer::{Observer, in_time};
 use ConnectErrorKind::Tls;
 use server::{Authority, TlsServer};
 
-#[path = "support/tls.rs"]
+#[path = "../support/tls.rs"]
 mod server;
 
 /// The client that trusts `root`, and shows a certificate of `own` if there is one.

@@ -1,5 +1,7 @@
 //! Who makes the calls: the caller that came first, until others depend on them.
 
+mod network;
+
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;

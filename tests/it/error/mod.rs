@@ -1,5 +1,7 @@
 //! Errors: a chain tells each thing once, in a few lines; and what can be done with one.
 
+mod debug;
+
 use std::error::Error as StdError;
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ fn dropped_semaphores_leave_nothing() {
 fn leaves_nothing(ends: &str) {
     let program = std::env::current_exe().unwrap();
     let mut child = Command::new(program);
-    child.args(["--exact", "kept::a_process_that_drops_semaphores", "--nocapture"]);
+    child.args(["--exact", "semaphore::kept::a_process_that_drops_semaphores", "--nocapture"]);
     // What is left there stays for an hour.
     let server = Server::start();
     let output = child.env(ROLE, ends).env(URL, server.url()).output().unwrap();

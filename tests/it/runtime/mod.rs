@@ -4,6 +4,7 @@
 mod ends;
 mod inside;
 mod none;
+mod paused;
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};

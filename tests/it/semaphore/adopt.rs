@@ -44,7 +44,7 @@ async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
     let name = unique_name();
     let lease = Duration::from_secs(3);
     let observer = Observer::new(&shared_url(), &name, 3).await;
-    let mut first = Process::start("adopt::a_process_that_passes_its_permit_on", &name);
+    let mut first = Process::start("semaphore::adopt::a_process_that_passes_its_permit_on", &name);
     let token: u64 = first.next().await.unwrap().parse().unwrap();
     let parts: PermitParts = first.next().await.unwrap().parse().unwrap();
     let elsewhere = client(&shared_url(), &name, LONG).await;
@@ -339,7 +339,7 @@ async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
     let here = client(&shared_url(), &name, LONG).await;
     let parts = here.acquire_many(3).await.unwrap().into_parts();
     let role = format!("{parts}");
-    let mut adopter = Process::start("adopt::a_process_that_adopts", &role);
+    let mut adopter = Process::start("semaphore::adopt::a_process_that_adopts", &role);
     assert_eq!(adopter.next().await.unwrap(), "adopted");
     adopter.kill();
     // The lease is that of the adopter's semaphore.

@@ -45,7 +45,7 @@ fn parse(line: &str) -> Event {
 }
 
 fn start(role: &str, name: &str) -> Process {
-    Process::start("processes::a_process_of_another_test", &format!("{role} {name}"))
+    Process::start("semaphore::processes::a_process_of_another_test", &format!("{role} {name}"))
 }
 
 async fn next(process: &mut Process) -> Event {

@@ -65,7 +65,7 @@ async fn a_process_that_starts() {
 async fn no_window_holds_more_starts_than_the_limit() {
     let name = unique_name();
     let mut processes: Vec<_> =
-        (0..3).map(|_| Process::start("leave::a_process_that_starts", &name)).collect();
+        (0..3).map(|_| Process::start("semaphore::leave::a_process_that_starts", &name)).collect();
     let mut started = Vec::new();
     let read = |line: &str| line.strip_prefix("started ").unwrap().parse::<u64>().unwrap();
     for process in &mut processes {

@@ -1,0 +1,8 @@
+//! Connecting, what a user may do there, and which semaphores there are.
+
+mod connect;
+mod lookers;
+mod migration;
+mod names;
+mod permissions;
+mod shutdown;

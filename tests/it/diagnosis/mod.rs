@@ -1,0 +1,3 @@
+//! What the library finds out about a server.
+
+mod doctor;

@@ -1,0 +1,21 @@
+//! What is done with one semaphore: acquiring, holding, giving back, and its maintenance.
+
+mod acknowledge;
+mod acquire;
+mod acquire_all;
+mod adopt;
+mod cancellation;
+mod circles;
+mod close;
+mod head_start;
+mod inspection;
+mod kept;
+mod leave;
+mod limits;
+mod lost_replies;
+mod maintenance;
+mod permit_watch;
+mod permits;
+mod processes;
+mod revoke;
+mod short_leases;
