@@ -644,8 +644,7 @@ end)
 each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
   waiting[#waiting + 1] = word
-  -- The ticket is older than the request by its head start.
-  local ahead = string.match(word, ':ahead(%d+)%-') or 0
+  local ahead = string.match(word, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
   waiting[#waiting + 1] = -1
 end)
@@ -2061,8 +2060,7 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 
--- Removes nothing: but a full server lets scripts go on that begin so, and a replica refuses.
-redis.call('ZREM', PERMITS, '')
+redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 

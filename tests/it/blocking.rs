@@ -58,7 +58,7 @@ fn no_more_threads_than_the_limit_are_inside() {
 fn a_thread_waits_for_a_loss() {
     let semaphores = Semaphores::connect(&shared_url()).unwrap();
     let [lasting, ended] = [600_000, 300].map(|ms| {
-        let semaphore = semaphores.semaphore(unique_name()).limit(2).auto_renew(false);
+        let semaphore = semaphores.semaphore(unique_name()).limit(3).auto_renew(false);
         semaphore.lease(Duration::from_millis(ms)).build().unwrap()
     });
     let held = lasting.acquire().unwrap();
