@@ -28,7 +28,9 @@ use support::server::{client, unique_name, url};
 
 const LOAD: Load = Load { limit: 10, tasks: 100, work: Duration::from_millis(5) };
 /// Beside the way that is none: loopback itself.
-const ONE_WAYS: [Duration; 6] = [
+const ONE_WAYS: [Duration; 8] = [
+    Duration::from_micros(50),
+    Duration::from_micros(100),
     Duration::from_micros(250),
     Duration::from_micros(500),
     Duration::from_millis(1),
@@ -61,7 +63,9 @@ async fn main() -> Result<()> {
     let one_ways = if arguments.only_tests() { &ONE_WAYS[..1] } else { &ONE_WAYS[..] };
     let mut points = Vec::new();
     for jitter in JITTERS {
-        points.extend(at(&client()?, jitter).await?);
+        if jitter == 0.0 {
+            points.extend(at(&client()?, jitter).await?);
+        }
         for &delay in one_ways {
             let network = Network::to(url()?, Way { delay, jitter })?;
             points.extend(at(&network.client()?, jitter).await?);
