@@ -12,7 +12,7 @@ use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
 use crate::server::Dialer;
 
-/// The user has waited for a whole timeout already.
+/// For one that is silent: the user has waited for a whole timeout already.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Of what a stranger says.
 const MOST_BYTES: usize = 80;
@@ -98,7 +98,7 @@ async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
 
 /// What it says to a PING.
 async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found> {
-    let limit = dialer.response_timeout().min(LONGEST);
+    let limit = dialer.response_timeout();
     let said = match client.get_connection_info().addr() {
         ConnectionAddr::Tcp(host, port) => {
             let ping = async { ping(TcpStream::connect((host.as_str(), *port)).await?).await };
@@ -111,7 +111,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             let ready = dialer.ready(client).await.ok()?;
             let cut = "the connection over TLS was cut: see the server's log, and whether it wants \
                        TLS at this port; without it, try redis:// instead of rediss://";
-            let refused = answered(&ready, &redis::cmd("PING"), limit).await;
+            let refused = answered(dialer, &ready, &redis::cmd("PING")).await;
             return refused.or_else(|| Found::new(kind, cut));
         }
         _ => return None,
@@ -174,16 +174,17 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
     let nobody = info.set_redis_settings(RedisConnectionInfo::default());
     let nobody = Client::open(nobody).ok()?;
-    answered(&nobody, &auth, dialer.response_timeout().min(LONGEST)).await
+    answered(dialer, &nobody, &auth).await
 }
 
 /// What the server says to refuse a command.
-async fn answered(client: &Client, command: &Cmd, limit: Duration) -> Option<Found> {
+async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let config = dialer.config();
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         command.exec_async(&mut connection).await
     };
-    match timeout(limit, ask).await.ok()? {
+    match timeout(dialer.response_timeout(), ask).await.ok()? {
         Err(error) if error.code().is_some() => Found::said(error),
         _ => None,
     }

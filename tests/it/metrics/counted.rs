@@ -29,11 +29,38 @@ impl Counted {
         self.handle.render()
     }
 
+    /// All of this moment. It takes long where many permits were held: ask once for many values.
+    pub fn values(&self) -> Values {
+        Values(read(&self.text()))
+    }
+
+    pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.values().get(name, labels)
+    }
+
+    pub fn of(&self, semaphore: &str, name: &str) -> f64 {
+        self.values().of(semaphore, name)
+    }
+
+    pub fn outcomes(&self, semaphore: &str) -> BTreeMap<String, f64> {
+        self.values().outcomes(semaphore)
+    }
+
+    /// Weight held, requests that wait, permits that have ended, and losses.
+    pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
+        ["held", "waiting", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
+    }
+}
+
+/// What had been counted at one moment.
+pub struct Values(BTreeMap<(String, Labels), f64>);
+
+impl Values {
     /// 0 where nothing was counted.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let labels = labels.iter().map(|(label, value)| (label.to_string(), value.to_string()));
         let key = (format!("redis_semaphore_client_{name}"), labels.collect());
-        read(&self.text()).get(&key).copied().unwrap_or_default()
+        self.0.get(&key).copied().unwrap_or_default()
     }
 
     pub fn of(&self, semaphore: &str, name: &str) -> f64 {
@@ -42,17 +69,12 @@ impl Counted {
 
     /// What became of requests, without what never did.
     pub fn outcomes(&self, semaphore: &str) -> BTreeMap<String, f64> {
-        let all = read(&self.text()).into_iter().filter_map(|((name, mut labels), count)| {
+        let all = self.0.iter().filter_map(|((name, labels), count)| {
             let is_one = name == "redis_semaphore_client_acquires_total"
                 && labels.get("semaphore").is_some_and(|name| name == semaphore);
-            (is_one && count > 0.0).then(|| (labels.remove("outcome").unwrap(), count))
+            (is_one && *count > 0.0).then(|| (labels["outcome"].clone(), *count))
         });
         all.collect()
-    }
-
-    /// Weight held, requests that wait, permits that have ended, and losses.
-    pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
-        ["held", "waiting", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
     }
 }
 

@@ -26,6 +26,8 @@ const LONG_CALM: Duration = Duration::from_millis(2500);
 const FAULTS_UNTIL_LONG_CALM: usize = 6;
 /// How often the limit is changed: permits that are consumed bring it down.
 const NEW_LIMIT: Duration = Duration::from_millis(300);
+/// How long the processes may take to end where nobody waits any more.
+const END: Duration = Duration::from_secs(60);
 /// Longer than anything that a violation comes of.
 const BEFORE: Moment = 5_000_000_000;
 /// The mark of such a change is kept for less.
@@ -209,7 +211,7 @@ impl<T: Theatre> Campaign<T> {
     async fn end(mut self) -> Vec<super::history::Event> {
         sleep(LEASE.max(LONG_CALM)).await;
         self.field.crew.dismiss();
-        let deadline = Instant::now() + DRAIN + DRAIN;
+        let deadline = Instant::now() + DRAIN + END;
         while !self.field.crew.is_gone() {
             if Instant::now() > deadline {
                 self.found("recovery", "the processes do not end".to_owned());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::history::{Counts, What};
 use super::theatre::Names;
 use super::{KINDS, Special};
-use crate::metrics::counted::Counted;
+use crate::metrics::counted::{Counted, Values};
 
 /// Keeps what was counted from growing without end.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -27,9 +27,10 @@ pub fn begin() -> Counted {
 /// for a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
 /// was left in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
-    names.iter().enumerate().map(|(semaphore, name)| What::Counted {
+    let values = counted.values();
+    names.iter().enumerate().map(move |(semaphore, name)| What::Counted {
         semaphore,
-        counts: of(counted, name),
+        counts: of(&values, name),
         is_all_told: !matches!(
             KINDS[semaphore].special,
             Special::OfSet | Special::Passes | Special::Leaves
@@ -37,10 +38,10 @@ pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     })
 }
 
-fn of(counted: &Counted, name: &str) -> Counts {
-    let outcomes = counted.outcomes(name);
+fn of(values: &Values, name: &str) -> Counts {
+    let outcomes = values.outcomes(name);
     let outcome = |outcome: &str| outcomes.get(outcome).copied().unwrap_or_default() as u64;
-    let value = |metric: &str| counted.of(name, metric);
+    let value = |metric: &str| values.of(name, metric);
     Counts {
         immediate: outcome("immediate"),
         waited: outcome("waited"),
