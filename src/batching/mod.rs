@@ -68,7 +68,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     fn is_abandoned(&self) -> bool;
 
     /// Whether both may be in one call.
-    fn joins(&self, _first: &Self) -> bool {
+    fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
         true
     }
 
@@ -294,7 +294,7 @@ impl<R: Request> State<R> {
         let mut kept = Vec::new();
         while batch.len() < MAX_BATCH {
             let joins = |next: &Waiting<R>| {
-                batch.first().is_none_or(|first| next.request.joins(&first.request))
+                batch.first().is_none_or(|first| next.request.joins(&first.request, owner))
             };
             if !self.waiting.front().is_some_and(joins) {
                 break;

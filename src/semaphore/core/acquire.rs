@@ -70,6 +70,13 @@ impl Request for Acquire {
         self.acquisition.is_over() || is_resolved || core.closing.is_shut_down()
     }
 
+    /// Those that may be too heavy go by themselves. In one call with them the others would fail,
+    /// too, and go out again, behind those that came meanwhile.
+    fn joins(&self, first: &Self, core: &Core) -> bool {
+        let limit = core.settings.limit.number();
+        (self.acquisition.weight > limit) == (first.acquisition.weight > limit)
+    }
+
     /// Listen first, then queue: the message may overtake the reply.
     fn sending<'a>(core: &Core, requests: impl Iterator<Item = &'a Self>) {
         let mut waits = core.waits();

@@ -39,7 +39,7 @@ impl Request for Adopt {
     }
 
     /// Each goes by itself: several may want the same permit, and a call takes a word once.
-    fn joins(&self, _first: &Self) -> bool {
+    fn joins(&self, _first: &Self, _core: &Core) -> bool {
         false
     }
 

@@ -49,7 +49,7 @@ impl Request for Release {
         self.acquisition.is_over()
     }
 
-    fn joins(&self, first: &Self) -> bool {
+    fn joins(&self, first: &Self, _core: &Core) -> bool {
         self.mode == first.mode
     }
 

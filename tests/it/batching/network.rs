@@ -286,6 +286,28 @@ async fn a_bad_request_among_calls_that_are_out_fails_alone() {
     }
 }
 
+/// In one call with it, it would go out again after the refusal, behind whoever came meanwhile.
+#[tokio::test]
+async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
+    let scene = Scene::set(4, PATIENT).await;
+    let held = scene.acquire(4).await.unwrap().unwrap();
+    scene.proxy.replies(Flow::Hold);
+    // The first goes out by itself. The next two gather meanwhile.
+    let mut waits = vec![scene.acquire(1), scene.acquire(3)];
+    let heavy = scene.acquire(5);
+    scene.observer.sees(4, 2).await;
+    waits.push(scene.acquire(2));
+    let seen = scene.observer.sees(4, 3).await;
+    let weights: Vec<_> = seen.waiters.iter().map(|waiter| waiter.num_permits).collect();
+    assert_eq!(weights, [1, 3, 2]);
+    scene.proxy.replies(Flow::Pass);
+    assert!(matches!(in_time("a refusal", heavy).await.unwrap(), Err(Error::TooHeavy { .. })));
+    drop(held);
+    for wait in waits {
+        in_time("a permit", wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_shutdown_with_calls_that_are_out_leaves_nothing() {
     let scene = Scene::set(3, PATIENT).await;
