@@ -89,7 +89,7 @@ async fn over_network(arguments: &Arguments, report: &mut Report) -> Result<()> 
             report.add(contention.figure().await?);
         }
     }
-    if arguments.wants("N5 N5a") {
+    if arguments.wants("N5 N5a N5b") {
         report.add_all(throughput::n5().await?);
     }
     if arguments.wants("N6 N6a") {

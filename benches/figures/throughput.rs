@@ -15,6 +15,8 @@ use crate::support::server::{semaphores, unique_name, url};
 
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(500);
+/// One way within a data centre.
+const NEXT_DOOR: Duration = Duration::from_micros(100);
 
 pub async fn p2() -> Result<Vec<Figure>> {
     let at = Place { floor: Floor::connect().await?, semaphores: semaphores().await? };
@@ -26,12 +28,12 @@ pub async fn p2() -> Result<Vec<Figure>> {
 }
 
 pub async fn n5() -> Result<Vec<Figure>> {
-    let client = Network::to(url()?, Way::of(NEAR))?.client()?;
-    let floor = Floor::at(&client).await?;
-    let at = Place { floor, semaphores: Semaphores::builder().connect_client(client).await? };
+    let at = Place::behind(NEAR).await?;
+    let next_door = Place::behind(NEXT_DOOR).await?;
     Ok(vec![
         at.figure("N5", "1 ms one way: 256 tasks, nobody waits: pairs", 256, 1.0).await?,
         at.figure("N5a", "1 ms one way: 16 tasks, nobody waits: pairs", 16, 0.96).await?,
+        next_door.figure("N5b", "0.1 ms one way: 16 tasks, nobody waits: pairs", 16, 0.9).await?,
     ])
 }
 
@@ -42,6 +44,12 @@ struct Place {
 }
 
 impl Place {
+    async fn behind(one_way: Duration) -> Result<Self> {
+        let client = Network::to(url()?, Way::of(one_way))?.client()?;
+        let floor = Floor::at(&client).await?;
+        Ok(Self { floor, semaphores: Semaphores::builder().connect_client(client).await? })
+    }
+
     async fn figure(
         &self,
         id: &'static str,

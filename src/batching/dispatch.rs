@@ -23,7 +23,7 @@ use crate::runtime::clock;
 use crate::server::{Answer, Backoff, CallError, Failure};
 
 /// A server that has answered sooner is near. Where none has answered yet, one is late after that.
-const NEAR: Duration = Duration::from_micros(500);
+const NEAR: Duration = Duration::from_micros(150);
 /// After so long the answer of a server that is near is late. Not sooner: a large call takes it
 /// long.
 const LATE: Duration = Duration::from_millis(4);

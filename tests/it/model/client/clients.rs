@@ -18,7 +18,7 @@ pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
 pub type Acquiring = Future<Result<Option<Permit>, Error>>;
 
 /// An answer that has not come for so long lets another call go out.
-const LATE: Duration = Duration::from_micros(500);
+const LATE: Duration = Duration::from_micros(150);
 
 /// Longer than the test takes, so that clients call for no reason but our operations.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
