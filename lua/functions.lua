@@ -157,11 +157,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -189,11 +193,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -259,9 +262,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end
 
@@ -405,9 +407,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
@@ -583,11 +583,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -615,11 +619,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -666,7 +669,7 @@ redis.register_function{
 -- limit: takes over a configuration's limit, changes the limit in force, then serves the queue.
 --
 -- The limit in force is the one set at run time, else the declared one. A lower limit takes no
--- permit away: it drains. A limit of 0 pauses the semaphore.
+-- permit away: it drains. 0, set at run time, pauses the semaphore.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -802,11 +805,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -834,11 +841,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -909,9 +915,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
@@ -991,9 +996,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
@@ -1318,11 +1321,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -1350,11 +1357,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -1415,9 +1421,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
@@ -1497,9 +1502,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
@@ -1702,11 +1705,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -1734,11 +1741,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -1767,9 +1773,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end
 
@@ -1871,9 +1876,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word
@@ -2019,11 +2022,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -2051,11 +2058,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
@@ -2086,9 +2092,8 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
@@ -2168,9 +2173,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word

@@ -1,7 +1,7 @@
 -- limit: takes over a configuration's limit, changes the limit in force, then serves the queue.
 --
 -- The limit in force is the one set at run time, else the declared one. A lower limit takes no
--- permit away: it drains. A limit of 0 pauses the semaphore.
+-- permit away: it drains. 0, set at run time, pauses the semaphore.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket

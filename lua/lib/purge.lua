@@ -23,8 +23,7 @@ if first_end <= now then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
   local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end = (next[2] or MAX_NUMBER) + 0
+  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
-  more = more or #ended == BOUND
   live_until = math.max(live_until, now)
 end

@@ -17,11 +17,15 @@ local state = redis.pcall('HMGET', STATE,
   'version', 'declared', 'runtime', 'last', 'longest', 'first', 'keep')
 local permits, queued = redis.pcall('ZCARD', PERMITS), redis.pcall('ZCARD', QUEUE)
 local clients = redis.pcall('ZCARD', CLIENTS)
-local strange = state.err and STATE or type(permits) == 'table' and PERMITS
-  or type(queued) == 'table' and QUEUE or type(clients) == 'table' and CLIENTS
-if strange then
-  return redis.error_reply('SEM_TYPE the key ' .. strange .. ' exists and is not a '
-    .. (strange == STATE and 'hash' or 'sorted set'))
+local failed = state.err and state or type(permits) == 'table' and permits
+  or type(queued) == 'table' and queued or type(clients) == 'table' and clients
+if failed and not string.find(failed.err, 'WRONGTYPE ') then
+  return failed -- such as a command that the caller may not use
+elseif failed then
+  local key = failed == state and STATE or failed == permits and PERMITS
+    or failed == queued and QUEUE or CLIENTS
+  return redis.error_reply('SEM_TYPE the key ' .. key .. ' exists and is not a '
+    .. (key == STATE and 'hash' or 'sorted set'))
 elseif state[1] and state[1] ~= '2' then
   return redis.error_reply('SEM_VERSION the semaphore was written by protocol version '
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
@@ -49,11 +53,10 @@ local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
+  first_end = MAX_NUMBER
   if permits + queued + clients > 0 then
     longest_lease, first_end, live_until = MAX_TIME, 0, now + MAX_TIME
     last_number = (redis.call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0) + 0
-  else
-    first_end = MAX_NUMBER
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end

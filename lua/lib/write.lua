@@ -16,9 +16,7 @@ for i, word in ipairs(granted) do
     if held_until < first_end then
       first_end, changed.first = held_until, held_until
     end
-    if held_until > live_until then
-      live_until = held_until
-    end
+    live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
   entries[2 * i - 1], entries[2 * i] = text, word

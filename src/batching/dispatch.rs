@@ -111,6 +111,10 @@ impl<R: Request> Dispatch<R> {
 
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, over, answer } = ended;
+        // Before a release may go that looks for it.
+        if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
+            batch.in_doubt();
+        }
         let requests = batch.back();
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
@@ -152,7 +156,6 @@ impl<R: Request> Dispatch<R> {
         if failure.may_have_run {
             for waiting in &mut requests {
                 waiting.is_repeated = true;
-                waiting.request.in_doubt();
             }
         }
         let batcher = R::batcher(&self.owner);

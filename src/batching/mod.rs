@@ -319,6 +319,11 @@ impl<R: Request> State<R> {
 }
 
 impl<R: Request> Batch<R> {
+    /// Their call may still reach the server.
+    fn in_doubt(&self) {
+        self.requests.iter().for_each(|waiting| waiting.request.in_doubt());
+    }
+
     /// They are out no more.
     fn back(mut self) -> Vec<Waiting<R>> {
         self.are_back();
@@ -339,6 +344,7 @@ impl<R: Request> Batch<R> {
 
 impl<R: Request> Drop for Batch<R> {
     fn drop(&mut self) {
+        self.in_doubt();
         self.are_back();
         self.requests.drain(..).for_each(Waiting::hand_back);
     }

@@ -66,6 +66,11 @@ impl InFlight {
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go).is_ok()
     }
 
+    /// Whether one of these is under way.
+    pub(crate) fn has(&self, kinds: Kinds) -> bool {
+        self.0.load(Ordering::SeqCst) & kinds != 0
+    }
+
     pub(super) fn is_back(&self, to: Kinds) {
         self.0.fetch_and(!to, Ordering::SeqCst);
     }

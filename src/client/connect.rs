@@ -33,8 +33,9 @@ impl SemaphoresBuilder {
     ///
     /// See [`SemaphoresBuilder`].
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
-        let client = redis::Client::open(url);
-        self.connect_client(client.map_err(|error| url::explain(url, &error))?).await
+        let client = redis::Client::open(url).map_err(|error| url::explain(url, &error))?;
+        url::check(url)?;
+        self.connect_client(client).await
     }
 
     /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.

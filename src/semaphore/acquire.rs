@@ -168,8 +168,8 @@ impl Core {
                 // Refused, but ended leases are still being purged.
                 _ if answer.reply.has_more => {}
                 _ => {
-                    // An earlier attempt may still reach the server: then one may be free.
-                    pending.is_resolved = !acquisition.is_in_doubt();
+                    // An earlier attempt may still reach the server, or came to be held too late.
+                    pending.is_resolved = !acquisition.is_in_doubt() && late_grants == 0;
                     break;
                 }
             }

@@ -55,7 +55,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn set_limit(&self, limit: u32) -> Result<u32, Error> {
-        let before = self.change_limit(Change::Set(limit)).await?.before;
+        let before = self.core.change_limit(Change::Set(limit)).await?.before;
         Ok(u32::try_from(before).unwrap_or(self.core.settings.limit.number()))
     }
 
@@ -90,7 +90,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.change_limit(Change::Add(n)).await.map(in_force)
+        self.core.change_limit(Change::Add(n)).await.map(in_force)
     }
 
     /// Puts the declared limit in force again. Answers the limit now: 0 where
@@ -108,12 +108,7 @@ impl Semaphore {
     ///
     /// See [`set_limit`](Self::set_limit).
     pub async fn clear_limit(&self) -> Result<u32, Error> {
-        self.change_limit(Change::Clear).await.map(in_force)
-    }
-
-    async fn change_limit(&self, change: Change) -> Result<Limits, Error> {
-        let patience = self.core.context.settings.patience();
-        self.core.change_limit(change, patience).await
+        self.core.change_limit(Change::Clear).await.map(in_force)
     }
 }
 

@@ -25,6 +25,23 @@ pub(crate) fn explain(url: &str, error: &RedisError) -> Error {
     Error::invalid("url", reason)
 }
 
+/// Refuses what redis-rs, which could read the URL, has passed over: whoever heeds it uses another
+/// database.
+pub(crate) fn check(url: &str) -> Result<(), Error> {
+    let is_socket = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("unix"));
+    let query = url.split_once('?').filter(|_| !is_socket).map_or("", |(_, query)| query);
+    let mut names = query.split(['&', '#']).filter_map(|pair| pair.split_once('='));
+    match names.find(|(name, _)| *name != "protocol") {
+        Some((name, _)) => Err(Error::invalid(
+            "url",
+            format!(
+                "{name:?} behind \"?\" does not count: a database is written redis://host:6379/5"
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Where only the error is known.
 pub(crate) fn explain_part(what: &'static str, error: &RedisError) -> Error {
     let text = error.to_string();

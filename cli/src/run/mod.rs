@@ -64,7 +64,9 @@ type Starting = JoinHandle<io::Result<Guard>>;
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let grace = times.grace;
-    let guard = (!asked.leave).then(|| thread::spawn(move || Guard::start(grace)));
+    let start = || thread::Builder::new().spawn(move || Guard::start(grace));
+    let guard = (!asked.leave).then(start).transpose();
+    let guard = guard.map_err(Failure::system("a thread cannot be started"))?;
     Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(LOST),

@@ -76,6 +76,10 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
         Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
         None if server.cluster => builder.connect_cluster(servers).await?,
         None => match <[ConnectionInfo; 1]>::try_from(servers) {
+            // Where no certificates come with it: the library sees what is wrong with a URL.
+            Ok([one]) if !matches!(one.addr(), ConnectionAddr::TcpTls { .. }) => {
+                builder.connect(&server.url[0]).await?
+            }
             Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::from)?).await?,
             Err(servers) => builder.connect_primary_of(servers).await?,
         },

@@ -184,8 +184,8 @@ class Queue {
 
   /** The script says when a lease ends, so that `wake` may have something to hand off. */
   planWake(wakeIn) {
+    if (wakeIn < 0) return; // What an earlier reply has planned stays.
     clearTimeout(this.#wakeTimer);
-    if (wakeIn < 0) return;
     if (wakeIn === 0) return this.#wake();
     let first = Infinity;
     for (const { position } of this.#waiters) if (position < first) first = position;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Core, Refresh, Task};
 use crate::error::Error;
-use crate::semaphore::acquisition::Acquisition;
+use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
 impl Core {
     /// This process neither renews nor releases it any more. It may be in use without us, for no
@@ -16,8 +16,8 @@ impl Core {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);
         self.hold_no_more(std::iter::once(&**acquisition));
-        // An acquire of it may still reach the server.
-        if acquisition.take_doubt() {
+        // An acquire of it may still reach the server, such as a heartbeat that is under way.
+        if acquisition.take_doubt() || acquisition.in_flight.has(ACQUIRE) {
             self.enqueue(Task::ReleaseAgain(acquisition.clone(), until));
         }
     }

@@ -201,15 +201,15 @@ impl Core {
         self.held.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on these are held, and the maintenance renews their leases where that is wanted.
+    /// From now on these are held, and the maintenance renews their leases where that is wanted. The
+    /// answer to a heartbeat may come when its permit was passed on: what is over stays so.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
     ) {
         let mut held = self.held();
-        held.extend(
-            acquisitions.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))),
-        );
+        let lasting = acquisitions.filter(|acquisition| !acquisition.is_over());
+        held.extend(lasting.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))));
         let renews = self.settings.auto_renew && !held.is_empty();
         if renews && !self.renewing.swap(true, Ordering::AcqRel) {
             self.enqueue(Task::Renew);

@@ -63,15 +63,11 @@ impl Core {
             true => Ok(run.await),
             false => self.context.by_a_task(patience, run).await,
         };
-        let answer = answer.map_err(|undone| self.undone(operation, patience, undone))?;
-        answer.map_err(|failure| self.error(operation, failure))
-    }
-
-    fn undone(&self, operation: &'static str, elapsed: Duration, undone: Undone) -> Error {
-        match undone {
-            Undone::Rests => self.home_rests(operation, elapsed),
+        let answer = answer.map_err(|undone| match undone {
+            Undone::Rests => self.home_rests(operation, patience),
             Undone::Ended => Error::Shutdown,
-        }
+        })?;
+        answer.map_err(|failure| self.error(operation, failure))
     }
 
     /// What follows server time and `wake_in`, which is noted.
@@ -141,11 +137,8 @@ impl Core {
         Ok(was)
     }
 
-    pub(crate) async fn change_limit(
-        self: &Arc<Self>,
-        change: Change,
-        patience: Duration,
-    ) -> Result<Limits, Error> {
+    pub(crate) async fn change_limit(self: &Arc<Self>, change: Change) -> Result<Limits, Error> {
+        let patience = self.context.settings.patience();
         // One for all attempts: a change that comes again counts once.
         let mark = self.mark(patience);
         let answer: Answer<(i64, i64, i64, i64, i64, i64)> = self

@@ -131,6 +131,23 @@ fn a_key_of_another_type_is_named() {
     }
 }
 
+/// The keys are sound: whoever reads this must not take them for somebody else's.
+#[test]
+fn a_command_that_the_caller_may_not_use_is_not_taken_for_a_wrong_key() {
+    for forbidden in ["hmget", "zcard"] {
+        let mut semaphore = in_use();
+        let user = format!("without-{forbidden}");
+        semaphore.command::<()>(&format!("ACL SETUSER {user} on nopass ~* &* +@all -{forbidden}"));
+        semaphore.command::<()>(&format!("AUTH {user} any"));
+        for script in semaphore_scripts() {
+            let refusal = semaphore.refusal(script, &semaphore.keys.clone(), &sound(script));
+            assert_ne!(refusal.code, "SEM_TYPE", "{script} without {forbidden}");
+            let said = format!("{} {}", refusal.code, refusal.detail);
+            assert!(said.contains("permission") || said.contains("can't run"), "{script}: {said}");
+        }
+    }
+}
+
 #[test]
 fn what_another_version_of_the_protocol_wrote_is_left_alone() {
     for version in ["1", "3", "0", "2.0", "x"] {

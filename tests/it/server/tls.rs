@@ -24,7 +24,9 @@ fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
 }
 
 async fn connect(client: Client) -> Result<Semaphores, Error> {
-    in_time("an answer", Semaphores::builder().connect_client(client)).await
+    // A machine with much to do takes its time for a greeting.
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+    in_time("an answer", builder.connect_client(client)).await
 }
 
 /// Why it cannot connect, with what TLS says.

@@ -158,16 +158,76 @@ async fn what_was_left_is_known_for_its_lease_and_no_longer() {
     let [left, passed_on] = permits;
     left.leave().await.unwrap();
     let _ = passed_on.into_parts();
-    let mut scripts = Scripts::new(server.connect(), "told");
     for word in words {
-        // Anew each time, so that it does not go by itself.
-        let mut is_told = false;
-        let tell_again = async || {
-            let held = observer.look().await.holders.iter().any(|holder| holder.id == word);
-            scripts.ok("acquire", &format!("declared 4 1000 {word} try"));
-            tell(&server, &client, &word);
-            held || !std::mem::replace(&mut is_told, true)
-        };
-        eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
+        is_forgotten(&server, &client, &word, &observer).await;
     }
+}
+
+/// What is granted to it now is given back.
+async fn is_forgotten(server: &Server, client: &str, word: &str, observer: &Observer) {
+    let mut scripts = Scripts::new(server.connect(), "told");
+    // Anew each time, so that it does not go by itself.
+    let mut is_told = false;
+    let tell_again = async || {
+        let held = observer.look().await.holders.iter().any(|holder| holder.id == word);
+        scripts.ok("acquire", &format!("declared 4 1000 {word} try"));
+        tell(server, client, word);
+        held || !std::mem::replace(&mut is_told, true)
+    };
+    eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
+}
+
+/// The message of a hand-off overtakes the answer to a heartbeat, which comes when the permit was
+/// passed on.
+#[tokio::test]
+async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
+    let holder = holder.acquire_many(4).await.unwrap();
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let builder = Semaphores::builder().liveness(Duration::from_secs(1));
+    let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
+    // A hand-off within half of it wants no renewal, whose answer is held back, too.
+    let lease = Duration::from_secs(8);
+    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(4, 1).await;
+    proxy.replies(Flow::Hold);
+    let before = proxy.passed_requests();
+    let passed = async || proxy.passed_requests();
+    eventually("a heartbeat", passed, |passed| *passed > before).await;
+    holder.release().await.unwrap();
+    let permit = in_time("its turn", waiting).await.unwrap().unwrap();
+    let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
+    let _ = permit.into_parts();
+    proxy.replies(Flow::Pass);
+    is_forgotten(&server, &client, &word, &observer).await;
+}
+
+#[tokio::test]
+async fn a_try_that_was_granted_too_late_keeps_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "told", 4).await;
+    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_secs(3);
+    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    proxy.replies(Flow::Hold);
+    let trying = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.try_acquire_many(4).await }
+    });
+    let word = observer.sees(4, 0).await.holders[0].id.clone();
+    observer.sees(0, 0).await;
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
+    let holder = holder.acquire_many(4).await.unwrap();
+    proxy.replies(Flow::Pass);
+    assert!(in_time("an answer", trying).await.unwrap().unwrap().is_none());
+    holder.release().await.unwrap();
+    let client = word.split(':').nth(1).unwrap();
+    is_forgotten(&server, client, &word, &observer).await;
 }
