@@ -4,6 +4,7 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
+use super::home::check_thread;
 use super::permit::lost_within;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
@@ -81,6 +82,7 @@ impl Permits {
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         let parts: Vec<_> = self.0.iter().map(Permit::parts).collect();
         let Some((_, home)) = parts.first() else {
+            check_thread()?;
             thread::sleep(timeout);
             return Ok(false);
         };

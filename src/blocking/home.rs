@@ -62,7 +62,7 @@ impl Drop for Home {
     }
 }
 
-fn check_thread() -> Result<(), Error> {
+pub(super) fn check_thread() -> Result<(), Error> {
     match is_async_thread() {
         false => Ok(()),
         true => Err(Error::invalid(

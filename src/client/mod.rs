@@ -30,8 +30,9 @@ pub use names::Names;
 /// # Runtimes
 ///
 /// Connecting needs a runtime of tokio, and is an [`Error::Invalid`] outside of one. It must have
-/// I/O and time (`enable_all`): where it has not, tokio panics, and says which is missing. That runtime makes all calls from then on, so it must go on
-/// running. Everything may be called from elsewhere:
+/// I/O and time (`enable_all`): where it has not, tokio panics, and says which is missing. That
+/// runtime makes all calls from then on, so it must go on running. Everything may be called from
+/// elsewhere:
 ///
 /// - from another runtime with time. All times that are documented hold there, whatever becomes of
 ///   the first one: while it is blocked, or nobody drives it, calls end with

@@ -32,12 +32,9 @@ pub(crate) fn check(url: &str) -> Result<(), Error> {
     let query = url.split_once('?').filter(|_| !is_socket).map_or("", |(_, query)| query);
     let mut names = query.split(['&', '#']).filter_map(|pair| pair.split_once('='));
     match names.find(|(name, _)| *name != "protocol") {
-        Some((name, _)) => Err(Error::invalid(
-            "url",
-            format!(
-                "{name:?} behind \"?\" does not count: a database is written redis://host:6379/5"
-            ),
-        )),
+        Some((name, _)) => {
+            Err(Error::invalid("url", format!("{name:?} behind \"?\" does not count: {LOOK}")))
+        }
         None => Ok(()),
     }
 }

@@ -5,6 +5,7 @@
 //! answer to whatever was asked last, and all later answers then go to the wrong questions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -142,9 +143,9 @@ impl Listener {
     }
 
     async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
-        let mut pings = tokio::time::interval(self.router.ping_interval);
-        pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut is_behind = false;
+        let (interval, connection) = (self.router.ping_interval, subscriptions.connection.clone());
+        let mut pong = pin!(next_pong(interval, &connection));
+        let mut is_behind = true;
         loop {
             let is_good = tokio::select! {
                 push = subscriptions.pushes.recv() => match self.handle(subscriptions, push) {
@@ -153,9 +154,9 @@ impl Listener {
                 },
                 _ = self.wanted.changed() => Ok(()),
                 () = ready(()), if is_behind => Ok(()),
-                _ = pings.tick() => {
-                    clock::rest_if_paused().await;
-                    ping(&mut subscriptions.connection).await
+                answer = &mut pong => {
+                    pong.set(next_pong(interval, &connection));
+                    answer
                 }
             };
             let subscribed = match is_good {
@@ -270,7 +271,9 @@ async fn send(
     redis::cmd(command).arg(channel).query_async::<Value>(&mut connection.clone()).await.map(|_| ())
 }
 
-async fn ping(connection: &mut MultiplexedConnection) -> Result<(), Lost> {
-    let pong: Result<Value, RedisError> = redis::cmd("PING").query_async(connection).await;
-    pong.map(|_| ()).map_err(|_| Lost)
+async fn next_pong(interval: Duration, connection: &MultiplexedConnection) -> Result<(), Lost> {
+    sleep(interval).await;
+    clock::rest_if_paused().await;
+    let ping = redis::cmd("PING");
+    ping.query_async::<Value>(&mut connection.clone()).await.map(|_| ()).map_err(|_| Lost)
 }

@@ -1,6 +1,7 @@
 //! One server: one subscription, at the server that the commands go to. When their connection is
 //! replaced, so is this one.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
@@ -100,27 +101,35 @@ async fn receive(
     subscription: &mut Subscription,
     connections: &mut watch::Receiver<u64>,
 ) -> End {
-    let mut pings = tokio::time::interval(router.ping_interval);
-    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let Subscription { sink, messages, beside } = subscription;
+    let mut silent = pin!(silent(router, link, sink));
     loop {
         tokio::select! {
-            message = subscription.messages.next() => match message {
+            message = messages.next() => match message {
                 Some(message) => {
                     router.hear(message.get_channel_name(), message.get_payload_bytes());
                 }
                 None => return End::Lost,
             },
-            true = other_than(connections, subscription.beside) => return End::Moved,
-            _ = pings.tick() => {
-                clock::rest_if_paused().await;
-                let ping = subscription.sink.ping::<redis::Value>();
-                if !matches!(timeout(router.response_timeout, ping).await, Ok(Ok(_))) {
-                    return End::Lost;
-                }
-                if link.source().may_move() {
-                    link.check().await;
-                }
-            }
+            true = other_than(connections, *beside) => return End::Moved,
+            () = &mut silent => return End::Lost,
+        }
+    }
+}
+
+/// Once a ping is not answered in time.
+async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
+    let mut pings = tokio::time::interval(router.ping_interval);
+    pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        pings.tick().await;
+        clock::rest_if_paused().await;
+        let ping = sink.ping::<redis::Value>();
+        if !matches!(timeout(router.response_timeout, ping).await, Ok(Ok(_))) {
+            return;
+        }
+        if link.source().may_move() {
+            link.check().await;
         }
     }
 }

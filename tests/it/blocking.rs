@@ -155,6 +155,8 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     assert_refused(acquire_all([semaphore.request()]));
     assert_refused(semaphores.shutdown());
     assert_refused(permit.refresh());
+    assert_refused(permit.lost_timeout(Duration::ZERO));
+    assert_refused(acquire_all([]).unwrap().lost_timeout(Duration::ZERO));
     // It is given back all the same.
     assert_refused(permit.release());
     observer.sees(1, 0).await;

@@ -76,11 +76,13 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
         Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
         None if server.cluster => builder.connect_cluster(servers).await?,
         None => match <[ConnectionInfo; 1]>::try_from(servers) {
-            // Where no certificates come with it: the library sees what is wrong with a URL.
-            Ok([one]) if !matches!(one.addr(), ConnectionAddr::TcpTls { .. }) => {
-                builder.connect(&server.url[0]).await?
-            }
-            Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::from)?).await?,
+            Ok([one]) => match one.addr() {
+                ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
+                    builder.connect_client(Client::open(one).map_err(Error::from)?).await?
+                }
+                // All is said by the URL, and the library sees best what is wrong with that.
+                _ => builder.connect(&server.url[0]).await?,
+            },
             Err(servers) => builder.connect_primary_of(servers).await?,
         },
     })

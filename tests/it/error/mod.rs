@@ -270,7 +270,7 @@ async fn urls_say_what_is_wrong_and_never_tell_the_password() {
         ("redis://jobs:ge/heim@localhost/", "in a password @ is %40, / is %2F, : is %3A, # is %23"),
         ("redis://jobs:ge,/heim@localhost/", "and a comma is %2C): a URL looks like"),
         ("redis://127.0.0.1/geheim", "invalid database number: a URL looks like"),
-        ("redis://127.0.0.1?db=5", "\"db\" behind \"?\" does not count: a database is written"),
+        ("redis://127.0.0.1?db=5", "\"db\" behind \"?\" does not count: a URL looks like"),
         (
             "redis://127.0.0.1/?protocol=resp3&password=:geheim",
             "\"password\" behind \"?\" does not",

@@ -206,6 +206,36 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     is_forgotten(&server, &client, &word, &observer).await;
 }
 
+/// A heartbeat that is held up on its way comes after another process has adopted the permit, and
+/// has its old word queued anew. (So is the ping of the wake-up connection, which no message waits
+/// for.)
+#[tokio::test]
+async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = elsewhere.semaphore("told").limit(1).build().unwrap();
+    let holder = elsewhere.acquire().await.unwrap();
+    let observer = Observer::new(&server.url(), "told", 1).await;
+    let builder = Semaphores::builder().liveness(Duration::from_secs(3));
+    let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
+    // A hand-off within half of it wants no renewal, which is held up, too.
+    let lease = Duration::from_secs(8);
+    let semaphore = semaphores.semaphore("told").limit(1).lease(lease).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 1).await;
+    proxy.requests(Flow::Hold);
+    let held_up = async || proxy.held_requests();
+    eventually("a heartbeat", held_up, |held_up| *held_up > 0).await;
+    holder.release().await.unwrap();
+    let permit = in_time("its turn", waiting).await.unwrap().unwrap();
+    let adopted = elsewhere.adopt(permit.into_parts()).await.unwrap();
+    proxy.requests(Flow::Pass);
+    observer.sees(1, 1).await;
+    observer.sees(1, 0).await;
+    adopted.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_try_that_was_granted_too_late_keeps_nothing() {
     let server = Server::start();

@@ -8,7 +8,7 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Client, IntoConnectionInfo};
 use redis_semaphore::{Credentials, Error, Semaphores};
 
-#[allow(dead_code)]
+#[allow(dead_code)] // tests/it uses the rest of it
 #[path = "../../it/support/mod.rs"]
 mod support;
 #[path = "../../it/support/tls.rs"]
