@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "url.h"
 
@@ -80,6 +81,24 @@ static redisContext *connect_to(const struct redis_url *url, char *error, size_t
     return context;
 }
 
+/* Nothing is repeated that may be a password. */
+static void describe_wrong_url(const char *url, char *error, size_t size)
+{
+    static const char rule[] = "a URL is redis://[[user]:password@]host[:port][/database], not";
+    int scheme = (int)strspn(url, "abcdefghijklmnopqrstuvwxyz+");
+    if (url[0] == '\0')
+        snprintf(error, size, "%s an empty one", rule);
+    else if (strncmp(url + scheme, "://", strlen("://")) != 0)
+        snprintf(error, size, "%s one that does not begin with redis://", rule);
+    else if (strncmp(url, "redis://", strlen("redis://")) != 0)
+        snprintf(error, size, "%s one that begins with %.*s://", rule, scheme, url);
+    else
+        snprintf(error, size,
+                 "%s one with a user, password, host, port or database that cannot be read "
+                 "(in a password %% is %%25)",
+                 rule);
+}
+
 static redisContext *open_connection(const char *text, char *error, size_t size)
 {
     struct redis_url url;
@@ -87,13 +106,17 @@ static redisContext *open_connection(const char *text, char *error, size_t size)
     if (url_parse(&url, text))
         context = connect_to(&url, error, size);
     else
-        snprintf(error, size, "a URL is redis://[[user]:password@]host[:port][/database]");
+        describe_wrong_url(text, error, size);
     url_free(&url);
     return context;
 }
 
 redisReply *connection_command(struct connection *connection, int count, const char *words[])
 {
+    /* A forked child needs a connection of its own: on that of its parent replies would cross. */
+    if (connection->pid != getpid())
+        connection_close(connection);
+    connection->pid = getpid();
     if (connection->context == NULL)
         connection->context =
             open_connection(connection->url, connection->error, sizeof connection->error);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <hiredis/hiredis.h>
 #include <jansson.h>
@@ -14,6 +15,7 @@ struct connection {
     char *url;
     json_t *manifest;
     redisContext *context; /* NULL: not connected */
+    pid_t pid;             /* who has connected */
     char error[512]; /* of the server, then it begins with a word in upper case, or of this client */
 };
 

@@ -25,7 +25,7 @@ enum {
 
 struct rsem {
     struct connection connection;
-    char name[MAX_NAME + 1];
+    char name[MAX_NAME + 2]; /* one that is too long is cut, and refused by the first call */
     char keys[4][MAX_NAME + 32];
     char limit[24];
     int64_t limit_number, lease_ms;
@@ -56,8 +56,7 @@ struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t
         free(sem);
         return NULL;
     }
-    /* A name that is too long is refused by the first call, as an empty one is. */
-    snprintf(sem->name, sizeof sem->name, "%s", strlen(name) > MAX_NAME ? "" : name);
+    snprintf(sem->name, sizeof sem->name, "%s", name);
     for (int i = 0; i < 4; i++)
         snprintf(sem->keys[i], sizeof sem->keys[i], "sem:{%s}:%s", sem->name, keys[i]);
     snprintf(sem->limit, sizeof sem->limit, "%" PRIu32, limit);
@@ -144,17 +143,38 @@ static enum rsem_status call(struct rsem *sem, const struct bounds *bounds, stru
     return status;
 }
 
+/* What is no printable ASCII is shown as \xe4. */
+static enum rsem_status fail_name(struct rsem *sem)
+{
+    char found[4 * 64 + 1] = "";
+    size_t size = 0;
+    for (const char *c = sem->name; *c != '\0' && size + 4 < sizeof found; c++)
+        size += (size_t)snprintf(found + size, sizeof found - size,
+                                 isprint((unsigned char)*c) ? "%c" : "\\x%02x", (unsigned char)*c);
+    snprintf(sem->connection.error, sizeof sem->connection.error,
+             "a name has 1 to %d bytes of UTF-8, no { and }, and no control characters, not %s\"%s\"",
+             MAX_NAME, strlen(sem->name) > MAX_NAME ? "more, as in " : "", found);
+    return RSEM_ERROR;
+}
+
+static enum rsem_status fail_number(struct rsem *sem, const char *rule, int64_t found)
+{
+    snprintf(sem->connection.error, sizeof sem->connection.error, "%s, not %" PRId64, rule, found);
+    return RSEM_ERROR;
+}
+
 static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
 {
-    bool sound = sem->name[0] != '\0' && is_utf8(sem->name, strlen(sem->name));
+    size_t length = strlen(sem->name);
+    bool sound = length >= 1 && length <= MAX_NAME && is_utf8(sem->name, length);
     for (const char *c = sem->name; *c != '\0'; c++)
         sound = sound && (unsigned char)*c >= ' ' && *c != 0x7f && *c != '{' && *c != '}';
     if (!sound)
-        return fail(sem, "a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters");
+        return fail_name(sem);
     if (sem->lease_ms < 1 || sem->lease_ms > MAX_LEASE_MS)
-        return fail(sem, "a lease is a number from 1 to 604800000");
+        return fail_number(sem, "a lease is a number from 1 to 604800000", sem->lease_ms);
     if (timeout_ms > MAX_TIMEOUT_MS)
-        return fail(sem, "a timeout is a number up to 9007199254740991");
+        return fail_number(sem, "a timeout is a number up to 9007199254740991", timeout_ms);
     return RSEM_OK;
 }
 

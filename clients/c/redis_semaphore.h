@@ -23,7 +23,7 @@ struct rsem_permit {
 
 /* A semaphore on the server of that URL, with leases of 1 to 604800000 ms. NULL: there is no memory
  * left. Other errors, a wrong URL or lease for one, come from the first call. Not to be used by two
- * threads at a time. */
+ * threads at a time. A forked child connects anew, and must not release what its parent holds. */
 struct rsem *rsem_new(const char *url, const char *name, uint32_t limit, int64_t lease_ms);
 void rsem_free(struct rsem *sem);
 

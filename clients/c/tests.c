@@ -1,12 +1,17 @@
-/* tests: what is particular to C, without a server. */
+/* tests: what is particular to C, on the server of REDIS_URL. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "connection.h"
 #include "redis_semaphore.h"
 #include "url.h"
+
+/* How errors begin. */
+#define NAME "a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters, not "
+#define LEASE "a lease is a number from 1 to 604800000, not "
 
 /* Nobody listens there. */
 #define NOBODY "redis://127.0.0.1:1"
@@ -76,22 +81,69 @@ static void expect_status(const char *what, const char *name, int64_t lease_ms, 
     rsem_free(sem);
 }
 
+static void expect_url_error(const char *url, const char *found)
+{
+    struct rsem_permit permit;
+    struct rsem *sem = rsem_new(url, "n", 1, 1000);
+    expect(rsem_try(sem, &permit) == RSEM_ERROR, url, "is used");
+    expect(strstr(rsem_error(sem), found) != NULL, url, rsem_error(sem));
+    expect(strstr(rsem_error(sem), "sec") == NULL, url, rsem_error(sem));
+    rsem_free(sem);
+}
+
+static int64_t connection_id(struct connection *connection)
+{
+    const char *words[] = {"CLIENT", "ID"};
+    redisReply *reply = connection_command(connection, 2, words);
+    int64_t id = reply != NULL ? reply->integer : -1;
+    if (reply != NULL)
+        freeReplyObject(reply);
+    return id;
+}
+
+/* On one connection each would read what the other one asked for. */
+static void test_fork(void)
+{
+    const char *url = getenv("REDIS_URL");
+    struct connection connection;
+    int status;
+    if (!connection_init(&connection, url != NULL ? url : "redis://127.0.0.1"))
+        exit(1);
+    int64_t id = connection_id(&connection);
+    pid_t child = fork();
+    if (child == 0) {
+        int64_t own = connection_id(&connection);
+        _exit(own > 0 && own != id ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    expect(status == 0, "a forked child", "uses the connection of its parent");
+    expect(id > 0 && connection_id(&connection) == id, "the parent of a fork", connection.error);
+    connection_end(&connection);
+}
+
 int main(void)
 {
     char name[514] = "";
     int readable[2];
     test_urls();
+    test_fork();
     memset(name, 'n', 513);
-    expect_status("a name of 513 bytes", name, 1000, -1, -1, RSEM_ERROR, "a name");
-    expect_status("no name", "", 1000, -1, -1, RSEM_ERROR, "a name");
-    expect_status("a name in Latin-1", "\xe4", 1000, -1, -1, RSEM_ERROR, "a name");
-    expect_status("braces", "a{b", 1000, -1, -1, RSEM_ERROR, "a name");
-    expect_status("a line feed", "a\n", 1000, -1, -1, RSEM_ERROR, "a name");
-    expect_status("no lease", "n", 0, -1, -1, RSEM_ERROR, "a lease");
-    expect_status("less than no lease", "n", INT64_MIN, -1, -1, RSEM_ERROR, "a lease");
-    expect_status("a long lease", "n", 604800001, -1, -1, RSEM_ERROR, "a lease");
-    expect_status("an endless lease", "n", INT64_MAX, -1, -1, RSEM_ERROR, "a lease");
-    expect_status("an endless timeout", "n", 1000, INT64_MAX, -1, RSEM_ERROR, "a timeout");
+    expect_status("a name of 513 bytes", name, 1000, -1, -1, RSEM_ERROR, NAME "more, as in \"nn");
+    expect_status("no name", "", 1000, -1, -1, RSEM_ERROR, NAME "\"\"");
+    expect_status("a name in Latin-1", "\xe4", 1000, -1, -1, RSEM_ERROR, NAME "\"\\xe4\"");
+    expect_status("braces", "a{b", 1000, -1, -1, RSEM_ERROR, NAME "\"a{b\"");
+    expect_status("a line feed", "a\n", 1000, -1, -1, RSEM_ERROR, NAME "\"a\\x0a\"");
+    expect_status("no lease", "n", 0, -1, -1, RSEM_ERROR, LEASE "0");
+    expect_status("less than no lease", "n", INT64_MIN, -1, -1, RSEM_ERROR, LEASE "-9223372036854775808");
+    expect_status("a long lease", "n", 604800001, -1, -1, RSEM_ERROR, LEASE "604800001");
+    expect_status("an endless lease", "n", INT64_MAX, -1, -1, RSEM_ERROR, LEASE "9223372036854775807");
+    expect_status("an endless timeout", "n", 1000, INT64_MAX, -1, RSEM_ERROR,
+                  "a timeout is a number up to 9007199254740991, not 9223372036854775807");
+    expect_url_error("", "not an empty one");
+    expect_url_error("sec", "does not begin with redis://");
+    expect_url_error("rediss://:sec@h", "begins with rediss://");
+    expect_url_error("redis://:sec", "cannot be read");
+    expect_url_error("redis://:sec%@h", "%25");
     expect_status("a timeout while Redis is away", "n", 60000, 300, -1, RSEM_TIMEOUT, "cannot connect");
     if (pipe(readable) != 0 || write(readable[1], "", 1) != 1)
         return 1;

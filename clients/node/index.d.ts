@@ -7,7 +7,10 @@ declare global {
   }
 }
 
-/** Options of node-redis's `createClient` that make sense here. */
+/**
+ * Options of node-redis's `createClient` that make sense here. `pingInterval` is for the connection for
+ * commands: the one for wake-ups is checked every third of the liveness anyway.
+ */
 export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
   | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
   | "commandsQueueMaxLength" | "pingInterval" | "clientInfoTag" | "maintNotifications" | "maintEndpointType"

@@ -16,7 +16,8 @@ function parseUrl(string $url): array
     $parts = parse_url($url);
     if ($parts === false || !in_array($parts['scheme'] ?? '', ['redis', 'rediss'], true) || !isset($parts['host'])
         || preg_match('#^/?[0-9]{0,9}$#D', $parts['path'] ?? '') !== 1) {
-        throw new \InvalidArgumentException('a URL is redis://[[user]:password@]host[:port][/database], or rediss://...');
+        throw new \InvalidArgumentException(
+            'a URL is redis://[[user]:password@]host[:port][/database], or rediss://..., not ' . wrongUrl($url));
     }
     return [
         'host' => trim($parts['host'], '[]'),
@@ -28,11 +29,25 @@ function parseUrl(string $url): array
     ];
 }
 
+/** What it is instead. Nothing is repeated that may be a password. */
+function wrongUrl(string $url): string
+{
+    return match (true) {
+        $url === '' => 'an empty one',
+        preg_match('#^([a-z0-9.+-]+)://#iD', $url, $begin) !== 1 => 'one that does not begin with redis://',
+        !in_array($begin[1], ['redis', 'rediss'], true) => "one that begins with $begin[1]://",
+        default => 'one with a host, port, password or database that cannot be read '
+            . '(in a password @ is %40, / is %2F, : is %3A, # is %23, ? is %3F)',
+    };
+}
+
 /** Calls scripts by their SHA-1; a server that has forgotten one gets it again. */
 final class Scripts
 {
     private static ?array $all = null;
     private ?\Redis $redis = null;
+    /** Who has connected. */
+    private ?int $pid = null;
 
     public function __construct(private readonly string $url)
     {
@@ -58,6 +73,11 @@ final class Scripts
 
     public function command(string $command, string|int ...$arguments): mixed
     {
+        if ($this->pid !== getmypid()) {
+            // A forked child needs a connection of its own: on that of its parent replies would cross.
+            $this->disconnect();
+            $this->pid = getmypid();
+        }
         try {
             $this->redis ??= $this->connect();
             $this->redis->clearLastError();
@@ -150,7 +170,7 @@ final class Listener
     public function check(): void
     {
         if ($this->pinged) {
-            throw new ConnectionError('the connection that listens went silent');
+            throw new ListenerCut('the connection that listens went silent');
         }
         $this->send('PING');
         $this->pinged = true;
@@ -164,7 +184,7 @@ final class Listener
         }
         // A few bytes, which fit into the buffer of the socket.
         if (@fwrite($this->stream, $text) !== strlen($text)) {
-            throw new ConnectionError('the connection that listens was cut');
+            throw new ListenerCut('the connection that listens was cut');
         }
     }
 
@@ -178,7 +198,7 @@ final class Listener
             }
             $text = @fread($this->stream, 65536);
             if ($text === false || ($text === '' && feof($this->stream))) {
-                throw new ConnectionError('the connection that listens was cut');
+                throw new ListenerCut('the connection that listens was cut');
             }
             if ($text !== '') {
                 $this->pinged = false;

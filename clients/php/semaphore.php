@@ -20,7 +20,12 @@ final class Lost extends \RuntimeException
 }
 
 /** The server did not answer, or the connection was cut. */
-final class ConnectionError extends \RuntimeException
+class ConnectionError extends \RuntimeException
+{
+}
+
+/** The same of the connection that listens, while calls may go well. */
+final class ListenerCut extends ConnectionError
 {
 }
 
@@ -95,8 +100,10 @@ final class Semaphore
         ?string $url = null,
     ) {
         if (preg_match('/\A[^{}\x00-\x1f\x7f]+\z/u', $name) !== 1 || strlen($name) > 512) {
-            throw new \InvalidArgumentException(
-                'a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters');
+            // Escaped, as it may have anything in it, and no more than its beginning.
+            $found = json_encode(substr($name, 0, 600), JSON_INVALID_UTF8_SUBSTITUTE | JSON_UNESCAPED_SLASHES);
+            throw new \InvalidArgumentException('a name has 1 to 512 bytes of UTF-8, no { and }, and no control '
+                . "characters, not $found of " . strlen($name) . ' bytes');
         }
         self::check('a limit', $limit, 0, 4_294_967_295);
         self::check('a lease', $lease, 1, 604_800_000);
@@ -227,7 +234,7 @@ final class Semaphore
             $place = (string) $answer->reply[4];
             try {
                 $permit ??= $this->waitForMessage($listener, $word, $answer, $until);
-            } catch (ConnectionError) {
+            } catch (ListenerCut) {
                 $listener = null;
             }
         }

@@ -17,8 +17,8 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.client = await self.connect()
         self.semaphore = self.client.semaphore(self.name, limit=1)
 
-    async def connect(self, **settings):
-        client = Semaphores(URL, **settings)
+    async def connect(self, url=URL, **settings):
+        client = Semaphores(url, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client
@@ -141,11 +141,29 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
                 await self.semaphore.acquire(timeout=timeout)
 
     async def test_text_from_the_connection_is_no_matter(self):
-        semaphore = await self.another(decode_responses=True, liveness=600)
-        held = await self.semaphore.acquire()
-        waiting = await self.queue(semaphore)
-        await held.release()
-        permit = await asyncio.wait_for(waiting, DEADLINE)  # by message: it asks again after 200 s
+        in_url = {"url": URL + "?decode_responses=True"}
+        for settings in ({"decode_responses": True}, in_url):
+            semaphore = await self.another(liveness=600, **settings)
+            held = await self.semaphore.acquire()
+            waiting = await self.queue(semaphore)
+            await held.release()
+            permit = await asyncio.wait_for(waiting, DEADLINE)  # by message: it asks again after 200 s
+            self.assertTrue(await permit.release())
+
+    async def test_a_defect_makes_nobody_deaf(self):
+        client = await self.connect(liveness=600)
+        listener, held = client._listener, await self.semaphore.acquire()
+        waiting = await self.queue(client.semaphore(self.name, limit=1))
+        on_message = listener._on_message
+
+        def fail(data):
+            listener._on_message = on_message
+            raise ZeroDivisionError
+
+        listener._on_message = fail
+        with self.assertLogs("redis_lease_semaphore", "ERROR"):
+            await held.release()
+            permit = await asyncio.wait_for(waiting, DEADLINE)
         self.assertTrue(await permit.release())
 
     async def test_close_while_it_subscribes_again(self):
@@ -162,6 +180,12 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             await self.semaphore.acquire(timeout=0.05)
         await until_async(lambda: self.keys.queued() == 0)
         await held.release()
+        self.assertTrue(self.keys.are_empty())
+
+    async def test_a_timeout_of_0_is_a_try(self):
+        async with self.semaphore.acquire(timeout=0):
+            with self.assertRaises(AcquireTimeout):
+                await self.semaphore.acquire(timeout=0)
         self.assertTrue(self.keys.are_empty())
 
     async def test_a_cancelled_wait_leaves_nothing_behind(self):
@@ -190,6 +214,20 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await until_async(self.keys.are_empty)
         permits = [await semaphore.try_acquire(), await semaphore.try_acquire()]
         self.assertNotIn(None, permits)
+
+    async def test_what_is_released_while_all_tasks_are_cancelled(self):
+        async def hold():
+            async with self.semaphore.acquire():
+                await asyncio.Event().wait()
+
+        for is_holder_first in (True, False):
+            holder = asyncio.create_task(hold())
+            await until_async(lambda: self.semaphore._permits and self.semaphore._rest)
+            tasks = [holder, self.semaphore._worker]
+            for task in tasks if is_holder_first else reversed(tasks):
+                task.cancel()
+            await asyncio.wait(tasks)  # as asyncio.run does at its end
+            self.assertTrue(self.keys.are_empty())
 
     async def test_a_wait_is_cancelled_when_it_was_granted_just_now(self):
         grant, granted = self.semaphore._grant, []
@@ -303,6 +341,34 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await held.release()
         permit = await asyncio.wait_for(wait, DEADLINE)
         self.assertGreater(permit.expires_in, 2)
+        self.assertTrue(await permit.release())
+
+    async def test_a_reply_that_is_read_after_half_of_the_lease_is_not_taken_on_trust(self):
+        semaphore = await self.another(lease=4)
+        call = semaphore._call
+
+        async def read_late(*arguments):
+            semaphore._call = call
+            start, reply = time.monotonic(), await call(*arguments)
+            while time.monotonic() < start + 2.2:
+                pass  # the loop does not run
+            return reply
+
+        semaphore._call = read_late
+        permit = await semaphore.acquire()
+        self.assertGreater(permit.expires_in, 2)
+        self.assertTrue(await permit.release())
+
+    async def test_the_first_renewal_is_planned_from_the_start_of_the_lease(self):
+        permit = await self.semaphore.acquire()
+        before_its_end = permit._deadline - self.semaphore._renew_at
+        self.assertAlmostEqual(before_its_end, self.semaphore.lease * 2 / 3, places=6)
+        await permit.release()
+
+    async def test_a_release_is_repeated_for_as_long_as_a_late_renewal_may_hold_the_permit(self):
+        permit = await self.semaphore.acquire()
+        permit._release_in_background()
+        self.assertGreater(self.semaphore._releases[permit.id].until, permit._deadline + 1e-6)
         self.assertTrue(await permit.release())
 
     async def test_close_ends_waits_and_takes_no_permit_away(self):

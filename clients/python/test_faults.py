@@ -84,7 +84,8 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
 
     async def test_a_short_outage_loses_nothing(self):
-        semaphore = await self.semaphore(lease=6, response_timeout=0.3)
+        url = f"{self.server.url}?socket_timeout=600"  # what is in there overrides nothing
+        semaphore = await self.semaphore(url, lease=6, response_timeout=0.3)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.stop()

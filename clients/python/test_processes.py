@@ -44,7 +44,9 @@ class Processes(unittest.TestCase):
         self.assertTrue(self.keys.are_empty())
 
     def test_many_turns_of_processes_keep_the_limit(self):
-        crew = [self.turns(limit=2, count=10, hold_ms=5) for _ in range(4)]
+        with Semaphores(URL) as client:
+            with client.semaphore(self.name, limit=2).acquire(weight=2):  # until all are there
+                crew = [self.queue_turns(limit=2, count=10, hold_ms=5) for _ in range(4)]
         changes = []
         for turns in crew:
             lines, status = turns.finish()
@@ -98,15 +100,61 @@ class Processes(unittest.TestCase):
         """)
         self.assertEqual(done.stdout.split(), ["closed"] * 3 + ["False", "None", "True"], done.stderr)
 
+    def test_a_forked_process_is_told_so_with_asyncio_too(self):
+        done = self.run_program("""
+            import asyncio, redis_lease_semaphore.asyncio
+            loop = asyncio.new_event_loop()
+            client = redis_lease_semaphore.asyncio.Semaphores(sys.argv[1])
+            loop.run_until_complete(client.connect())
+            semaphore = client.semaphore(sys.argv[2], limit=2)
+            permit = loop.run_until_complete(semaphore.acquire())
+
+            async def child():
+                for call in (semaphore.acquire, semaphore.try_acquire, client.connect):
+                    try:
+                        await call()
+                    except redis_lease_semaphore.Closed:
+                        print("closed", flush=True)
+                print(await permit.release(), await client.close(), flush=True)
+
+            if os.fork() == 0:
+                asyncio.run(child())
+                os._exit(0)
+            os.wait()
+            print(loop.run_until_complete(permit.release()))
+            loop.run_until_complete(client.close())
+        """)
+        self.assertEqual(done.stdout.split(), ["closed"] * 3 + ["False", "None", "True"], done.stderr)
+
+    def test_a_client_that_connects_after_forks_is_another_one_in_each_process(self):
+        done = self.run_program("""
+            client = redis_lease_semaphore.Semaphores(sys.argv[1], liveness=600)
+            for _ in range(2):
+                if os.fork() == 0:
+                    client.connect()
+                    semaphore = client.semaphore(sys.argv[2], limit=1)
+                    for _ in range(50):
+                        with semaphore.acquire(timeout=30):  # the other one hands it over by message
+                            pass
+                    client.close()
+                    os._exit(0)
+            print(os.wait()[1], os.wait()[1])
+        """)
+        self.assertEqual(done.stdout, "0 0\n", done.stderr)
+
     def test_the_handler_of_a_signal_may_use_the_client(self):
         done = self.run_program("""
             semaphore = client.semaphore(sys.argv[2], limit=100)
-            handled = 0
+            handled = depth = 0
 
             def handle(*_):
-                global handled
+                global handled, depth
+                if depth == 5:
+                    return  # on a busy machine they would interrupt each other without end
+                depth += 1
                 permit = semaphore.try_acquire()
                 permit and permit.release()
+                depth -= 1
                 handled += 1
 
             signal.signal(signal.SIGALRM, handle)

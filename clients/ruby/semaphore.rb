@@ -40,11 +40,7 @@ class RedisSemaphore
   Answer = Struct.new(:reply, :sent, :repeated)
 
   def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
-    @name = name.dup.force_encoding(Encoding::UTF_8).freeze # It may come as bytes, in any encoding.
-    unless name.bytesize.between?(1, 512) && @name.valid_encoding? && !@name.match?(/[{}\x00-\x1f\x7f]/)
-      raise ArgumentError, "a name has 1 to 512 bytes of UTF-8, no { and }, and no control characters"
-    end
-
+    @name = check_name(name)
     @limit = check("a limit", limit, 0..4_294_967_295)
     @lease = check("a lease", lease, 1..604_800_000)
     @url = url
@@ -75,12 +71,20 @@ class RedisSemaphore
   def hold(timeout: nil)
     wait_until = wait_until(timeout)
     word = new_word
-    permit = nil
+    permit = held = begun = nil
+    finish = lambda do
+      begun = true
+      permit ? release(permit) : give_up(word)
+    end
     begin
       permit = acquire_as(word, wait_until)
       result = yield permit
     ensure
-      held = permit ? release(permit) : undisturbed { give_up(word) }
+      begin
+        held = undisturbed(&finish)
+      ensure # The signal may have come just before that.
+        undisturbed(&finish) unless begun
+      end
     end
     raise Lost, "the permit #{word} of #{@name} was lost" unless held
 
@@ -97,6 +101,15 @@ class RedisSemaphore
     raise ArgumentError, "#{what} is a whole number from #{range.min} to #{range.max}, not #{number.inspect}"
   end
 
+  def check_name(given)
+    if given.is_a?(String)
+      name = given.dup.force_encoding(Encoding::UTF_8) # It may come as bytes, in any encoding.
+      return name.freeze if name.bytesize.between?(1, 512) && name.valid_encoding? && !name.match?(/[{}\x00-\x1f\x7f]/)
+    end
+    raise ArgumentError, "a name is a string of 1 to 512 bytes of UTF-8, without { and } and control characters, " \
+                         "not #{given.inspect[0, 600]}"
+  end
+
   def wait_until(timeout)
     RedisSemaphore.now + check("a timeout", timeout, 0..(2**53) - 1) if timeout
   end
@@ -109,10 +122,11 @@ class RedisSemaphore
 
   # The word is known before anything is sent: wherever an interrupt comes, there is something to give back.
   def give_back_on_error(word)
-    yield word
-  rescue Exception # of whatever kind: an error, a timeout, a signal. Nothing is left behind.
-    undisturbed { give_up(word) }
-    raise
+    result = yield word
+    done = true
+    result
+  ensure # An error, a timeout, a signal, the end of the thread: nothing is left behind.
+    undisturbed { give_up(word) } unless done
   end
 
   # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
@@ -136,9 +150,12 @@ class RedisSemaphore
   end
 
   # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
-  # those come in the main thread. An interrupt is raised at the end.
+  # those come in the main thread. An interrupt is raised at the end. Other threads do it themselves:
+  # they may have to when the main thread has ended, and there are no new threads then.
   def undisturbed(&work)
-    Thread.handle_interrupt(Exception => :never) do
+    Thread.handle_interrupt(Object => :never) do # Object, as Thread#kill is no Exception.
+      next yield unless Thread.current == Thread.main
+
       thread = Thread.new(&work)
       thread.report_on_exception = false
       interrupt = nil
@@ -306,10 +323,10 @@ class RedisSemaphore
       @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0,
                          tcp_keepalive: { time: 5, intvl: 5, probes: 2 })
       @thread = Thread.new { run(sharded ? :ssubscribe : :subscribe, channel) }
-      return if self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
-
-      close
-      raise @error || Redis::TimeoutError
+      listens = self.next(RedisSemaphore.now + (1000 * RESPONSE_SECONDS)) == :listening
+      raise @error || Redis::TimeoutError unless listens
+    ensure # Nobody else can close it, if this raises.
+      close unless listens
     end
 
     # The next message, nil when none came until then, :ended when none will come any more.
@@ -328,9 +345,9 @@ class RedisSemaphore
     def alive? = @thread.alive?
 
     def close
-      @thread.kill
-      @thread.join
-      @redis.close
+      @thread&.kill
+      @thread&.join
+      @redis&.close
     end
 
     private

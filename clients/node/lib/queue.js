@@ -47,9 +47,12 @@ class Queue {
     if (!this.#isRunning) this.#run();
   }
 
-  /** All that the server has queued: after each new subscription, and a third of the liveness time. */
+  /**
+   * All that the server may have queued, also where its reply is under way: after each new subscription,
+   * and a third of the liveness time.
+   */
   askAgain() {
-    this.#ask([...this.#waiters].filter(({ ticket }) => ticket !== undefined));
+    this.#ask([...this.#waiters].filter(({ isSent }) => isSent));
   }
 
   async #run() {
@@ -92,7 +95,7 @@ class Queue {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
       if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // This may have overtaken its release.
       if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
-      if (kind === GRANTED) this.#granted(waiter, number, sent, this.#semaphore.lease);
+      if (kind === GRANTED) this.#granted(waiter, number, sent);
       else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
       else if (wakeIn === 0) this.#ask([waiter]); // The script stopped at a bound: again, after `wake`.
       else this.#settle(waiter, () => waiter.resolve(null));
@@ -132,15 +135,15 @@ class Queue {
   handedOff(waiter, { token, end }) {
     if (token === 0) return this.#ask([waiter]); // It became too heavy: the reply tells.
     if (end - this.#semaphore.lease < waiter.queuedAt) return;
-    this.#granted(waiter, token, waiter.since, this.#semaphore.lease / 2);
+    this.#granted(waiter, token, waiter.since);
   }
 
   /**
-   * Where too much of the lease has passed since it was surely not granted yet, ask again: that
-   * starts the lease of a permit anew, and else takes the old place in the queue.
+   * Where half of the lease has passed since it was surely not granted yet, ask again: that starts the
+   * lease of a permit anew, and else takes the old place in the queue.
    */
-  #granted(waiter, token, since, mostPassed) {
-    if (performance.now() - since >= mostPassed) return this.#ask([waiter]);
+  #granted(waiter, token, since) {
+    if (performance.now() - since >= this.#semaphore.lease / 2) return this.#ask([waiter]);
     this.#settle(waiter, () => waiter.resolve(this.#semaphore.granted(waiter, token, since)));
   }
 

@@ -9,6 +9,9 @@ class Renewal {
   #interval;
   #leases = new Map();
   #timer;
+  /** When the timer fires. */
+  #next = Infinity;
+  #isRenewing = false;
   #isStopped = false;
 
   /** `refresh(args, timeout)` calls the script. */
@@ -20,7 +23,7 @@ class Renewal {
 
   add(lease) {
     this.#leases.set(lease.word, lease);
-    this.#timer ??= this.#plan(this.#interval);
+    if (!this.#isRenewing) this.#plan(this.#due(lease));
   }
 
   get isEmpty() {
@@ -31,19 +34,29 @@ class Renewal {
     this.#leases.delete(lease.word);
   }
 
-  #plan(pause) {
-    return setTimeout(() => this.#renew(), pause).unref();
+  /** A third of the lease after its start, which may be long before the grant was heard of. */
+  #due(lease) {
+    return lease.deadline - 2 * this.#interval;
+  }
+
+  #plan(time) {
+    if (this.#isStopped || time >= this.#next) return;
+    clearTimeout(this.#timer);
+    this.#next = time;
+    this.#timer = setTimeout(() => this.#renew(), Math.max(0, time - performance.now())).unref();
   }
 
   async #renew() {
-    const started = performance.now();
+    this.#next = Infinity;
+    this.#isRenewing = true;
     const leases = [...this.#leases.values()];
     let isDone = true;
     for (let start = 0; start < leases.length && isDone; start += MOST) {
       isDone = await this.#renewBatch(leases.slice(start, start + MOST));
     }
-    const pause = isDone ? started + this.#interval - performance.now() : this.#interval / 10;
-    this.#timer = this.#leases.size > 0 && !this.#isStopped ? this.#plan(Math.max(0, pause)) : undefined;
+    this.#isRenewing = false;
+    if (isDone) for (const lease of this.#leases.values()) this.#plan(this.#due(lease));
+    else if (!this.isEmpty) this.#plan(performance.now() + this.#interval / 10);
   }
 
   stop() {

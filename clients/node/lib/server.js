@@ -29,10 +29,10 @@ class Server {
   constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
     Object.assign(this, { prefix, liveness, responseTimeout, outageTolerance });
     this.askInterval = liveness / 3;
-    const open = () => Link.open(redis, responseTimeout);
-    this.#connection = new Connection(open);
+    this.#connection = new Connection(() => Link.open(redis, responseTimeout));
     this.listener = new Listener(`${prefix}:wake:${this.#client}`, {
-      open,
+      // node-redis 4.5 cannot send PING where it has subscribed, and takes that for an error.
+      open: () => Link.open({ ...redis, pingInterval: undefined }, responseTimeout),
       onMessage: (message) => this.#handOff(message),
       onSubscribed: () => this.#askAgain(),
     });

@@ -22,6 +22,45 @@ test("a cut subscription is made anew, and the turn is not missed", async (t) =>
   await empty(send, name);
 });
 
+test("a turn that was passed over is asked for also where the reply to the request comes after that", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const holder = await connect(t, server);
+  const patient = { liveness: 3_600_000, responseTimeout: 30_000 }; // It would ask again after 20 minutes.
+  const waiter = await connect(t, { ...patient, url: proxy.url });
+  const permit = await holder.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
+  proxy.onRequest = (text) => (text.includes("EVALSHA") ? "hold reply" : "pass");
+  const wait = waiter.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
+  await queued(send, name, 1);
+
+  const [word] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
+  const listens = async () => (await send("PUBSUB", "NUMSUB", `sem:wake:${word.split(":")[1]}`))[1] === 1;
+  proxy.onRequest = (text) => (/subscribe/i.test(text) ? "cut" : "pass");
+  for (const { isListener, client } of proxy.links) if (isListener) client.destroy();
+  await until("nobody listens", async () => !(await listens()));
+  await permit.release();
+  await queued(send, name, 0);
+  proxy.onRequest = () => "pass";
+  await until("it listens again", listens);
+  for (const { upstream } of proxy.links) upstream.resume();
+  const isGranted = wait.then(() => true);
+  await until("the turn is asked for", () => Promise.race([isGranted, new Promise(setImmediate)]));
+  await (await wait).release();
+  await empty(send, name);
+});
+
+test("pings of node-redis do not end the subscription", async (t) => {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const semaphores = await Semaphores.connect({ url: server.url, pingInterval: 20 });
+  t.after(() => semaphores.close());
+  const subscriber = async () => /^id=\d+ /.exec(await send("CLIENT", "LIST", "TYPE", "pubsub"))?.[0];
+  const before = await subscriber();
+  const pings = async () => Number(/cmdstat_ping:calls=(\d+)/.exec(await send("INFO", "commandstats"))?.[1] ?? 0);
+  await until("some pings", async () => (await pings()) > 5);
+  assert.equal(await subscriber(), before);
+});
+
 test("a subscription that went silent is found out", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];

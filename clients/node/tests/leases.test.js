@@ -3,6 +3,8 @@
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { LeaseLost } = require("../index.js");
+const { Lease } = require("../lib/lease.js");
+const { Renewal } = require("../lib/renewal.js");
 const {
   admin, connect, empty, held, keyOf, newName, queued, scriptCalls, startHolder, startProxy, startServer, test, until,
 } = require("./support.js");
@@ -45,6 +47,38 @@ test("all permits of a semaphore are renewed in one call", async (t) => {
   for (const permit of permits) assert.ok(!permit.isLost);
   await Promise.all(permits.map((permit) => permit.release()));
   await empty(send, name);
+});
+
+test("a permit is renewed before it is handed out when half of its lease has passed", async (t) => {
+  const server = await startServer(t);
+  const [name, proxy] = [newName(), await startProxy(t, server)];
+  const lease = 1500;
+  const semaphore = (await connect(t, { url: proxy.url })).semaphore(name, { limit: 1, lease });
+  await (await semaphore.acquire()).release();
+  let calls = 0;
+  proxy.onRequest = (text) => {
+    if (text.includes("EVALSHA")) calls += 1;
+    // Nothing runs in this process, and the server hears of it after that.
+    for (const end = performance.now() + lease / 2; calls === 1 && performance.now() < end; );
+    return "pass";
+  };
+  const permit = await semaphore.acquire();
+  assert.ok(calls >= 2); // More, where a busy machine was late again.
+  assert.equal(await permit.release(), true);
+});
+
+test("the first renewal is due after a third of the lease, however late the grant was heard of", async () => {
+  const hour = 3_600_000;
+  let calls = 0;
+  const refresh = async () => {
+    calls += 1;
+    return { reply: [0, -1, 1, 1], sent: performance.now() };
+  };
+  const renewal = new Renewal(refresh, hour);
+  renewal.add(new Lease("name", "young", performance.now(), hour));
+  renewal.add(new Lease("name", "old", performance.now() - 0.4 * hour, hour));
+  await until("it is renewed", () => calls === 1);
+  renewal.stop();
 });
 
 test("a permit whose key was deleted is lost at the next renewal", async (t) => {

@@ -127,7 +127,7 @@ function startHolder(t, name, { limit = 1, lease = 30_000, liveness = 15_000 } =
   };
 }
 
-/** Between a client and the server, to make a connection silent, or to cut it after a request. */
+/** Between a client and the server, to make a connection silent, to cut it after a request, or to delay a reply. */
 async function startProxy(t, { port }) {
   const links = new Set();
   const proxy = { links, cuts: 0, onRequest: () => "pass" };
@@ -150,6 +150,7 @@ async function startProxy(t, { port }) {
         link.isSilent = true;
         upstream.once("data", end); // The server has done it, and the client never hears.
       }
+      if (fate === "hold reply") upstream.pause(); // Until it is resumed.
       upstream.write(data);
     });
     upstream.on("data", (data) => link.isSilent || client.write(data));

@@ -1,6 +1,6 @@
 """The blocking client, for threads: the asyncio one on a loop in a thread of its own.
 
-That thread renews the leases, whatever the threads of the program do, and all share its two
+That thread renews the leases, whatever the threads of the program do, and all share its
 connections.
 """
 
@@ -44,7 +44,6 @@ class Semaphores:
         self._core._new_event = cast(Callable[[], asyncio.Event], threading.Event)
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._thread: Optional[threading.Thread] = None
-        self._pid: Optional[int] = None
         # What is given to the loop is given before it stops. (Both locks may be taken again by the
         # handler of a signal that interrupts whoever has them.)
         self._handing_over = threading.RLock()
@@ -60,14 +59,14 @@ class Semaphores:
 
     def connect(self) -> None:
         """Finds out whether the server is there and permits what is needed."""
-        if self._is_forked():
+        if self._core._is_forked():
             raise Closed("the client is that of the parent process")
         with self._connecting:
             if self._loop is not None and self._core.is_connected:
                 return
             if self._core._is_closed:
                 raise Closed("the client was closed")
-            self._pid = os.getpid()
+            self._core._pid = os.getpid()  # before there is a thread that a forked process lacks
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
@@ -85,7 +84,7 @@ class Semaphores:
         Permits that are still held are not taken away. They are renewed no more, and are lost at the
         end of their leases unless they are released before, which still works.
         """
-        if self._is_forked():
+        if self._core._is_forked():
             return
         with self._connecting:
             is_in_use = False
@@ -102,10 +101,6 @@ class Semaphores:
         """Where permits are held, the loop goes on until the last one is released or lost."""
         self._core._on_idle = self._tell_loop_to_stop
         return self._core._is_in_use
-
-    def _is_forked(self) -> bool:
-        """A forked process has neither the loop's thread nor whoever would let go of a lock."""
-        return self._pid not in (None, os.getpid())
 
     def __enter__(self) -> Semaphores:
         self.connect()
@@ -178,7 +173,7 @@ class Semaphores:
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
         """Has the loop's thread call that, unless it has ended."""
-        if self._is_forked():
+        if self._core._is_forked():
             return False
         with self._handing_over:
             loop = self._loop

@@ -12,7 +12,7 @@ class SemaphoreError(Exception):
 
 
 class AcquireTimeout(SemaphoreError, TimeoutError):
-    """No permit came in time. The request has left the queue."""
+    """No permit came in time. The request leaves the queue."""
 
 
 class LeaseLost(SemaphoreError):

@@ -46,12 +46,16 @@ class Listener:
     async def _run(self, pubsub: Any) -> None:
         while True:
             try:
-                await self._read(pubsub)
-            except (redis.RedisError, OSError) as error:
-                logger.info("the connection for wake-ups is gone, connecting anew: %s", error)
+                try:
+                    await self._read(pubsub)
+                finally:
+                    await _close(pubsub)
+            except Exception as error:  # even after a defect nobody may stay deaf
+                is_cut = isinstance(error, (redis.RedisError, OSError))
+                level = logging.INFO if is_cut else logging.ERROR
+                text = "the connection for wake-ups is gone, connecting anew: %s"
+                logger.log(level, text, error, exc_info=not is_cut)
                 self.error = error
-            finally:
-                await _close(pubsub)
             pubsub = await self._subscribe_again()
             self.error = None
             self._on_subscribed()
@@ -62,7 +66,7 @@ class Listener:
         while True:
             try:
                 return await self._subscribe()
-            except (redis.RedisError, OSError) as error:
+            except Exception as error:
                 self.error = error
                 await asyncio.sleep(pauses.next())
 

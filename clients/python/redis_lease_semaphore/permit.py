@@ -63,6 +63,8 @@ class Permit:
 
         Goes on in the background when it is cancelled. Further calls tell the same.
         """
+        if self._semaphore._client._is_forked():
+            return self.was_released  # it is the parent's
         self._release_in_background()
         if self._outcome is None:
             self._lose()

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generator, Iterator, Optional, Sequence, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generator, Iterator, Optional, Sequence, TypeVar
 
 import redis
 
@@ -89,24 +89,31 @@ class Semaphore:
         self._rest: Optional[asyncio.Future[None]] = None  # while there is nothing to do
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
-        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
-        return Acquire(cast("collections.abc.Coroutine[Any, Any, Permit]", self._claim("wait", timeout, weight)))
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds; 0 is a try."""
+        return Acquire(self._acquire(timeout, weight))
+
+    async def _acquire(self, timeout: Optional[float], weight: int) -> Permit:
+        permit = await self._claim(timeout, weight)
+        if permit is None:
+            raise AcquireTimeout(f"no permit of {self.name} was free")
+        return permit
 
     async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
         """A permit, or None when none is free or anybody waits."""
-        return await self._claim("try", None, weight)
+        return await self._claim(0, weight)
 
-    async def _claim(self, place: str, timeout: Optional[float], weight: int) -> Optional[Permit]:
+    async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
         checks.whole("a weight", weight, 1)
         if timeout is not None:
             checks.seconds("a timeout", timeout, 0, math.inf)
-        if not self._client.is_connected:
-            raise Closed("the client is not connected")
+        if not self._client.is_connected or self._client._is_forked():
+            raise Closed("the client is not connected in this process")
+        place = "try" if timeout == 0 else "wait"
         claim = Claim(words.new(self._client._client, weight, self._lease_ms), weight, place)
         self._waits[claim.word] = claim
         self._poke()
         timer = None
-        if timeout is not None and timeout != math.inf:
+        if timeout and timeout != math.inf:
             timer = asyncio.get_running_loop().call_later(timeout, self._time_out, claim, timeout)
         try:
             return await claim.outcome
@@ -127,10 +134,10 @@ class Semaphore:
     def _released(self, permit: Permit) -> asyncio.Future[bool]:
         """Whether it was given back in time."""
         del self._permits[permit.id]
-        return self._give_back(permit.id, time.monotonic() + permit.expires_in)
+        return self._give_back(permit.id, time.monotonic() + self.lease)  # for the reason below
 
     def _lost(self, permit: Permit) -> None:
-        """A renewal of unknown outcome may still reach the server, so it is given back."""
+        """A renewal of unknown outcome may hold it for another lease, so it is given back."""
         if self._permits.pop(permit.id, None):
             self._give_back(permit.id, time.monotonic() + self.lease)
 
@@ -187,12 +194,19 @@ class Semaphore:
                     return
                 if pause > 0:
                     await self._rest_for(pause)
+        except asyncio.CancelledError:
+            # A loop that ends cancels all tasks: what they release is still sent, if Redis is there.
+            while self._releases and not self._client._is_closed:
+                await self._pass()
+                if self._error is not None:
+                    break
+            raise
         except Exception as error:  # a defect: nobody may wait for ever for a worker that is gone
             for claim in list(self._waits.values()):
                 self._refuse(claim, error)
             raise
         finally:
-            for release in self._releases.values():  # the client closes while Redis is away
+            for release in self._releases.values():  # the client or the loop closes while Redis is away
                 release.outcome.set_result(False)
             self._releases.clear()
             self._worker = None
@@ -258,7 +272,9 @@ class Semaphore:
                     permit._lose()
                 else:
                     permit._renewed(sent + self.lease)
-        self._renew_at = sent + self.lease / 3 if self._permits else math.inf
+        # One that a message granted meanwhile may be due before the others.
+        first_end = min((permit._deadline for permit in self._permits.values()), default=math.inf)
+        self._renew_at = first_end - self.lease * 2 / 3
 
     # Releasing
 
@@ -359,10 +375,10 @@ class Semaphore:
             return  # given up: its release comes next; or the message of a later grant was faster
         claim.answered_at = time.monotonic()
         if status == _GRANTED:
-            if claim.answered_at < sent + self.lease:
+            if claim.answered_at < sent + self.lease / 2:
                 self._grant(claim, number, sent)
             else:
-                claim.is_due = True
+                claim.is_due = True  # asking again starts the lease anew
         elif status == _QUEUED:
             claim.place, claim.ahead = number, last - 1
             claim.asked_at, claim.queued_at = sent, server_time
@@ -381,10 +397,9 @@ class Semaphore:
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.word]
-        deadline = since + self.lease
-        permit = Permit(self, claim, token, deadline, self._client._new_event())
+        permit = Permit(self, claim, token, since + self.lease, self._client._new_event())
         self._permits[claim.word] = permit
-        renew_at = time.monotonic() + self.lease / 3
+        renew_at = since + self.lease / 3
         if renew_at < self._renew_at:
             self._renew_at = renew_at
             self._poke()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 import weakref
@@ -47,9 +48,11 @@ class Semaphores:
         checks.seconds("response_timeout", response_timeout)
         # Calls are repeated here: renewals until the deadline, waits until they are given up.
         options = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": response_timeout, **options}
-        options["decode_responses"] = False  # messages of strangers need not be text
-        options["socket_timeout"] = response_timeout
         self._connections: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
+        self._connections.connection_pool.connection_kwargs.update(  # whatever the URL says
+            decode_responses=False,  # messages of strangers need not be text
+            socket_timeout=response_timeout,
+        )
         self.prefix = checks.prefix(prefix)
         self.liveness = checks.seconds("liveness", liveness)
         self.ask_interval = liveness / 3
@@ -58,7 +61,8 @@ class Semaphores:
         self._is_closed = False
         self._liveness_ms = round(liveness * 1000)
         self._response_timeout = response_timeout
-        self._client = words.new_client()
+        self._client = ""  # its name, and the process that it was connected in
+        self._pid: Optional[int] = None
         self._listener: Optional[Listener] = None
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._active: set[Semaphore] = set()  # those with something to do
@@ -68,7 +72,8 @@ class Semaphores:
     def semaphore(self, name: str, limit: int, lease: float = 30.0) -> Semaphore:
         """The semaphore of that name, with at most `limit` held at once.
 
-        A client has one of each name, so that its requests keep their order.
+        A client has one of each name, so that its requests keep their order. Keep the object: one
+        that is made anew for each acquire declares its limit each time.
         """
         semaphore = self._semaphores.get(name)
         if semaphore is None:
@@ -81,8 +86,12 @@ class Semaphores:
         """Finds out whether the server is there and permits what is needed."""
         if self._is_closed:
             raise Closed("the client was closed")
+        if self._is_forked():
+            raise Closed("the client is that of the parent process")
         if self.is_connected:
             return
+        # Not before: processes that were forked meanwhile are clients of their own.
+        self._client, self._pid = words.new_client(), os.getpid()
         channel = scripts.channel(self.prefix, self._client)
         self._listener = Listener(
             self._connections, channel, self.ask_interval, self._received, self._subscribed
@@ -104,7 +113,7 @@ class Semaphores:
         Permits that are still held are not taken away. They are renewed no more, and are lost at the
         end of their leases unless they are released before, which still works.
         """
-        if not self.is_connected:
+        if not self.is_connected or self._is_forked():
             return
         self.is_connected, self._is_closed = False, True
         workers = [worker for worker in (semaphore._close() for semaphore in list(self._active)) if worker]
@@ -131,6 +140,10 @@ class Semaphores:
         traceback: Optional[TracebackType],
     ) -> None:
         await self.close()
+
+    def _is_forked(self) -> bool:
+        """The connections of its parent, and their loop and thread, are not a forked process's own."""
+        return self._pid not in (None, os.getpid())
 
     @property
     def _is_in_use(self) -> bool:
