@@ -49,6 +49,7 @@ pub(crate) struct Context {
 pub(crate) struct ClientSettings {
     pub(crate) response_timeout: Duration,
     pub(crate) liveness: Duration,
+    /// As it was set: see [`tolerance`](Self::tolerance).
     pub(crate) outage_tolerance: Duration,
     /// How many names become labels.
     pub(crate) metrics_names: usize,
@@ -58,6 +59,12 @@ impl ClientSettings {
     /// How long a call that nobody queues for may be repeated.
     pub(crate) fn patience(&self) -> Duration {
         self.response_timeout * 2
+    }
+
+    /// For how long a wait survives an outage. Any call is repeated for as long as
+    /// [`patience`](Self::patience).
+    pub(crate) fn tolerance(&self) -> Duration {
+        self.outage_tolerance.max(self.patience())
     }
 
     /// For how long what was sent may reach the server when its connection has been given up.

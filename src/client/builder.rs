@@ -113,7 +113,8 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// For how long a wait survives that Redis does not answer; default: 30 s.
+    /// For how long a wait survives that Redis does not answer; default: 30 s. No less than twice the
+    /// response timeout, for which every call is repeated.
     ///
     /// # Examples
     ///

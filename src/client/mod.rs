@@ -161,7 +161,7 @@ impl Semaphores {
     ///
     /// # Cancel safety
     ///
-    /// Safe: once called, the work ends in the background.
+    /// Safe: once polled, the work ends in the background.
     ///
     /// # Examples
     ///

@@ -189,7 +189,7 @@ impl Core {
         let mut wait = pin!(async {
             self.check(weight)?;
             if !self.channel.is_heard() {
-                let patience = self.context.settings.outage_tolerance;
+                let patience = self.context.settings.tolerance();
                 Box::pin(self.listen_first(patience)).await?;
             }
             self.wait_in_queue(&acquisition, ahead).await
@@ -218,7 +218,7 @@ impl Core {
         let (pending, mut since) = (Pending::new(self, acquisition), acquisition.created);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            let patience = self.context.settings.outage_tolerance;
+            let patience = self.context.settings.tolerance();
             let if_full = IfFull::Queue { ahead };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
             let answer = self.ask(request, since, patience).await?;
@@ -261,7 +261,7 @@ impl Core {
     /// in another runtime does not rely on that: nobody may drive the maintenance.
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
-        let patience = settings.outage_tolerance.saturating_add(settings.heartbeat_interval());
+        let patience = settings.tolerance().saturating_add(settings.heartbeat_interval());
         let outcome = acquisition.await_outcome();
         let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
         let mut outcome = pin!(outcome);

@@ -58,7 +58,7 @@ impl Core {
             return Err(self.not_adopted(parts));
         }
         self.check(parts.num_permits())?;
-        let patience = self.context.settings.outage_tolerance;
+        let patience = self.context.settings.tolerance();
         let acquisition = self.acquisition(parts.num_permits(), 0);
         let mut pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };

@@ -203,16 +203,18 @@ impl Link {
     async fn connect(self: Arc<Self>) -> Result<Connected, RedisError> {
         let connecting = timeout(self.patience(), self.source.connect(&self.dialer));
         let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
-        let number = self.dialer.next_number();
         if *self.connections.borrow() > 0 {
             reconnected(COMMANDS);
             tracing::info!(server = %self.source, "connected to Redis again");
         }
+        // There may be another attempt: the newest number is that of the connection in use.
+        let mut state = self.state();
+        let number = self.dialer.next_number();
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
         *self.backoff() = Backoff::of_connections(self.response_timeout());
         let connected = Connected { number, connection, client: Arc::new(client) };
-        *self.state() = State::Connected(connected.clone());
+        *state = State::Connected(connected.clone());
         Ok(connected)
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Channel {
     listeners: AtomicUsize,
     /// Somebody listens now.
     heard: Notify,
+    /// Somebody has listened, so messages may have been lost since.
+    was_heard: AtomicBool,
     /// Somebody waits, or has waited. Who only tries needs no channel.
     is_wanted: AtomicBool,
     /// Told of a change of that, and when this is dropped.
@@ -30,15 +32,20 @@ impl Channel {
 
     pub(crate) fn named(name: String) -> Self {
         let (listeners, is_wanted) = (AtomicUsize::new(1), AtomicBool::new(true));
-        let (heard, changes) = (Notify::new(), watch::Sender::new(()));
-        Self { name, slot: 0, listeners, heard, is_wanted, changes }
+        let (heard, was_heard, changes) = Default::default();
+        Self { name, slot: 0, listeners, heard, was_heard, is_wanted, changes }
     }
 
     /// From now on somebody listens.
     pub(super) fn hear(self: &Arc<Self>) -> Heard {
         self.listeners.fetch_add(1, Ordering::SeqCst);
+        self.was_heard.store(true, Ordering::SeqCst);
         self.heard.notify_waiters();
         Heard(Arc::downgrade(self))
+    }
+
+    pub(super) fn was_heard(&self) -> bool {
+        self.was_heard.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_heard(&self) -> bool {
@@ -105,6 +112,7 @@ impl Channels {
             slot,
             listeners: AtomicUsize::new(0),
             heard: Notify::new(),
+            was_heard: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             changes: self.changes.clone(),
         });

@@ -217,6 +217,8 @@ impl Listener {
         };
         let new = new.filter(|channel| !is_heard(channel));
         let new: Vec<_> = new.take(MOST_AT_ONCE).collect();
+        // Nobody queues at one that was never heard.
+        let may_have_missed = new.iter().any(|channel| channel.was_heard());
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
@@ -231,8 +233,7 @@ impl Listener {
                 }
             }
         }
-        if !new.is_empty() {
-            // Messages may have been lost meanwhile.
+        if may_have_missed {
             self.router.may_have_missed();
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {

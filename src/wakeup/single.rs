@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Client, ErrorKind, RedisError};
 use tokio::sync::watch;
@@ -73,13 +73,19 @@ pub(super) async fn listen(
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
             tracing::warn!("the wake-up connection to Redis is lost, connecting again");
-            link.check().await;
         }
-        let next = subscribe_again(link, channel).await;
-        // Where only the server has changed the old one went on: there is no moment without.
-        while let Some(Some(message)) = subscription.messages.next().now_or_never() {
-            router.hear(message.get_channel_name(), message.get_payload_bytes());
-        }
+        // The old one may go on, or come back: there is no moment without.
+        let Subscription { messages, beside, .. } = &mut subscription;
+        let mut next = pin!(subscribe_again(link, channel, end, *beside));
+        let next = loop {
+            tokio::select! {
+                biased;
+                Some(message) = messages.next() => {
+                    router.hear(message.get_channel_name(), message.get_payload_bytes());
+                }
+                next = &mut next => break next,
+            }
+        };
         subscription = next;
         reconnected(WAKE_UPS);
         tracing::info!("listening for wake-ups again");
@@ -139,15 +145,26 @@ async fn other_than(connections: &mut watch::Receiver<u64>, number: u64) -> bool
     connections.wait_for(|newest| *newest != number).await.is_ok()
 }
 
-async fn subscribe_again(link: &Arc<Link>, channel: &Channel) -> Subscription {
+async fn subscribe_again(
+    link: &Arc<Link>,
+    channel: &Channel,
+    end: End,
+    beside: u64,
+) -> Subscription {
+    if end == End::Lost {
+        link.check().await;
+    }
     let mut backoff = Backoff::of_connections(link.response_timeout());
     let mut connections = link.connections();
+    let mut is_late = *connections.borrow() != beside;
     loop {
         clock::rest_if_paused().await;
         // Once commands get through again, whoever queues and is not listening loses its turn.
-        tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
-            Ok(()) = connections.changed() => {}
+        if !std::mem::take(&mut is_late) {
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next()) => {}
+                Ok(()) = connections.changed() => {}
+            }
         }
         match subscribe(link, channel).await {
             Ok(subscription) => return subscription,

@@ -57,7 +57,7 @@ fn is_outage(error: &Error) -> bool {
 fn give_up_after_outage(core: &Core, waiting: &Acquisition, error: Error) {
     let settings = &core.context.settings;
     let elapsed = waiting.asked().elapsed();
-    if elapsed <= settings.outage_tolerance.saturating_add(settings.heartbeat_interval()) {
+    if elapsed <= settings.tolerance().saturating_add(settings.heartbeat_interval()) {
         return;
     }
     waiting.resolve(Err(match error {

@@ -219,7 +219,8 @@ impl Maintenance {
 
     /// Unless one comes sooner.
     fn plan_heartbeat(&mut self, pause: Duration) {
-        self.heartbeat.next.get_or_insert_with(|| Instant::now() + pause);
+        let at = Instant::now() + pause;
+        self.heartbeat.next = Some(self.heartbeat.next.map_or(at, |next| next.min(at)));
     }
 
     fn beat(&mut self, core: &Arc<Core>) {

@@ -285,6 +285,26 @@ async fn channels_end_with_their_semaphores() {
     last.acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Of a channel that is new nothing can have been missed.
+#[tokio::test]
+async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
+    let Some(cluster) = Cluster::start(1, false).await else { return };
+    let semaphores = connect(&cluster).await;
+    let build = || semaphores.semaphore(unique_name()).limit(1).lease(LIVENESS).build().unwrap();
+    let semaphore = build();
+    let holder = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    Observer::of(semaphore.clone()).sees(1, 1).await;
+    let calls = || cluster.nodes[0].calls("evalsha");
+    let before = calls();
+    for _ in 0..20 {
+        build().acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(calls() - before, 40);
+    holder.release().await.unwrap();
+    in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn the_doctor_looks_at_every_node() {
     let Some(cluster) = Cluster::start(2, false).await else { return };

@@ -37,6 +37,8 @@ struct Control {
     /// Each connection gets so many pieces of replies.
     answers: watch::Sender<usize>,
     refuses: AtomicBool,
+    /// How many connections were refused.
+    refused: AtomicUsize,
     held_requests: AtomicUsize,
     swallowed_requests: AtomicUsize,
     passed_requests: AtomicUsize,
@@ -64,6 +66,7 @@ impl Proxy {
             messages: watch::Sender::new(Flow::Pass),
             answers: watch::Sender::new(usize::MAX),
             refuses: AtomicBool::new(false),
+            refused: AtomicUsize::new(0),
             held_requests: AtomicUsize::new(0),
             swallowed_requests: AtomicUsize::new(0),
             passed_requests: AtomicUsize::new(0),
@@ -121,6 +124,11 @@ impl Proxy {
     /// How many pieces of requests have come through.
     pub fn passed_requests(&self) -> usize {
         self.control.passed_requests.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were refused.
+    pub fn refused(&self) -> usize {
+        self.control.refused.load(Ordering::SeqCst)
     }
 
     /// How many connections there have been.
@@ -181,6 +189,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
     for number in 0.. {
         let (client, _) = listener.accept().await.unwrap();
         if control.refuses.load(Ordering::SeqCst) {
+            control.refused.fetch_add(1, Ordering::SeqCst);
             continue;
         }
         let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, control.server)).await else {

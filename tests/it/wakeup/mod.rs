@@ -44,6 +44,36 @@ async fn an_old_message_is_not_a_new_grant() {
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// A pong came too late, and no other connection can be made.
+#[tokio::test]
+async fn a_connection_that_was_given_up_is_heard_until_there_is_another() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let observer = Observer::new(&server.url(), "given-up", 1).await;
+    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let holder = direct.semaphore("given-up").limit(1).build().unwrap().acquire().await.unwrap();
+    let builder = Semaphores::builder().liveness(Duration::from_secs(3));
+    let builder = builder.response_timeout(Duration::from_millis(300));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    // Half of it may have gone when the message is heard.
+    let lease = Duration::from_secs(300);
+    let semaphore = semaphores.semaphore("given-up").limit(1).lease(lease).build().unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    observer.sees(1, 1).await;
+    proxy.refuse_connections(true);
+    proxy.commands(Flow::Hold);
+    proxy.messages(Flow::Hold);
+    holder.release().await.unwrap();
+    let refused = async || proxy.refused();
+    eventually("both have tried to connect", refused, |refused| *refused >= 10).await;
+    proxy.messages(Flow::Pass);
+    let permit = in_time("its turn", waiting).await.unwrap().unwrap();
+    proxy.refuse_connections(false);
+    proxy.commands(Flow::Pass);
+    observer.sees(1, 0).await;
+    permit.release().await.unwrap();
+}
+
 /// The server refuses the first write of the script that hands off: then nobody may have been told.
 #[tokio::test]
 async fn a_refused_write_tells_nobody() {
