@@ -1,21 +1,50 @@
-//! The end by a signal.
+//! Signals from outside: which count, and the end by one.
 
+use std::{fs, io};
+
+use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
 /// Ends with the number of the first signal that asks this program to end.
 pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
-    let listen = |kind| signal(kind).map_err(Failure::system("signals cannot be listened to"));
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut hangup = listen(SignalKind::hangup())?;
+    let asks = not_ignored([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    let mut asked = listen(asks).map_err(Failure::system("signals cannot be listened to"))?;
     Ok(async move {
-        let kind = tokio::select! {
-            _ = interrupt.recv() => SignalKind::interrupt(),
-            _ = terminate.recv() => SignalKind::terminate(),
-            _ = hangup.recv() => SignalKind::hangup(),
-        };
-        kind.as_raw_value() as u8
+        match asked.recv().await {
+            Some(signal) => signal as u8,
+            None => std::future::pending().await,
+        }
     })
+}
+
+/// From here on none of them ends this process.
+pub fn listen(
+    signals: impl Iterator<Item = Signal>,
+) -> io::Result<mpsc::UnboundedReceiver<Signal>> {
+    let (sender, heard) = mpsc::unbounded_channel();
+    for number in signals {
+        let mut stream = signal(SignalKind::from_raw(number as i32))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() && sender.send(number).is_ok() {}
+        });
+    }
+    Ok(heard)
+}
+
+/// Without those that whoever started this process had it ignore, as nohup does: a handler would
+/// undo that.
+pub fn not_ignored<const N: usize>(signals: [Signal; N]) -> impl Iterator<Item = Signal> {
+    let ignored = ignored();
+    signals.into_iter().filter(move |signal| ignored & (1 << (*signal as u32 - 1)) == 0)
+}
+
+/// As a mask. None where the system has no such file.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

@@ -27,7 +27,9 @@ Exit status (`run` has more of them, see there):
   2   an option is wrong
   69  Redis cannot be reached or used, or gave no answer
   71  the system refused a file, a process or the like
-  74  the output could not be written";
+  74  the output could not be written
+
+RUST_LOG=redis_semaphore=warn shows what the library logs, on standard error.";
 
 /// Limits how many commands run at once, on any number of machines, through Redis
 #[derive(Debug, Parser)]
@@ -89,7 +91,7 @@ Of all jobs with this name one at a time, and at most ten starts in any minute:
 Exit status: that of the command; 128 and the number of the signal that killed it; or
   2    an option is wrong, or no limit is in force and there is no --limit
   69   Redis cannot be reached or used, or gave no answer; the command was not started
-  70   the permit was lost, and the command was ended, or had just ended by itself
+  70   the permit was lost; the command was not started, was ended, or had just ended by itself
   71   the system refused a file, a process or the like; the command was not started
   75   no permit within --timeout, or none at once with --no-wait
   126  the command cannot be started

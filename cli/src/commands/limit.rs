@@ -8,10 +8,11 @@ use redis_semaphore::{Error, Inspection, Semaphores};
 use serde::Serialize;
 use serde_json::json;
 
-use super::must_exist;
+use super::{exists, must_exist};
 use crate::failure::Failure;
 use crate::format::Format;
 use crate::number::number;
+use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{looking, with};
 use crate::survey::limit_of;
@@ -102,6 +103,10 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
         Some(change) => with(server, async |semaphores: &Semaphores| {
             let before = look_at(semaphores, name).await?;
             change.check(name, &before)?;
+            if !exists(&before) {
+                // Maybe a misspelt name, and what was meant to be paused goes on.
+                tell(format_args!("redis-semaphore: {name}: there was no such semaphore before"));
+            }
             change_limit(semaphores, name, change, &before).await.map_err(Failure::from)
         })?,
     };

@@ -13,9 +13,12 @@ use redis_semaphore::Inspection;
 use crate::failure::{Failure, NO};
 use crate::survey::limit_of;
 
+fn exists(now: &Inspection) -> bool {
+    limit_of(now).is_some() || now.last_token > 0 || now.held + now.queued > 0
+}
+
 fn must_exist(name: &str, now: &Inspection) -> Result<(), Failure> {
-    let is_there = limit_of(now).is_some() || now.last_token > 0 || now.held + now.queued > 0;
-    match is_there {
+    match exists(now) {
         true => Ok(()),
         false => Err(Failure::new(
             NO,

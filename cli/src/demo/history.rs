@@ -51,7 +51,7 @@ pub struct Kill {
     pub worker: usize,
     pub at: Moment,
     pub page: u32,
-    /// How much of its lease Redis still counted afterwards.
+    /// How much of its lease Redis counted after that, at least.
     pub lease_left: Duration,
 }
 

@@ -146,6 +146,7 @@ impl Run {
         let process = crew.process_id(worker).unwrap_or_default();
         // Who is stopped cannot give anything back: what Redis says then is so when it dies.
         crew.signal(worker, Signal::SIGSTOP)?;
+        let asked = Moment::now();
         let semaphore = self.semaphore.inspect().await?;
         let Some(permit) = semaphore.holders.iter().find(|permit| permit.id == holder.id) else {
             // It was quicker. There are other pages.
@@ -157,7 +158,8 @@ impl Run {
             return Err(format!("{name} had not page {page} when it was killed").into());
         }
 
-        let lease_left = permit.expires_in;
+        // On a busy machine it did not die at once.
+        let lease_left = asked.plus(permit.expires_in) - at;
         self.history.kill = Some(Kill { worker, at, page, lease_left });
         self.note(&format!(
             "{name} (process {process}) killed while it holds a permit, half-way through page {page}"

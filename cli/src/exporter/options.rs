@@ -20,7 +20,7 @@ A user of the server who may only look is enough: docs/protocol.md has the rules
 in a cluster +cluster|nodes, are for the names, and +dbsize is for redis_semaphore_keys alone. \
 docs/operations.md lists the metrics; docs/alerts.yml and docs/grafana.json use them.
 
-It runs until it is told to end (SIGTERM, or Ctrl-C). While Redis is away it goes on, and says \
+It runs until it is told to end (SIGTERM, SIGHUP, or Ctrl-C). While Redis is away it goes on, and says \
 redis_semaphore_up 0.
 
 Exit status: 0 told to end, others as for all commands.";

@@ -8,6 +8,7 @@ use redis_semaphore::Semaphores;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock;
+use crate::failure::Failure;
 use crate::interruption::interruption;
 use crate::load::Result;
 use crate::load::crew::Crew;
@@ -67,7 +68,9 @@ async fn measure<'a>(
 ) -> Result<Summary<'a>> {
     tokio::select! {
         ready = crew.ready() => ready?,
-        _ = &mut interrupted => return Err("interrupted before it began".into()),
+        signal = &mut interrupted => {
+            return Err(Failure::new(128 + signal, "interrupted before it began").into());
+        }
     }
     let before = served(&mut statistics).await;
     let window = Window::from_now(asked.time);

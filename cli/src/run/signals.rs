@@ -1,14 +1,14 @@
 //! Signals to this process: which it hears of, and how it dies of one.
 
-use std::fs;
 use std::io;
 use std::process::ExitCode;
 
 use nix::sys::signal::Signal;
 use nix::unistd::getpid;
 use signal_hook::low_level::emulate_default_handler;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::interruption::{listen, not_ignored};
 
 /// What is meant for the command.
 const FOR_COMMAND: [Signal; 9] = [
@@ -28,19 +28,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends this process.
+    /// From here on none of them ends this process. What it was told to ignore the command is to
+    /// ignore, too.
     pub fn listen() -> io::Result<Self> {
-        let ignored = ignored();
-        // As nohup has it: the command is to ignore them, too, which it would not after a handler.
-        let listened = FOR_COMMAND.into_iter().filter(|signal| ignored & bit(*signal) == 0);
-        let (sender, heard) = mpsc::unbounded_channel();
-        for number in listened.chain([Signal::SIGCHLD]) {
-            let mut stream = signal(SignalKind::from_raw(number as i32))?;
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while stream.recv().await.is_some() && sender.send(number).is_ok() {}
-            });
-        }
+        let heard = listen(not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]))?;
         Ok(Self { heard })
     }
 
@@ -59,18 +50,6 @@ impl Signals {
             }
         }
     }
-}
-
-/// Those that whoever started this process had it ignore, as a mask. None where the system has no
-/// such file.
-fn ignored() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
-}
-
-fn bit(signal: Signal) -> u64 {
-    1 << (signal as u32 - 1)
 }
 
 /// Ends this process by a signal, so that a shell sees that, and ends its loop.

@@ -16,7 +16,7 @@ fn it_prints_what_the_guide_shows() {
     assert!(server.starts_with("127.0.0.1:"), "{server}");
     let block = format!(
         "$ scripts/with-redis cargo run --quiet -p redis-semaphore-cli -- doctor\n\
-         127.0.0.1:6379, redis 8.0.6\n{checks}```"
+         127.0.0.1:12345, redis 7.0.15\n{checks}```"
     );
     let guide = include_str!("../../../docs/guide.md");
     assert!(guide.contains(&block), "docs/guide.md has no such block:\n{block}");

@@ -107,7 +107,9 @@ async fn a_limit_is_shown_changed_and_cleared() {
     server
         .tool(&["limit", "jobs", "+1"])
         .fails(2, "+1 is too much: the limit in force is 4294967295");
-    assert_eq!(server.tool(&["limit", "undeclared", "2"]).status, Some(0));
+    let set = server.tool(&["limit", "undeclared", "2"]);
+    assert_eq!(set.status, Some(0));
+    assert_eq!(set.stderr, "redis-semaphore: undeclared: there was no such semaphore before\n");
     let cleared = server.tool(&["limit", "undeclared", "clear"]).stdout;
     assert_eq!(cleared, "undeclared: limit 2 before, none now\n");
     server.tool(&["limit", "jobs", "many"]).fails(2, "+NUMBER, or clear");

@@ -1,11 +1,13 @@
 //! Where it listens, what it answers, and how it ends.
 
 use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 
 use super::scrape::{Exporter, command, get};
 use crate::support::eventually_async;
+use crate::support::process::catches;
 use crate::support::server::Server;
 
 #[tokio::test]
@@ -54,6 +56,18 @@ async fn it_ends_when_it_is_told_to() {
         let ended = async || exporter.process.0.try_wait().unwrap();
         assert!(eventually_async("its end", ended).await.success());
     }
+}
+
+#[tokio::test]
+async fn what_nohup_has_it_ignore_it_ignores() {
+    let server = Server::start();
+    let exporter = command(&server.url, &["--listen", "127.0.0.1:0"]);
+    let mut nohup = Command::new("nohup");
+    nohup.arg(exporter.get_program()).args(exporter.get_args()).env("REDIS_URL", &server.url);
+    let exporter = Exporter::try_start(&mut nohup).await.unwrap();
+    exporter.scrape().await;
+    let catches = |signal| catches(exporter.process.0.id() as i32, signal);
+    assert!(catches(Signal::SIGTERM) && !catches(Signal::SIGHUP));
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::support::server::{await_held_and_queued, connect, lease_end, now, shared_url};
-use super::support::tool::{Tool, catches, children, is_alive, run, state};
+use super::support::tool::{Tool, children, is_alive, run, state};
+use crate::support::process::catches;
 use crate::support::{eventually, unique_name};
 
 /// Tells its process, that of a child, and of a signal that ends nothing.

@@ -1,3 +1,4 @@
+use std::fs;
 use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
@@ -22,4 +23,12 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Whether a process has a handler of this signal.
+pub fn catches(process: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    caught & 1 << (signal as u32 - 1) != 0
 }

@@ -123,14 +123,6 @@ pub fn state(process: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether a process has a handler of this signal.
-pub fn catches(process: i32, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
-    caught & 1 << (signal as u32 - 1) != 0
-}
-
 /// The processes of which this one is the parent.
 pub fn children(process: i32) -> Vec<i32> {
     let path = format!("/proc/{process}/task/{process}/children");
