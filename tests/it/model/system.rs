@@ -243,7 +243,8 @@ impl System {
         self.freeze_at(self.frozen_us + us);
         self.model.now_us = self.frozen_us;
         // One that may go at any moment, on a server whose clock is not quite where it was put,
-        // goes now.
+        // goes now. So what ends until then may have ended.
+        let soon = self.model.now() + CLOCK_LAG.end / 1000;
         let gone = |key: &str, scripts: &mut Scripts| {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut scripts.connection).unwrap();
             if (0..CLOCK_LAG.end / 1000).contains(&lives) {
@@ -253,16 +254,15 @@ impl System {
             lives == -2
         };
         let keys = self.scripts.keys.clone();
-        let now = self.model.now();
         if gone(&keys[0], &mut self.scripts) {
-            if self.model.held_at(now) > 0 {
+            if self.model.held_at(soon) > 0 {
                 return Err("permits expired while some are held".to_owned());
             }
             lose(&mut self.model, 0);
         }
         let is_heard = |word: &str| {
             let until = self.model.clients.get(part(word, 1));
-            until.is_some_and(|until| *until >= now)
+            until.is_some_and(|until| *until >= soon)
         };
         let waits = self.model.queue.iter().any(|(_, word)| is_heard(word));
         for key in [1, 2] {
@@ -275,7 +275,8 @@ impl System {
         }
         if gone(&keys[3], &mut self.scripts) {
             let was_there = self.model.is_used();
-            if was_there && (self.model.held_at(now) > 0 || waits || self.model.runtime.is_some()) {
+            if was_there && (self.model.held_at(soon) > 0 || waits || self.model.runtime.is_some())
+            {
                 return Err("state expired while it was needed".to_owned());
             }
             if self.model.last > self.model.now_us {
