@@ -226,7 +226,7 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     observer.sees(1, 1).await;
     proxy.requests(Flow::Hold);
     let held_up = async || proxy.held_requests();
-    eventually("a heartbeat", held_up, |held_up| *held_up > 0).await;
+    eventually("a heartbeat, and a ping", held_up, |held_up| *held_up == 2).await;
     holder.release().await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
     let adopted = elsewhere.adopt(permit.into_parts()).await.unwrap();
