@@ -68,7 +68,7 @@ impl AcquireRequest {
     /// It is a priority with a bound: nobody is overtaken for longer than that much, so nobody
     /// waits for ever. After the server's clock was set back it is up to a second more: while that
     /// is more than a second behind the last ticket, a head start counts for nothing; then it counts
-    /// from that ticket, until the clock has caught up.
+    /// from that ticket, and all who came while the clock was behind count as having come together.
     ///
     /// # Examples
     ///

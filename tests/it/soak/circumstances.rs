@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::RESPONSE_TIMEOUT;
 use super::beliefs::Turn;
+use super::faults::Fault;
 use super::history::{ALL, Event, Moment, What};
 
 type Span = (Moment, Moment);
@@ -20,6 +21,8 @@ pub struct Circumstances {
     slow: Vec<Span>,
     limits: BTreeMap<usize, Vec<Limit>>,
     unsettled: BTreeMap<usize, Vec<Unsettled>>,
+    /// When the server's clock was set back for the first time, if it was.
+    pub clock_back: Moment,
     pub end: Moment,
 }
 
@@ -100,7 +103,11 @@ impl Circumstances {
         let disorder = disorder.done(end);
         let slow = slow.done(end);
         let stops = stops.into_iter().map(|(process, spans)| (process, spans.done(end))).collect();
-        Self { faults, disorder, stops, slow, limits, unsettled, end }
+        let set_back = Fault::ClockBack.name();
+        let sets_back = |what: &What| matches!(what, What::Fault { kind, .. } if *kind == set_back);
+        let clock_back = events.iter().find(|event| sets_back(&event.what));
+        let clock_back = clock_back.map_or(Moment::MAX, |event| event.at);
+        Self { faults, disorder, stops, slow, limits, unsettled, clock_back, end }
     }
 
     /// For how much of that time this process was stopped.

@@ -26,8 +26,6 @@ pub struct Bounds {
     pub patience: Moment,
     /// What the server counts leases in.
     pub tick: Moment,
-    /// How much more than its head start a request may go ahead, once the clock was set back.
-    pub ahead: Moment,
     /// For how long after a fault a client may still pause before it listens again. Whoever does
     /// not listen loses its turn.
     pub reconnecting: Moment,

@@ -32,11 +32,14 @@ impl Case<'_> {
         None
     }
 
-    /// With its head start.
+    /// With its head start. All who come while a clock that was set back has not caught up count as
+    /// having come together.
     fn came(&self, turn: &Turn) -> Moment {
         match turn.call {
             Call::Adopt => 0,
-            Call::HeadStart => turn.asked.saturating_sub(turn.ahead + self.bounds.ahead),
+            Call::HeadStart => {
+                turn.asked.min(self.circumstances.clock_back).saturating_sub(turn.ahead)
+            }
             _ => turn.asked,
         }
     }

@@ -75,7 +75,6 @@ const BOUNDS: Bounds = Bounds {
     patience: 2 * RESPONSE_TIMEOUT.as_nanos() as Moment,
     // It counts in ms, and time is slewed.
     tick: 2_000_000,
-    ahead: 0,
     reconnecting: RESPONSE_TIMEOUT.as_nanos() as Moment / 2,
 };
 

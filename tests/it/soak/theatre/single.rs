@@ -50,7 +50,7 @@ impl Theatre for Single {
         Fault::ClockBack,
         Fault::LoseData,
     ];
-    const BOUNDS: Bounds = Bounds { ahead: 1_000_000_000, ..super::BOUNDS };
+    const BOUNDS: Bounds = super::BOUNDS;
     const RECOVERY: Duration = Duration::from_secs(20);
 
     fn names(&self) -> Names {

@@ -9,16 +9,8 @@ mod queue;
 use super::super::history::{ALL, Call, Counts, Event, How, Moment, What, Why};
 use super::{Bounds, judge};
 
-const BOUNDS: Bounds = Bounds {
-    lease: 30,
-    late: 10,
-    way: 5,
-    wait: 1000,
-    patience: 20,
-    tick: 1,
-    ahead: 0,
-    reconnecting: 2,
-};
+const BOUNDS: Bounds =
+    Bounds { lease: 30, late: 10, way: 5, wait: 1000, patience: 20, tick: 1, reconnecting: 2 };
 
 fn event(at: Moment, process: u32, what: What) -> Event {
     Event { at, process, what }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::soak::faults::Fault;
 
 #[test]
 fn whoever_overtakes_is_seen() {
@@ -36,8 +37,8 @@ fn whoever_overtakes_is_seen() {
 #[test]
 fn a_head_start_that_is_too_large_is_seen() {
     let ids = || vec!["1/1".to_owned()];
-    let overtakes = |call, ahead| {
-        broken(&[
+    let overtakes_after = |fault: &[Event], call, ahead| {
+        let history = [
             asks(5, 1, 1),
             event(6, ALL, What::Queued { ids: ids() }),
             asks_for(10, 2, 1, call, ahead),
@@ -46,12 +47,23 @@ fn a_head_start_that_is_too_large_is_seen() {
             releases(30, 2, 1),
             holds(31, 1, 1, 11, 100),
             releases(40, 1, 1),
-        ])
+        ];
+        broken(&[fault, &history].concat())
     };
+    let overtakes = |call, ahead| overtakes_after(&[], call, ahead);
     assert_eq!(overtakes(Call::HeadStart, 3), ["order"]);
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
     // Who adopts needs no turn.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
+    // Who comes while the clock is behind has come together with all the others, and no sooner.
+    let back_at = |at| {
+        let kind = Fault::ClockBack.name();
+        let fault = What::Fault { kind: kind.clone(), spoils_order: false };
+        [event(at, ALL, fault), event(at, ALL, What::Healed { kind })]
+    };
+    assert_eq!(overtakes_after(&back_at(3), Call::HeadStart, 0), NONE);
+    assert_eq!(overtakes_after(&back_at(9), Call::HeadStart, 2), ["order"]);
+    assert_eq!(overtakes_after(&back_at(9), Call::Acquire, 0), ["order"]);
 }
 
 #[test]
