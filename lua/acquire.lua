@@ -36,8 +36,8 @@
 -- include: lib/arguments.lua
 -- include: lib/words.lua
 
-local liveness = ARGV[3]
-if not is_integer(liveness, 1, MAX_TIME) then
+local liveness = integer(ARGV[3], 1, MAX_TIME)
+if not liveness then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
@@ -52,8 +52,8 @@ for i = 1, count do
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
     return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
-    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
+  elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
+    and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
     return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end

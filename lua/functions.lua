@@ -46,6 +46,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -54,7 +55,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -73,10 +74,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
@@ -90,7 +91,6 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local sub, find = string.sub, string.find
 local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
@@ -99,12 +99,12 @@ local function read_word(index, name, min_weight, max_weight)
   if sub(word, 1, size) ~= start then
     local how, client, weight, lease, nonce =
       string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
+    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
+    if not weight or not lease or #client > 100 then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
         .. min_weight .. ' to ' .. max_weight)
     end
-    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    size, said = nonce - 1, {how, client, weight, lease}
     start = sub(word, 1, size)
   end
   if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
@@ -116,8 +116,8 @@ local function read_word(index, name, min_weight, max_weight)
   return said
 end
 
-local liveness = ARGV[3]
-if not is_integer(liveness, 1, MAX_TIME) then
+local liveness = integer(ARGV[3], 1, MAX_TIME)
+if not liveness then
   return wrong(3, 'liveness', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
@@ -132,8 +132,8 @@ for i = 1, count do
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
     return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not is_integer(place, 1, MAX_NUMBER)
-    and not is_integer(string.match(place, '^%+(.*)'), 0, 3600000) then
+  elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
+    and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
     return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
@@ -203,17 +203,17 @@ end
 -- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
 -- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
 
-local kind, number = ARGV[1], ARGV[2]
+local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
   return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
-elseif not is_integer(number, 0, MAX_COUNT) then
+elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared, changed.declared, live_until = number + 0, number, math.max(live_until, now)
+if kind == 'declare' and number ~= declared or kind == 'declared' and not is_known then
+  declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
-  runtime, changed.runtime, live_until = number + 0, number, math.max(live_until, now)
+  runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_limit = true
 end
 limit = runtime or declared or 0
@@ -429,7 +429,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -521,6 +521,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -529,7 +530,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -548,10 +549,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 
 if #ARGV ~= 4 then
@@ -559,7 +560,7 @@ if #ARGV ~= 4 then
 end
 for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
-  if not is_integer(ARGV[index], 0, max) then
+  if not integer(ARGV[index], 0, max) then
     return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end
@@ -702,6 +703,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -710,7 +712,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -729,10 +731,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
@@ -746,7 +748,6 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local sub, find = string.sub, string.find
 local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
@@ -755,12 +756,12 @@ local function read_word(index, name, min_weight, max_weight)
   if sub(word, 1, size) ~= start then
     local how, client, weight, lease, nonce =
       string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
+    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
+    if not weight or not lease or #client > 100 then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
         .. min_weight .. ' to ' .. max_weight)
     end
-    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    size, said = nonce - 1, {how, client, weight, lease}
     start = sub(word, 1, size)
   end
   if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
@@ -773,15 +774,15 @@ local function read_word(index, name, min_weight, max_weight)
 end
 
 local change, lengths = ARGV[3], {set = 5, add = 5, clear = 4}
-local length = not change and 2 or lengths[change]
+local length, n = not change and 2 or lengths[change], integer(ARGV[4], 0, MAX_COUNT)
 if not length then
   return wrong(3, 'change', '"set", "add" or "clear"')
 elseif #ARGV ~= length then
   return wrong_number(length)
-elseif length == 5 and not is_integer(ARGV[4], 0, MAX_COUNT) then
+elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local n, mark = length == 5 and ARGV[4] + 0, change and read_word(length, 'mark', 0, 0)
+local mark = change and read_word(length, 'mark', 0, 0)
 if change and mark.err then
   return mark
 end
@@ -853,17 +854,17 @@ local before = runtime or declared or -1
 -- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
 -- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
 
-local kind, number = ARGV[1], ARGV[2]
+local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
   return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
-elseif not is_integer(number, 0, MAX_COUNT) then
+elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if kind == 'declare' and number + 0 ~= declared or kind == 'declared' and not is_known then
-  declared, changed.declared, live_until = number + 0, number, math.max(live_until, now)
+if kind == 'declare' and number ~= declared or kind == 'declared' and not is_known then
+  declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
-  runtime, changed.runtime, live_until = number + 0, number, math.max(live_until, now)
+  runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_limit = true
 end
 limit = runtime or declared or 0
@@ -1018,7 +1019,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1085,6 +1086,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1093,7 +1095,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -1112,10 +1114,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 
 local how, client = ARGV[1], ARGV[2]
@@ -1205,6 +1207,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1213,7 +1216,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -1232,10 +1235,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
@@ -1249,7 +1252,6 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local sub, find = string.sub, string.find
 local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
@@ -1258,12 +1260,12 @@ local function read_word(index, name, min_weight, max_weight)
   if sub(word, 1, size) ~= start then
     local how, client, weight, lease, nonce =
       string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
+    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
+    if not weight or not lease or #client > 100 then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
         .. min_weight .. ' to ' .. max_weight)
     end
-    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    size, said = nonce - 1, {how, client, weight, lease}
     start = sub(word, 1, size)
   end
   if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
@@ -1292,7 +1294,7 @@ for i = 1, count do
       return next_part
     end
     nexts[i], durations[i] = next, next_part[4]
-  elseif is_integer(next, 1, part[4]) then
+  elseif integer(next, 1, part[4]) then
     durations[i] = next + 0
   else
     return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')
@@ -1524,7 +1526,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1600,6 +1602,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1608,7 +1611,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -1627,10 +1630,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
@@ -1644,7 +1647,6 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local sub, find = string.sub, string.find
 local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
@@ -1653,12 +1655,12 @@ local function read_word(index, name, min_weight, max_weight)
   if sub(word, 1, size) ~= start then
     local how, client, weight, lease, nonce =
       string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
+    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
+    if not weight or not lease or #client > 100 then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
         .. min_weight .. ' to ' .. max_weight)
     end
-    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    size, said = nonce - 1, {how, client, weight, lease}
     start = sub(word, 1, size)
   end
   if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
@@ -1898,7 +1900,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
@@ -1966,6 +1968,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1974,7 +1977,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -1993,10 +1996,10 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end
 
 if #ARGV > 0 then
@@ -2195,7 +2198,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end

@@ -35,7 +35,7 @@ if #ARGV ~= 4 then
 end
 for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) do
   local max = index % 2 == 0 and 1000 or MAX_NUMBER
-  if not is_integer(ARGV[index], 0, max) then
+  if not integer(ARGV[index], 0, max) then
     return wrong(index, argument, string.format('an integer from 0 to %.0f', max))
   end
 end

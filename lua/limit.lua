@@ -32,15 +32,15 @@
 -- include: lib/words.lua
 
 local change, lengths = ARGV[3], {set = 5, add = 5, clear = 4}
-local length = not change and 2 or lengths[change]
+local length, n = not change and 2 or lengths[change], integer(ARGV[4], 0, MAX_COUNT)
 if not length then
   return wrong(3, 'change', '"set", "add" or "clear"')
 elseif #ARGV ~= length then
   return wrong_number(length)
-elseif length == 5 and not is_integer(ARGV[4], 0, MAX_COUNT) then
+elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local n, mark = length == 5 and ARGV[4] + 0, change and read_word(length, 'mark', 0, 0)
+local mark = change and read_word(length, 'mark', 0, 0)
 if change and mark.err then
   return mark
 end

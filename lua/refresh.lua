@@ -39,7 +39,7 @@ for i = 1, count do
       return next_part
     end
     nexts[i], durations[i] = next, next_part[4]
-  elseif is_integer(next, 1, part[4]) then
+  elseif integer(next, 1, part[4]) then
     durations[i] = next + 0
   else
     return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')

@@ -4,6 +4,7 @@
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
+local sub, find = string.sub, string.find
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -12,7 +13,7 @@ local misnamed = not stem and 1 or QUEUE ~= stem .. ':queue' and 2
   or CLIENTS ~= stem .. ':clients' and 3 or STATE ~= stem .. ':state' and 4
 
 local function shown(text)
-  local short = text and string.gsub(string.sub(text, 1, 40), '[^\32-\126]', '?')
+  local short = text and string.gsub(sub(text, 1, 40), '[^\32-\126]', '?')
   return text and '"' .. short .. '"' or 'nothing'
 end
 
@@ -31,8 +32,8 @@ local function wrong_number(wanted)
   return redis.error_reply('SEM_ARG ' .. wanted .. ' arguments are needed, got ' .. #ARGV)
 end
 
--- Whether a text is a decimal integer, without needless zeros, from `min` to `max`.
-local function is_integer(text, min, max)
-  return text and #text <= 16 and string.find(text, '^%d+$') and text + 0 >= min and text + 0 <= max
-    and (string.byte(text) ~= 48 or text == '0')
+-- The decimal integer that a text is: from `min` to `max`, without needless zeros.
+local function integer(text, min, max)
+  local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
+  return number and number >= min and number <= max and number
 end

@@ -10,7 +10,6 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local sub, find = string.sub, string.find
 local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
@@ -19,12 +18,12 @@ local function read_word(index, name, min_weight, max_weight)
   if sub(word, 1, size) ~= start then
     local how, client, weight, lease, nonce =
       string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    if not how or #client > 100 or not is_integer(weight, min_weight, max_weight)
-      or not is_integer(lease, 1, MAX_TIME) then
+    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
+    if not weight or not lease or #client > 100 then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
         .. min_weight .. ' to ' .. max_weight)
     end
-    size, said = nonce - 1, {how, client, weight + 0, lease + 0}
+    size, said = nonce - 1, {how, client, weight, lease}
     start = sub(word, 1, size)
   end
   if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then

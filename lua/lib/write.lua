@@ -38,7 +38,7 @@ if live_until > 0 then
     keep = must_last + math.max(60000, must_last - now)
     changed.keep = keep
   end
-  local fields = {'last', string.format('%.0f', last_number)}
+  local fields = {'last', last_number}
   for field, value in pairs(changed) do
     fields[#fields + 1], fields[#fields + 2] = field, value
   end
