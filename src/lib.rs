@@ -3,7 +3,7 @@
 //! A [`Semaphore`] lets a limited number in at once, wherever they run. Whoever asks first is
 //! served first. Nobody polls: the permit is handed to the next waiter by the same script
 //! that frees it, and that one process is told. A holder that crashes blocks its permit until its
-//! lease ends, and no machine's clock is ever compared with the server's.
+//! lease ends, by the server's clock: what other machines' clocks say does not count.
 //!
 //! ```
 //! use redis_semaphore::Semaphores;

@@ -97,7 +97,8 @@ Exit status: that of the command; 128 and the number of the signal that killed i
   126  the command cannot be started
   127  the command was not found
 
-A signal that ends the wait ends this tool, too.
+It waits without a word; `redis-semaphore inspect NAME` shows who holds and who waits. A signal that \
+ends the wait ends this tool, too.
 
 The command has in its environment:
   REDIS_SEMAPHORE_NAME   the name of the semaphore

@@ -17,12 +17,12 @@ pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
     /// The number of the connection there was.
-    pub(super) over: u64,
+    pub(super) connection: u64,
     pub(super) answer: Result<Vec<i64>, CallError>,
 }
 
 pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {
-    let (sent, over) = (Instant::now(), owner.connection());
+    let (sent, connection) = (Instant::now(), owner.connection());
     let left = batch.requests.iter().map(|waiting| waiting.left(sent));
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
@@ -60,7 +60,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     for Hasty { index, reply, .. } in hasty {
         batch.requests[index].reply = reply;
     }
-    Ended { batch, sent, over, answer }
+    Ended { batch, sent, connection, answer }
 }
 
 /// Somebody whose patience ends before the call does. It goes on for the others.

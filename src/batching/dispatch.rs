@@ -1,11 +1,10 @@
 //! The calls of a batcher, until nothing waits.
 //!
 //! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
-//! next one, and costs the server a fraction of a call. Where it is far, who waits for the answer
-//! to somebody else's call waits for nothing: a call goes out beside others at once, with all that
-//! is asked for at the same moment. How far a server is tells its fastest answer so far over this
-//! connection. And should the answer of one that is near be [`LATE`], another call goes out all the
-//! same.
+//! next one, and costs the server a fraction of a call. Where it is far, nobody waits for the answer
+//! to somebody else's call: a call goes out beside others at once, with all that is asked for at the
+//! same moment. The fastest answer so far over this connection tells how far a server is. And should
+//! the answer of one that is near be [`LATE`], another call goes out all the same.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -110,7 +109,7 @@ impl<R: Request> Dispatch<R> {
     }
 
     fn handle(&mut self, ended: Ended<R>) {
-        let Ended { batch, sent, over, answer } = ended;
+        let Ended { batch, sent, connection, answer } = ended;
         // Before a release may go that looks for it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.in_doubt();
@@ -120,8 +119,8 @@ impl<R: Request> Dispatch<R> {
         match answer {
             Ok(reply) => {
                 // Where that is another one by now, who knows which of them has answered.
-                if over == self.owner.connection() {
-                    R::batcher(&self.owner).answered_after(over, sent.elapsed());
+                if connection == self.owner.connection() {
+                    R::batcher(&self.owner).answered_after(connection, sent.elapsed());
                 }
                 self.backoff = Backoff::of_calls();
                 self.deliver(requests, sent, &reply);

@@ -30,7 +30,7 @@ impl<R: Request> Batcher<R> {
         Self::ask_as(owner, request, since, patience, true)
     }
 
-    /// For one of many that ask at once: all of them go out in one call, made by a task.
+    /// For one of many that ask at once: a task makes the calls, with all that gathers.
     pub(crate) fn ask_along(
         owner: &Arc<R::Owner>,
         request: R,

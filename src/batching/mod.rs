@@ -6,8 +6,8 @@
 //! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
 //! or that is not polled for a while, holds nobody up.
 //!
-//! With several calls under way, order is kept by three rules. Requests of one acquisition to the
-//! same script are never out at the same time, and its release goes out when its acquire is back,
+//! With several calls under way, order is kept by three rules. Requests of one kind of one
+//! acquisition are never out at the same time, and its release goes out when its acquire is back,
 //! so that none overtakes the other. Requests are numbered as they arrive: calls that fail are put
 //! back in that order, and nothing new goes out past them. And each keeps its own patience: whoever
 //! has none left hears so, also in the middle of a call that goes on for others.
@@ -63,9 +63,6 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
 
     /// Of its acquisition: two requests of one never overtake each other.
     fn in_flight(&self) -> &InFlight;
-
-    /// Whoever asked for its acquisition has gone.
-    fn is_abandoned(&self) -> bool;
 
     /// Whether both may be in one call.
     fn joins(&self, _first: &Self, _owner: &Self::Owner) -> bool {
@@ -244,20 +241,20 @@ impl<R: Request> Batcher<R> {
         self.changed.notified().await;
     }
 
-    /// An acquisition is back: what waits for that may go.
-    pub(crate) fn is_back(&self) {
+    /// What was kept because another request was under way may go now.
+    pub(crate) fn kept_may_go(&self) {
         self.changed.notify_one();
     }
 
-    fn answered_after(&self, over: u64, time: Duration) {
-        let fastest = self.fastest(over).map_or(time, |fastest| fastest.min(time));
-        self.state().fastest = (over, Some(fastest));
+    fn answered_after(&self, connection: u64, time: Duration) {
+        let fastest = self.fastest(connection).map_or(time, |fastest| fastest.min(time));
+        self.state().fastest = (connection, Some(fastest));
     }
 
     /// How soon the server answers over that connection, where it is known.
-    fn fastest(&self, over: u64) -> Option<Duration> {
+    fn fastest(&self, connection: u64) -> Option<Duration> {
         let (known, fastest) = self.state().fastest;
-        fastest.filter(|_| known == over)
+        fastest.filter(|_| known == connection)
     }
 
     /// Puts requests back to where they were.
@@ -305,8 +302,9 @@ impl<R: Request> State<R> {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
                 // Only now: whoever gives up looks afterwards whether it is out.
-                in_flight.is_back(R::KIND);
-                owner.abandoned_is_back();
+                if in_flight.is_back(R::KIND) {
+                    owner.kept_may_go();
+                }
             } else {
                 batch.push(next);
             }
@@ -331,13 +329,12 @@ impl<R: Request> Batch<R> {
     }
 
     fn are_back(&self) {
-        let mut is_one_abandoned = false;
+        let mut was_one_kept = false;
         for Waiting { request, .. } in &self.requests {
-            request.in_flight().is_back(R::KIND);
-            is_one_abandoned |= request.is_abandoned();
+            was_one_kept |= request.in_flight().is_back(R::KIND);
         }
-        if is_one_abandoned {
-            self.owner.abandoned_is_back();
+        if was_one_kept {
+            self.owner.kept_may_go();
         }
     }
 }

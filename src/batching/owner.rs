@@ -43,8 +43,8 @@ pub(crate) trait Owner: Send + Sync + 'static {
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send;
 
-    /// What was asked for by somebody who has gone is out no more: its release may wait for that.
-    fn abandoned_is_back(&self);
+    /// What was kept because another request was under way may go now.
+    fn kept_may_go(&self);
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error;
 
@@ -55,15 +55,19 @@ pub(crate) trait Owner: Send + Sync + 'static {
 /// Bits, one for each kind of request.
 pub(crate) type Kinds = u8;
 
+/// Beside the kinds: a request is kept until another one is back.
+const KEPT: Kinds = 1 << 7;
+
 /// The kinds of requests of an acquisition that are in calls under way.
 #[derive(Default)]
 pub(crate) struct InFlight(AtomicU8);
 
 impl InFlight {
-    /// One of this kind goes out, unless one of these is under way.
-    pub(super) fn goes(&self, from: Kinds, after: Kinds) -> bool {
-        let go = |out: Kinds| (out & after == 0).then_some(out | from);
-        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go).is_ok()
+    /// One of this kind goes out, unless one of these is under way: then it is kept.
+    pub(super) fn goes(&self, kind: Kinds, after: Kinds) -> bool {
+        let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
+        let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);
+        before.is_ok_and(|out| out & after == 0)
     }
 
     /// Whether one of these is under way.
@@ -71,7 +75,8 @@ impl InFlight {
         self.0.load(Ordering::SeqCst) & kinds != 0
     }
 
-    pub(super) fn is_back(&self, to: Kinds) {
-        self.0.fetch_and(!to, Ordering::SeqCst);
+    /// One of this kind is back. Answers whether another one was kept, which may go then.
+    pub(super) fn is_back(&self, kind: Kinds) -> bool {
+        self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }
 }

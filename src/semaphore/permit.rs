@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::PermitWatch;
 use crate::batching::Request;
 use crate::error::Error;
 use crate::metrics::Came;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
+use crate::semaphore::permit_watch::PermitWatch;
 use crate::semaphore::settings::Settings;
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.

@@ -1,7 +1,7 @@
 //! The connection for commands to one server: shared by all calls, and replaced when it is lost.
 //!
 //! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
-//! slow one; this link gives it up after a few timeouts in a row.
+//! slow one; this link gives it up after two timeouts in a row.
 
 use std::fmt;
 use std::io;

@@ -61,5 +61,9 @@ pub(crate) fn explain_part(what: &'static str, error: &RedisError) -> Error {
 
 /// A short word or a host and a port, and nothing that may be secret.
 fn is_public(url: &str) -> bool {
-    url.len() <= 100 && url.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_[]".contains(c))
+    let (host, port) = url.rsplit_once(':').unwrap_or((url, ""));
+    let signs = if host.starts_with('[') { ".:-_[]" } else { ".-_" };
+    url.len() <= 100
+        && port.chars().all(|c| c.is_ascii_digit())
+        && host.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
 }

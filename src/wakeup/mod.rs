@@ -2,8 +2,8 @@
 //! kept alive across cuts, and a router to the semaphores that they are about.
 //!
 //! A message only saves time. What counts is in the keys, so after each new subscription all that
-//! waits is asked for again. When the subscription is cut, the scripts see nobody listen, and hand
-//! nothing over to this process.
+//! waits is asked for again. When the server knows that the subscription is cut, the scripts see
+//! nobody listen, and hand nothing over to this process.
 
 mod channel;
 #[cfg(feature = "local")]

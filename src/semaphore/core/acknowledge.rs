@@ -80,10 +80,6 @@ impl Request for Acknowledge {
         &self.acquisition.in_flight
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.acquisition.is_over()
-    }
-
     fn is_unneeded(&self, _core: &Core) -> bool {
         self.acquisition.is_over()
     }

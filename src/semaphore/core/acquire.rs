@@ -61,10 +61,6 @@ impl Request for Acquire {
         &self.acquisition.in_flight
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.acquisition.is_over()
-    }
-
     fn is_unneeded(&self, core: &Core) -> bool {
         let is_resolved = matches!(self.if_full, IfFull::Stay) && self.acquisition.is_resolved();
         self.acquisition.is_over() || is_resolved || core.closing.is_shut_down()

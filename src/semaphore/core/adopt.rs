@@ -34,10 +34,6 @@ impl Request for Adopt {
         &self.acquisition.in_flight
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.acquisition.is_over()
-    }
-
     /// Each goes by itself: several may want the same permit, and a call takes a word once.
     fn joins(&self, _first: &Self, _core: &Core) -> bool {
         false

@@ -84,8 +84,8 @@ impl Owner for Core {
         self.context.servers.attempt(self.slot, script, write, limit)
     }
 
-    fn abandoned_is_back(&self) {
-        self.releases.is_back();
+    fn kept_may_go(&self) {
+        self.releases.kept_may_go();
     }
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error {

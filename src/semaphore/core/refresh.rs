@@ -37,10 +37,6 @@ impl Request for Refresh {
         &self.acquisition.in_flight
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.acquisition.is_over()
-    }
-
     fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {

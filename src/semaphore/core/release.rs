@@ -45,10 +45,6 @@ impl Request for Release {
         &self.acquisition.in_flight
     }
 
-    fn is_abandoned(&self) -> bool {
-        self.acquisition.is_over()
-    }
-
     fn joins(&self, first: &Self, _core: &Core) -> bool {
         self.mode == first.mode
     }

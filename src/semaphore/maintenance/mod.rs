@@ -9,7 +9,7 @@
 //! - `leaving`: starts the last lease of what was left.
 //!
 //! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released or left
-//! keeps the semaphore; renewals, heartbeats and wakes do not.
+//! keeps the semaphore, and so does a job until it is done; what is only planned does not.
 
 mod heartbeat;
 mod leaving;
@@ -97,7 +97,7 @@ impl Maintenance {
         }
     }
 
-    /// Works until nobody has the semaphore any more: tasks and jobs keep it.
+    /// Works until nobody has the semaphore any more.
     async fn serve(&mut self) {
         let mut tasks = Vec::new();
         loop {

@@ -265,6 +265,8 @@ async fn urls_say_what_is_wrong_and_never_tell_the_password() {
         ("localhost", "write redis://localhost"),
         ("http://127.0.0.1", "it begins with http://, which is not for Redis: a URL looks like"),
         ("jobs:geheim@localhost:6379", "it does not begin with redis://"),
+        ("jobs:geheim", "it does not begin with redis://"),
+        ("jobs:geheim:6379", "it does not begin with redis://"),
         ("geheim://:geheim@localhost", "which is not for Redis"),
         ("redis://127.0.0.1:port/", "host, port or password cannot be read"),
         ("redis://jobs:ge/heim@localhost/", "in a password @ is %40, / is %2F, : is %3A, # is %23"),
