@@ -1,10 +1,10 @@
 //! Where the calls go: to one server, or to the node of a cluster that has the semaphore's slot; in
 //! users' tests to a server in memory.
 //!
-//! All calls share a connection for each server, but for those that wait for replicas. redis-rs neither repeats a command nor notices a
-//! peer that went silent, so both is done here: two timeouts in a row replace the connection, and a
-//! call that failed in passing is made again. That is right for these scripts only: the same word
-//! gets the same answer.
+//! All calls share a connection for each server, but for those that wait for replicas. redis-rs
+//! neither repeats a command nor notices a peer that went silent, so both is done here: two timeouts
+//! in a row replace the connection, and a call that failed in passing is made again. That is right
+//! for these scripts only: the same word gets the same answer.
 
 mod asking;
 mod backoff;

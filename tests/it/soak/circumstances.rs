@@ -21,7 +21,8 @@ pub struct Circumstances {
     slow: Vec<Span>,
     limits: BTreeMap<usize, Vec<Limit>>,
     unsettled: BTreeMap<usize, Vec<Unsettled>>,
-    /// When the server's clock was set back for the first time, if it was.
+    /// When the server's clock was set back for the first time, if it was. From then on the order of
+    /// head starts is not judged here: the model and the scripts' tests do that to the ticket.
     pub clock_back: Moment,
     pub end: Moment,
 }
