@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::RESPONSE_TIMEOUT;
 use super::beliefs::Turn;
-use super::faults::Fault;
 use super::history::{ALL, Event, Moment, What};
+use super::server_clock::ServerClock;
 
 type Span = (Moment, Moment);
 
@@ -21,9 +21,7 @@ pub struct Circumstances {
     slow: Vec<Span>,
     limits: BTreeMap<usize, Vec<Limit>>,
     unsettled: BTreeMap<usize, Vec<Unsettled>>,
-    /// When the server's clock was set back for the first time, if it was. From then on the order of
-    /// head starts is not judged here: the model and the scripts' tests do that to the ticket.
-    pub clock_back: Moment,
+    pub clock: ServerClock,
     pub end: Moment,
 }
 
@@ -104,11 +102,8 @@ impl Circumstances {
         let disorder = disorder.done(end);
         let slow = slow.done(end);
         let stops = stops.into_iter().map(|(process, spans)| (process, spans.done(end))).collect();
-        let set_back = Fault::ClockBack.name();
-        let sets_back = |what: &What| matches!(what, What::Fault { kind, .. } if *kind == set_back);
-        let clock_back = events.iter().find(|event| sets_back(&event.what));
-        let clock_back = clock_back.map_or(Moment::MAX, |event| event.at);
-        Self { faults, disorder, stops, slow, limits, unsettled, clock_back, end }
+        let clock = ServerClock::new(events);
+        Self { faults, disorder, stops, slow, limits, unsettled, clock, end }
     }
 
     /// For how much of that time this process was stopped.

@@ -195,6 +195,11 @@ pub enum What {
         since: Moment,
         token: u64,
     },
+    /// The server's clock is ahead of this one by so many ns, since some moment after that one.
+    ClockIs {
+        since: Moment,
+        ahead: i64,
+    },
     /// Something is done to this process alone, ...
     Killed,
     Stopped,

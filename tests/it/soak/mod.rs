@@ -16,6 +16,7 @@ mod crew;
 mod faults;
 mod history;
 mod report;
+mod server_clock;
 mod stalls;
 mod theatre;
 mod timeline;

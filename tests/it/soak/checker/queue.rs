@@ -13,7 +13,7 @@ impl Case<'_> {
         for (index, first) in turns.iter().enumerate() {
             let Some((from, until)) = first.queued else { continue };
             let asked_then = turns[index + 1..].iter().take_while(|second| second.asked < until);
-            for second in asked_then.filter(|second| self.came(second) > from) {
+            for second in asked_then.filter(|second| self.came_after(second, from)) {
                 let Some(grant) = second.grant.filter(|grant| grant.at < until) else { continue };
                 // A process that is stopped for so long that it is not heard of, or that it loses
                 // what it was granted meanwhile, loses its place, too.
@@ -32,15 +32,16 @@ impl Case<'_> {
         None
     }
 
-    /// With its head start. All who come while a clock that was set back has not caught up count as
-    /// having come together.
-    fn came(&self, turn: &Turn) -> Moment {
+    /// After one that was in the queue by then. Head starts go by the server's clock: all who come
+    /// while one that was set back has not caught up count as having come together.
+    fn came_after(&self, turn: &Turn, first: Moment) -> bool {
+        let clock = &self.circumstances.clock;
         match turn.call {
-            Call::Adopt => 0,
+            Call::Adopt => false,
             Call::HeadStart => {
-                turn.asked.min(self.circumstances.clock_back).saturating_sub(turn.ahead)
+                clock.least_ticket(turn.asked) - turn.ahead as i64 > clock.most_ticket(first)
             }
-            _ => turn.asked,
+            _ => turn.asked > first,
         }
     }
 

@@ -164,33 +164,35 @@ impl Single {
             }
             Fault::ClockForward => {
                 let since = now();
-                self.set_clock(self.clock.ahead + step);
+                self.set_clock(nemesis.log, self.clock.ahead + step);
                 self.settle(nemesis.log, since).await;
             }
             // Nothing may be lost, and the dead must not hold for longer.
             Fault::ClockBack => {
                 nemesis.crew.kill_one(nemesis.random);
-                self.set_clock(self.clock.ahead - step);
+                self.set_clock(nemesis.log, self.clock.ahead - step);
             }
             Fault::LoseData => self.lose_data(nemesis.log).await,
             _ => unreachable!("{fault:?} is nothing that a server does"),
         }
     }
 
-    fn set_clock(&mut self, ahead: i64) {
+    fn set_clock(&mut self, log: &Log, ahead: i64) {
+        let since = now();
         let most = ahead.max(self.clock.most);
         self.clock = ServerClock { ahead, most, least: ahead.min(self.clock.least) };
         self.server.clock.run_ahead_by(ahead);
         let machine = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let off = self.server_time() - (machine.as_micros() as i64 + ahead);
         assert!(off.abs() < 5_000_000, "the server's clock was not moved: it is {off} µs off");
+        log.say(ALL, What::ClockIs { since, ahead: ahead * 1000 });
     }
 
     /// Forgets everything, the limits set at run time, too.
     async fn lose_data(&mut self, log: &Log) {
         let since = now();
         // Without data tokens go on growing only if the clock is not behind the last one.
-        self.set_clock(self.clock.most);
+        self.set_clock(log, self.clock.most);
         let declared =
             KINDS.iter().enumerate().filter(|(_, kind)| kind.special == Special::Changes);
         for (semaphore, kind) in declared.clone() {

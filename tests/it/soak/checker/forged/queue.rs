@@ -1,5 +1,4 @@
 use super::*;
-use crate::soak::faults::Fault;
 
 #[test]
 fn whoever_overtakes_is_seen() {
@@ -37,33 +36,37 @@ fn whoever_overtakes_is_seen() {
 #[test]
 fn a_head_start_that_is_too_large_is_seen() {
     let ids = || vec!["1/1".to_owned()];
-    let overtakes_after = |fault: &[Event], call, ahead| {
+    let overtakes_from = |start: Moment, clock: &[Event], call, ahead| {
         let history = [
-            asks(5, 1, 1),
-            event(6, ALL, What::Queued { ids: ids() }),
-            asks_for(10, 2, 1, call, ahead),
-            holds(20, 2, 1, 10, 100),
-            event(24, ALL, What::Left { ids: ids(), until: 21 }),
-            releases(30, 2, 1),
-            holds(31, 1, 1, 11, 100),
-            releases(40, 1, 1),
+            asks(start + 5, 1, 1),
+            event(start + 6, ALL, What::Queued { ids: ids() }),
+            asks_for(start + 10, 2, 1, call, ahead),
+            holds(start + 20, 2, 1, 10, start + 100),
+            event(start + 24, ALL, What::Left { ids: ids(), until: start + 21 }),
+            releases(start + 30, 2, 1),
+            holds(start + 31, 1, 1, 11, start + 100),
+            releases(start + 40, 1, 1),
         ];
-        broken(&[fault, &history].concat())
+        broken(&[clock, &history].concat())
     };
-    let overtakes = |call, ahead| overtakes_after(&[], call, ahead);
+    let overtakes = |call, ahead| overtakes_from(0, &[], call, ahead);
     assert_eq!(overtakes(Call::HeadStart, 3), ["order"]);
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
     // Who adopts needs no turn.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
-    // Who comes while the clock is behind has come together with all the others, and no sooner.
-    let back_at = |at| {
-        let kind = Fault::ClockBack.name();
-        let fault = What::Fault { kind: kind.clone(), spoils_order: false };
-        [event(at, ALL, fault), event(at, ALL, What::Healed { kind })]
-    };
-    assert_eq!(overtakes_after(&back_at(3), Call::HeadStart, 0), NONE);
-    assert_eq!(overtakes_after(&back_at(9), Call::HeadStart, 2), ["order"]);
-    assert_eq!(overtakes_after(&back_at(9), Call::Acquire, 0), ["order"]);
+    // Who comes while the clock is behind has come together with all the others, and no sooner; once
+    // it has caught up, by what it says.
+    let set = |since, ahead| [event(since + 1, ALL, What::ClockIs { since, ahead })];
+    assert_eq!(overtakes_from(0, &set(2, -100), Call::HeadStart, 0), NONE);
+    assert_eq!(overtakes_from(0, &set(2, -100), Call::Acquire, 0), ["order"]);
+    assert_eq!(overtakes_from(0, &set(8, -100), Call::HeadStart, 1), ["order"]);
+    assert_eq!(overtakes_from(0, &set(8, -100), Call::HeadStart, 2), NONE);
+    let later = 2_000_000_000;
+    assert_eq!(overtakes_from(later, &set(2, -100), Call::HeadStart, 3), ["order"]);
+    assert_eq!(overtakes_from(later, &set(2, -100), Call::HeadStart, 4), NONE);
+    assert_eq!(overtakes_from(0, &set(7, 1000), Call::HeadStart, 1003), ["order"]);
+    assert_eq!(overtakes_from(0, &set(7, 1000), Call::HeadStart, 1004), NONE);
+    assert_eq!(overtakes_from(0, &set(10, 1000), Call::HeadStart, 4), NONE);
 }
 
 #[test]

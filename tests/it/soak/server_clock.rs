@@ -1,0 +1,50 @@
+//! What tickets a server may have given when, whose clock was set forward and back: no lower ones
+//! than the most that its clock had said by then.
+
+use super::history::{Event, Moment, What};
+
+/// Tickets count on by one each while the clock is behind the last one: they come to less than this.
+const COUNTED_ON: i64 = 1_000_000_000;
+
+/// As it was set, in order.
+pub struct ServerClock(Vec<Setting>);
+
+struct Setting {
+    /// Not before the one, and surely from the other on.
+    since: Moment,
+    surely: Moment,
+    /// Of ours, in ns.
+    ahead: i64,
+}
+
+impl ServerClock {
+    pub fn new(events: &[Event]) -> Self {
+        let mut settings = vec![Setting { since: 0, surely: 0, ahead: 0 }];
+        settings.extend(events.iter().filter_map(|event| match event.what {
+            What::ClockIs { since, ahead } => Some(Setting { since, surely: event.at, ahead }),
+            _ => None,
+        }));
+        Self(settings)
+    }
+
+    /// In ns, as all of these.
+    pub fn least_ticket(&self, at: Moment) -> i64 {
+        let surely = self.0.iter().enumerate().take_while(|(_, setting)| setting.surely <= at);
+        let said = surely.map(|(index, setting)| {
+            let until = self.0.get(index + 1).map_or(at, |next| next.since.min(at));
+            until as i64 + setting.ahead
+        });
+        said.max().unwrap()
+    }
+
+    pub fn most_ticket(&self, at: Moment) -> i64 {
+        let possible = self.0.iter().enumerate().take_while(|(_, setting)| setting.since <= at);
+        let said = possible.map(|(index, setting)| {
+            match self.0.get(index + 1).filter(|next| next.surely <= at) {
+                Some(next) => next.surely as i64 + setting.ahead + COUNTED_ON,
+                None => at as i64 + setting.ahead,
+            }
+        });
+        said.max().unwrap()
+    }
+}
