@@ -5,18 +5,18 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Meters;
-use crate::runtime::{Timer, Watch};
+use crate::runtime::{Deadline, Timer, Watch};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     /// With a random key.
     hasher: RandomState,
     /// Callers that drive calls themselves.
-    drivers: AtomicUsize,
+    drivers: Semaphore,
     /// The one that connected: that of a caller may end while calls are under way.
     runtime: Handle,
     /// What a shutdown waits for.
@@ -97,7 +97,7 @@ impl Context {
         meters: Meters,
     ) -> Arc<Self> {
         let (router, end) = (Arc::new(router), CancellationToken::new());
-        let (hasher, drivers, tasks) = Default::default();
+        let (hasher, tasks) = Default::default();
         let listen = wakeup::listen(router.clone(), listener);
         let (stop, at_the_end_of_the_runtime) = (end.clone(), end.clone().drop_guard());
         tokio::spawn(async move {
@@ -113,7 +113,7 @@ impl Context {
             meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
             hasher,
-            drivers,
+            drivers: Semaphore::new(MOST_DRIVERS),
             runtime: Handle::current(),
             tasks,
             _ends: end.clone().drop_guard(),
@@ -125,18 +125,10 @@ impl Context {
         &self.runtime
     }
 
-    /// Whether one more caller may drive its calls itself. Each that is left alone in the middle
-    /// may keep one of the connection's 50 places for commands to send.
-    pub(crate) fn may_drive(&self) -> bool {
-        let may = self.drivers.fetch_add(1, Ordering::Relaxed) < MOST_DRIVERS;
-        if !may {
-            self.drives_no_more();
-        }
-        may
-    }
-
-    pub(crate) fn drives_no_more(&self) {
-        self.drivers.fetch_sub(1, Ordering::Relaxed);
+    /// For one more caller that drives its calls itself, if there may be one more. Each that is left
+    /// alone in the middle may keep one of the connection's 50 places for commands to send.
+    pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
+        self.drivers.try_acquire().ok()
     }
 
     /// A number that no acquisition has had, in any process. Nobody can guess it from those before:
@@ -168,11 +160,10 @@ impl Context {
     /// was too long.
     pub(crate) async fn within<T>(
         &self,
-        since: Instant,
-        patience: Duration,
+        deadline: Deadline,
         work: impl Future<Output = T>,
     ) -> Option<T> {
-        let (mut work, mut watch) = (pin!(work), Watch::new(since, patience));
+        let (mut work, mut watch) = (pin!(work), Watch::new(deadline));
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
             Poll::Pending => watch.poll(&self.runtime, cx).map(|()| None),
@@ -194,11 +185,11 @@ impl Context {
         .await
     }
 
-    /// Has a task do what takes no longer than that: others may depend on it, or the caller lack a
-    /// runtime for it.
+    /// Has a task do what is over by then: others may depend on it, or the caller lack a runtime for
+    /// it.
     pub(crate) async fn by_a_task<T: Send + 'static>(
         &self,
-        patience: Duration,
+        deadline: Deadline,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Undone> {
         let (answer, done) = oneshot::channel();
@@ -206,7 +197,7 @@ impl Context {
             // Whoever asked may have gone.
             let _ = answer.send(work.await);
         });
-        match self.within(Instant::now(), patience, done).await {
+        match self.within(deadline, done).await {
             Some(done) => done.map_err(|_| Undone::Ended),
             None => Err(Undone::Rests),
         }
@@ -217,8 +208,8 @@ impl Context {
         self.end.is_cancelled()
     }
 
-    /// Its tasks are dropped one by one, and the first that notices says so.
-    pub(crate) fn home_has_ended(&self) {
+    /// The tasks of a runtime that ends are dropped one by one: the first that notices says so.
+    pub(crate) fn end_with_home(&self) {
         self.end.cancel();
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Ended<R: Request> {
 
 pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {
     let (sent, connection) = (Instant::now(), owner.connection());
-    let left = batch.requests.iter().map(|waiting| waiting.left(sent));
+    let left = batch.requests.iter().map(|waiting| waiting.deadline.left_at(sent));
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
     });
@@ -74,7 +74,7 @@ impl<R: Request> Hasty<R> {
     fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, most: Duration) -> Vec<Self> {
         let mut hasty = Vec::new();
         for (index, waiting) in requests.iter_mut().enumerate() {
-            let left = waiting.left(sent);
+            let left = waiting.deadline.left_at(sent);
             if left < most {
                 let (nobodys, _) = oneshot::channel();
                 let reply = mem::replace(&mut waiting.reply, nobodys);

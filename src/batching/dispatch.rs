@@ -112,9 +112,9 @@ impl<R: Request> Dispatch<R> {
         let Ended { batch, sent, connection, answer } = ended;
         // Before a release may go that looks for it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
-            batch.in_doubt();
+            batch.set_in_doubt();
         }
-        let requests = batch.back();
+        let requests = batch.end();
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(reply) => {
@@ -160,7 +160,8 @@ impl<R: Request> Dispatch<R> {
         let batcher = R::batcher(&self.owner);
         batcher.put_back(requests);
         let (next, is_paused) = (self.paused_until, clock::is_paused());
-        let waits_on = |waiting: &Waiting<R>| !is_paused && next - waiting.since < waiting.patience;
+        let waits_on =
+            |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
             let failed = waiting.out_of_patience(&self.owner, failure.error.clone());
             // Whoever asked may have gone: then the failure concerns nobody.

@@ -4,51 +4,48 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::SemaphorePermit;
 use tokio::sync::oneshot::{self, error::RecvError};
-use tokio::time::Instant;
 
 use super::dispatch::Dispatch;
 use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
-use crate::runtime::{Watch, is_current};
+use crate::runtime::{Deadline, Watch, is_current};
 
 /// In which the calls for one request are made. Each of them but the last one has ended.
 const MOST_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others that gather, and again while the failure is a passing
-    /// one and patience lasts, counted from `since`.
+    /// one, until then.
     pub(crate) fn ask(
         owner: &Arc<R::Owner>,
         request: R,
-        since: Instant,
-        patience: Duration,
+        deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Self::ask_as(owner, request, since, patience, true)
+        Self::ask_as(owner, request, deadline, true)
     }
 
     /// For one of many that ask at once: a task makes the calls, with all that gathers.
     pub(crate) fn ask_along(
         owner: &Arc<R::Owner>,
         request: R,
-        patience: Duration,
+        deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Self::ask_as(owner, request, Instant::now(), patience, false)
+        Self::ask_as(owner, request, deadline, false)
     }
 
     async fn ask_as(
         owner: &Arc<R::Owner>,
         request: R,
-        since: Instant,
-        patience: Duration,
+        deadline: Deadline,
         may_drive: bool,
     ) -> Reply<R> {
         let operation = request.operation();
-        let mut asked = Asked::new(owner, request, since, patience, may_drive, false);
-        let mut watch = Watch::new(since, patience);
+        let mut asked = Asked::new(owner, request, deadline, may_drive, false);
+        let mut watch = Watch::new(deadline);
         let mut runtimes = 1;
         loop {
             let outcome = poll_fn(|cx| match asked.poll(cx) {
@@ -61,10 +58,10 @@ impl<R: Request> Batcher<R> {
                 // Calls end with the runtime in which they are made: others ask anew.
                 Some(Ok(Outcome::Unserved(request))) if runtimes < MOST_RUNTIMES => {
                     runtimes += 1;
-                    asked = Asked::new(owner, request, since, patience, may_drive, true);
+                    asked = Asked::new(owner, request, deadline, may_drive, true);
                 }
                 Some(_) => return Err(Error::Shutdown),
-                None => return Err(owner.home_rests(operation, since.elapsed())),
+                None => return Err(owner.home_rests(operation, deadline.elapsed())),
             }
         }
     }
@@ -81,8 +78,15 @@ impl<R: Request> Batcher<R> {
         if !state.needs_task {
             state.calls = Some(Dispatch::<R>::new(owner).run().boxed());
             state.number += 1;
-            if !owner.is_rush() && owner.may_drive() {
-                return Some(Driver { owner, number: state.number, kind: PhantomData });
+            if !owner.is_rush()
+                && let Some(slot) = owner.try_drive()
+            {
+                return Some(Driver {
+                    owner,
+                    number: state.number,
+                    _slot: slot,
+                    kind: PhantomData,
+                });
             }
         }
         let calls = state.calls.take();
@@ -108,13 +112,12 @@ impl<'a, R: Request> Asked<'a, R> {
     fn new(
         owner: &'a Arc<R::Owner>,
         request: R,
-        since: Instant,
-        patience: Duration,
+        deadline: Deadline,
         may_drive: bool,
         is_repeated: bool,
     ) -> Self {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { number: 0, request, since, patience, is_repeated, reply };
+        let waiting = Waiting { number: 0, request, deadline, is_repeated, reply };
         Self { driver: Batcher::enter(owner, waiting).filter(|_| may_drive), answer }
     }
 
@@ -135,6 +138,8 @@ impl<'a, R: Request> Asked<'a, R> {
 struct Driver<'a, R: Request> {
     owner: &'a Arc<R::Owner>,
     number: u64,
+    /// There may be so many.
+    _slot: SemaphorePermit<'a>,
     kind: PhantomData<R>,
 }
 
@@ -168,7 +173,6 @@ impl<R: Request> Driver<'_, R> {
 impl<R: Request> Drop for Driver<'_, R> {
     /// A task goes on where there is more to do.
     fn drop(&mut self) {
-        self.owner.drives_no_more();
         if let Some(calls) = self.take_calls() {
             self.owner.spawn(calls);
         }

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::metrics::CallMeter;
-use crate::runtime::clock;
+use crate::runtime::{Deadline, clock};
 use crate::server::{Answer, CallError, Failure};
 
 pub(crate) use owner::{InFlight, Kinds, Owner};
@@ -103,7 +103,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     }
 
     /// A call with it had no answer: it may still reach the server, whatever is done meanwhile.
-    fn in_doubt(&self) {}
+    fn set_in_doubt(&self) {}
 
     /// Whether the server's error is about this request. Most are about all of them.
     fn is_meant(&self, _error: &RedisError) -> bool {
@@ -157,8 +157,7 @@ struct Waiting<R: Request> {
     /// By which it arrived.
     number: u64,
     request: R,
-    since: Instant,
-    patience: Duration,
+    deadline: Deadline,
     /// An earlier attempt may have been served.
     is_repeated: bool,
     reply: oneshot::Sender<Outcome<R>>,
@@ -298,11 +297,11 @@ impl<R: Request> State<R> {
             }
             let Some(next) = self.waiting.pop_front() else { break };
             let in_flight = next.request.in_flight();
-            if !in_flight.goes(R::KIND, R::AFTER) {
+            if !in_flight.begin(R::KIND, R::AFTER) {
                 kept.push(next);
             } else if next.request.is_unneeded(owner) {
                 // Only now: whoever gives up looks afterwards whether it is out.
-                if in_flight.is_back(R::KIND) {
+                if in_flight.end(R::KIND) {
                     owner.kept_may_go();
                 }
             } else {
@@ -318,20 +317,20 @@ impl<R: Request> State<R> {
 
 impl<R: Request> Batch<R> {
     /// Their call may still reach the server.
-    fn in_doubt(&self) {
-        self.requests.iter().for_each(|waiting| waiting.request.in_doubt());
+    fn set_in_doubt(&self) {
+        self.requests.iter().for_each(|waiting| waiting.request.set_in_doubt());
     }
 
     /// They are out no more.
-    fn back(mut self) -> Vec<Waiting<R>> {
-        self.are_back();
+    fn end(mut self) -> Vec<Waiting<R>> {
+        self.end_all();
         std::mem::take(&mut self.requests)
     }
 
-    fn are_back(&self) {
+    fn end_all(&self) {
         let mut was_one_kept = false;
         for Waiting { request, .. } in &self.requests {
-            was_one_kept |= request.in_flight().is_back(R::KIND);
+            was_one_kept |= request.in_flight().end(R::KIND);
         }
         if was_one_kept {
             self.owner.kept_may_go();
@@ -341,20 +340,15 @@ impl<R: Request> Batch<R> {
 
 impl<R: Request> Drop for Batch<R> {
     fn drop(&mut self) {
-        self.in_doubt();
-        self.are_back();
+        self.set_in_doubt();
+        self.end_all();
         self.requests.drain(..).for_each(Waiting::hand_back);
     }
 }
 
 impl<R: Request> Waiting<R> {
-    /// How much of its patience is left.
-    fn left(&self, now: Instant) -> Duration {
-        self.patience.saturating_sub(now.saturating_duration_since(self.since))
-    }
-
     fn out_of_patience(&self, owner: &R::Owner, last: RedisError) -> Outcome<R> {
-        let (elapsed, last) = (self.since.elapsed(), clock::or_paused(last));
+        let (elapsed, last) = (self.deadline.elapsed(), clock::or_paused(last));
         self.failed(owner, Failure::NoAnswer { elapsed, last })
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::Cmd;
 use tokio::runtime::Handle;
+use tokio::sync::SemaphorePermit;
 
 use crate::error::Error;
 use crate::server::{CallError, Failure};
@@ -20,10 +21,8 @@ pub(crate) trait Owner: Send + Sync + 'static {
 
     fn response_timeout(&self) -> Duration;
 
-    /// Whether one more caller may drive its calls itself.
-    fn may_drive(&self) -> bool;
-
-    fn drives_no_more(&self);
+    /// For one more caller that drives its calls itself, if there may be one more.
+    fn try_drive(&self) -> Option<SemaphorePermit<'_>>;
 
     /// The last call answered many, who may all have a next request.
     fn is_rush(&self) -> bool;
@@ -64,7 +63,7 @@ pub(crate) struct InFlight(AtomicU8);
 
 impl InFlight {
     /// One of this kind goes out, unless one of these is under way: then it is kept.
-    pub(super) fn goes(&self, kind: Kinds, after: Kinds) -> bool {
+    pub(super) fn begin(&self, kind: Kinds, after: Kinds) -> bool {
         let go = |out: Kinds| Some(out | if out & after == 0 { kind } else { KEPT });
         let before = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, go);
         before.is_ok_and(|out| out & after == 0)
@@ -75,8 +74,8 @@ impl InFlight {
         self.0.load(Ordering::SeqCst) & kinds != 0
     }
 
-    /// One of this kind is back. Answers whether another one was kept, which may go then.
-    pub(super) fn is_back(&self, kind: Kinds) -> bool {
+    /// One of this kind is back. Answers whether another one was kept, which may go now.
+    pub(super) fn end(&self, kind: Kinds) -> bool {
         self.0.fetch_and(!(kind | KEPT), Ordering::SeqCst) & KEPT != 0
     }
 }

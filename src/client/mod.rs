@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::diagnosis::{Diagnosis, examine};
 use crate::error::Error;
-use crate::runtime::current_runtime;
+use crate::runtime::{Deadline, current_runtime};
 use crate::semaphore::SemaphoreBuilder;
 pub use builder::SemaphoresBuilder;
 pub use names::Names;
@@ -145,7 +145,7 @@ impl Semaphores {
         if current_runtime().is_some() {
             return work.await;
         }
-        let done = self.context.by_a_task(Duration::MAX, work).await;
+        let done = self.context.by_a_task(Deadline::after(Duration::MAX), work).await;
         done.unwrap_or(Err(Error::Shutdown))
     }
 

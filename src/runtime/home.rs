@@ -11,21 +11,21 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Whoever can says what is wrong before that.
-const SLACK: Duration = Duration::from_millis(100);
+use super::Deadline;
+
+/// Whoever is at home can say what is wrong before that.
+pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
 /// Ends the waiting of those who are not at home.
 pub(crate) struct Watch {
-    since: Instant,
-    patience: Duration,
+    deadline: Deadline,
     /// Made when it is needed: most callers are at home.
     timer: Option<Timer>,
 }
 
 impl Watch {
-    /// For `patience` from `since` on.
-    pub(crate) fn new(since: Instant, patience: Duration) -> Self {
-        Self { since, patience, timer: None }
+    pub(crate) fn new(deadline: Deadline) -> Self {
+        Self { deadline, timer: None }
     }
 
     /// Ready when it is over. Whoever has no runtime must rely on home.
@@ -33,9 +33,7 @@ impl Watch {
         if current_runtime().is_none_or(|current| current == home.id()) {
             return Poll::Pending;
         }
-        let deadline = self.since.checked_add(self.patience).and_then(|at| at.checked_add(SLACK));
-        // None where it is too long for the clock.
-        let Some(deadline) = deadline else {
+        let Some(deadline) = self.deadline.at().and_then(|at| at.checked_add(SLACK)) else {
             return Poll::Pending;
         };
         let timer = self.timer.get_or_insert_with(|| Timer::new(deadline));

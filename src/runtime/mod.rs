@@ -1,6 +1,8 @@
 //! Time and runtimes: where calls are made, and who measures how long they take.
 
 pub(crate) mod clock;
+mod deadline;
 mod home;
 
-pub(crate) use home::{Timer, Watch, current_runtime, is_current};
+pub(crate) use deadline::Deadline;
+pub(crate) use home::{SLACK, Timer, Watch, current_runtime, is_current};

@@ -15,7 +15,7 @@ use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Came;
 use crate::protocol::Acquired;
-use crate::runtime::clock;
+use crate::runtime::{Deadline, clock};
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
@@ -151,12 +151,13 @@ impl Core {
         acquisition: &Arc<Acquisition>,
         patience: Duration,
     ) -> Result<Option<Permit>, Error> {
-        let (mut pending, mut since) = (Pending::new(self, acquisition), acquisition.created);
+        let mut pending = Pending::new(self, acquisition);
+        let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
             let request = Acquire { acquisition: acquisition.clone(), if_full: IfFull::Refuse };
-            let answer = self.ask(request, since, patience).await?;
-            since = Instant::now();
+            let answer = self.ask(request, deadline).await?;
+            deadline = Deadline::after(patience);
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
@@ -215,13 +216,14 @@ impl Core {
         acquisition: &Arc<Acquisition>,
         ahead: u32,
     ) -> Result<Permit, Error> {
-        let (pending, mut since) = (Pending::new(self, acquisition), acquisition.created);
+        let patience = self.context.settings.tolerance();
+        let pending = Pending::new(self, acquisition);
+        let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            let patience = self.context.settings.tolerance();
             let if_full = IfFull::Queue { ahead };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
-            let answer = self.ask(request, since, patience).await?;
+            let answer = self.ask(request, deadline).await?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {
@@ -241,7 +243,7 @@ impl Core {
                 Some(grant) => return pending.into_waited_permit(grant, was_queued),
                 None => self.count_late(&mut late_grants)?,
             }
-            since = Instant::now();
+            deadline = Deadline::after(patience);
             acquisition.open();
         }
     }
@@ -267,11 +269,12 @@ impl Core {
         let mut outcome = pin!(outcome);
         loop {
             let asked = acquisition.asked();
-            if let Some(outcome) = self.context.within(asked, patience, &mut outcome).await {
+            let deadline = Deadline::since(asked, patience);
+            if let Some(outcome) = self.context.within(deadline, &mut outcome).await {
                 return outcome;
             }
             if acquisition.asked() == asked {
-                return Err(self.home_rests("acquire", asked.elapsed()));
+                return Err(self.home_rests("acquire", deadline.elapsed()));
             }
         }
     }
@@ -296,7 +299,7 @@ impl Core {
                 return Ok(Some(grant));
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };
-            let asked = self.ask(request, now, patience);
+            let asked = self.ask(request, Deadline::since(now, patience));
             let answer = Box::pin(asked).await?;
             answer.reply.then_some(Grant { since: answer.sent, ..grant })
         };

@@ -8,6 +8,7 @@ use tracing::Instrument;
 use super::Semaphore;
 use crate::error::Error;
 use crate::metrics::Came;
+use crate::runtime::Deadline;
 use crate::semaphore::acquire::Pending;
 use crate::semaphore::core::{Adopt, Core};
 use crate::semaphore::lease::Grant;
@@ -62,7 +63,7 @@ impl Core {
         let acquisition = self.acquisition(parts.num_permits(), 0);
         let mut pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };
-        let answer = self.ask(request, acquisition.created, patience).await?;
+        let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !answer.reply {
             // What is lost stays so, whatever may still be on its way.
             pending.is_resolved = true;

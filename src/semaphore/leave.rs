@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::permit::{OnDrop, Permit};
 use crate::error::Error;
+use crate::runtime::Deadline;
 
 impl Permit {
     /// Leaves the permit to its lease: that starts anew now, and is renewed no more. When it ends,
@@ -49,8 +50,8 @@ impl Permit {
         let now = Instant::now();
         let was_lost = self.let_go(now);
         let core = &self.core;
-        let patience = core.context.settings.patience();
-        let answer = core.ask(core.last_lease(&self.acquisition), now, patience).await?;
+        let deadline = Deadline::since(now, core.context.settings.patience());
+        let answer = core.ask(core.last_lease(&self.acquisition), deadline).await?;
         core.part_with(&self.acquisition);
         self.on_drop = None;
         let was_held = answer.reply && !was_lost;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::batching::Request;
 use crate::error::Error;
 use crate::metrics::Came;
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
@@ -192,7 +193,8 @@ impl Permit {
         let core = &self.core;
         let request = Release { acquisition: self.acquisition.clone(), mode };
         let operation = request.operation();
-        let answer = core.ask(request, now, core.context.settings.patience()).await?;
+        let deadline = Deadline::since(now, core.context.settings.patience());
+        let answer = core.ask(request, deadline).await?;
         self.on_drop = None;
         // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
         // the first attempt was made, so it was that one which found the permit.
@@ -259,8 +261,8 @@ impl Permit {
         };
         let operation = "refresh";
         let request = Refresh { acquisition: self.acquisition.clone(), duration, operation };
-        let patience = core.context.settings.patience();
-        let answer = core.ask(request, Instant::now(), patience).await?;
+        let deadline = Deadline::after(core.context.settings.patience());
+        let answer = core.ask(request, deadline).await?;
         if !answer.reply {
             core.lose(&self.acquisition);
         }

@@ -17,8 +17,9 @@ use redis::{ProtocolVersion, ServerErrorKind, Value};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::call_error::CallError;
 use super::dialer::Dialer;
-use super::link::{CallError, Link};
+use super::link::Link;
 use super::slots::{Address, SlotMap};
 use super::source::Source;
 use crate::error::Error;

@@ -4,7 +4,6 @@
 //! slow one; this link gives it up after two timeouts in a row.
 
 use std::fmt;
-use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,17 +19,16 @@ use tokio::time::timeout;
 
 use super::asking::Asking;
 use super::backoff::Backoff;
+use super::call_error::{CallError, took_too_long, within};
 use super::dialer::Dialer;
 use super::source::Source;
-use crate::error::{Error, is_transient, says};
+use crate::error::{Error, says};
 use crate::metrics::{COMMANDS, reconnected};
+use crate::runtime::SLACK;
 use crate::scripts::{CallBy, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-
-/// Whoever connects can say what is wrong before that.
-const SLACK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -60,8 +58,21 @@ enum State {
     Connecting {
         since: Instant,
         attempt: Attempt,
+        /// Why the one before has failed, if it has.
+        refusal: Option<RedisError>,
     },
     Connected(Connected),
+}
+
+impl State {
+    /// Why the last attempt to connect failed that has ended.
+    fn refusal(&self) -> Option<&RedisError> {
+        match self {
+            Self::Refused { error, .. } => Some(error),
+            Self::Connecting { refusal, .. } => refusal.as_ref(),
+            Self::Away | Self::Connected(_) => None,
+        }
+    }
 }
 
 type Attempt = Shared<BoxFuture<'static, Result<Connected, RedisError>>>;
@@ -140,12 +151,13 @@ impl Link {
                     return Err(error.clone());
                 }
                 // One that takes longer is left alone: its runtime is driven no more.
-                State::Connecting { since, attempt } if since.elapsed() < self.patience() => {
+                State::Connecting { since, attempt, .. } if since.elapsed() < self.patience() => {
                     attempt.clone()
                 }
-                _ => {
+                others => {
+                    let (since, refusal) = (Instant::now(), others.refusal().cloned());
                     let attempt = self.attempt_to_connect().boxed().shared();
-                    *state = State::Connecting { since: Instant::now(), attempt: attempt.clone() };
+                    *state = State::Connecting { since, attempt: attempt.clone(), refusal };
                     attempt
                 }
             }
@@ -321,7 +333,12 @@ impl Link {
         }
         let started = Instant::now();
         let connection = Box::pin(timeout(limit, self.connection())).await;
-        let connected = connection.unwrap_or_else(|_| Err(took_too_long())).map_err(unsent)?;
+        let connected = connection.unwrap_or_else(|_| {
+            // One that is cut short finds out less than the one before it.
+            let refusal = self.state().refusal().cloned();
+            Err(refusal.unwrap_or_else(took_too_long))
+        });
+        let connected = connected.map_err(unsent)?;
         Ok((connected, limit.saturating_sub(started.elapsed())))
     }
 
@@ -363,38 +380,4 @@ impl Link {
         *last = Some(Instant::now());
         self.timeouts.fetch_add(1, Ordering::Relaxed) + 1
     }
-}
-
-/// An attempt that failed.
-#[derive(Debug)]
-pub(crate) struct CallError {
-    pub(crate) error: RedisError,
-    pub(crate) may_have_run: bool,
-}
-
-impl From<Error> for CallError {
-    fn from(error: Error) -> Self {
-        let Error::Redis(error) = error else {
-            unreachable!("the embedded scripts are there: {error}");
-        };
-        let may_have_run = error.kind() == ErrorKind::Io;
-        Self { error, may_have_run }
-    }
-}
-
-impl CallError {
-    pub(crate) fn is_transient(&self) -> bool {
-        is_transient(&self.error)
-    }
-}
-
-pub(crate) async fn within<T>(
-    limit: Duration,
-    run: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    timeout(limit, run).await.unwrap_or_else(|_| Err(took_too_long().into()))
-}
-
-pub(crate) fn took_too_long() -> RedisError {
-    io::Error::new(io::ErrorKind::TimedOut, "the answer took too long").into()
 }

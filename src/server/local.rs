@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, FromRedisValue, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-use super::link::CallError;
+use super::call_error::CallError;
 use crate::local::{Inspected, Refusal, Reply, Semaphore};
 
 /// Wake-ups, as they are published.

@@ -8,6 +8,7 @@
 
 mod asking;
 mod backoff;
+mod call_error;
 mod cluster;
 pub(crate) mod credentials;
 mod dialer;
@@ -28,13 +29,14 @@ use redis::{Cmd, FromRedisValue, RedisError};
 use tokio::time::Instant;
 
 use crate::metrics::called;
-use crate::runtime::clock;
+use crate::runtime::{Deadline, clock};
 
 pub(crate) use backoff::Backoff;
+pub(crate) use call_error::{CallError, took_too_long, within};
 pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialer, user_timeout};
-pub(crate) use link::{CallError, Link, took_too_long, within};
+pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
 pub(crate) use scan::QueryError;
@@ -134,22 +136,20 @@ impl Servers {
         }
     }
 
-    /// Runs a script, and again while the failure is a passing one and patience lasts. That is
+    /// Runs a script, and again while the failure is a passing one, until then. That is
     /// right for these scripts: the same word gets the same answer.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,
         script: &str,
         write: impl Fn(&mut Cmd),
-        patience: Duration,
+        deadline: Deadline,
     ) -> Result<Answer<T>, Failure> {
-        let started = Instant::now();
         let mut backoff = Backoff::of_calls();
         let mut is_repeated = false;
         loop {
             let sent = Instant::now();
-            let limit = patience.saturating_sub(started.elapsed());
-            let answer = self.attempt(slot, script, &write, limit).await;
+            let answer = self.attempt(slot, script, &write, deadline.left_at(sent)).await;
             called(script, sent, answer.is_ok());
             let last = match answer {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
@@ -160,9 +160,9 @@ impl Servers {
                 Err(failure) => return Err(Failure::Refused(failure.error)),
             };
             let pause = backoff.next();
-            if started.elapsed() + pause >= patience || clock::is_paused() {
+            if deadline.left_at(Instant::now()) <= pause || clock::is_paused() {
                 let last = clock::or_paused(last);
-                return Err(Failure::NoAnswer { elapsed: started.elapsed(), last });
+                return Err(Failure::NoAnswer { elapsed: deadline.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no answer, trying again");
             tokio::time::sleep(pause).await;

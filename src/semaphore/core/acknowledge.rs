@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
-use tokio::time::Instant;
 
 use super::{Core, Refresh, refresh};
 use crate::batching::{Batcher, InFlight, Kinds, Request};
 use crate::error::Error;
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::settings::Acknowledgement;
@@ -42,7 +42,7 @@ impl Core {
         let duration = self.settings.first_lease();
         let request = Acknowledge { acquisition: acquisition.clone(), duration, operation };
         let patience = patience.saturating_add(within);
-        let answer = self.ask(request, Instant::now(), patience).await?;
+        let answer = self.ask(request, Deadline::after(patience)).await?;
         match answer.reply {
             Acknowledged { is_held: false, .. } => Ok(None),
             Acknowledged { replicas: too_few, .. } if too_few < replicas => {

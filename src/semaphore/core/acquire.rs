@@ -126,7 +126,7 @@ impl Request for Acquire {
         else {
             return Vec::new();
         };
-        core.was_declared(declared_before);
+        core.note_declared(declared_before);
         let positions = answers.iter().filter_map(|answer| match answer {
             Acquired::Queued(place) => Some(place.position),
             _ => None,
@@ -152,7 +152,7 @@ impl Request for Acquire {
         }
     }
 
-    fn in_doubt(&self) {
+    fn set_in_doubt(&self) {
         self.acquisition.set_in_doubt();
     }
 }

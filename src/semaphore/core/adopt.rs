@@ -53,7 +53,7 @@ impl Request for Adopt {
         Refresh::read(core, reply, count)
     }
 
-    fn in_doubt(&self) {
+    fn set_in_doubt(&self) {
         self.acquisition.set_in_doubt();
     }
 }

@@ -1,12 +1,12 @@
 //! Parting with permits: they are left, or passed on to another process.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::{Core, Refresh, Task};
-use crate::error::Error;
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
 impl Core {
@@ -26,30 +26,43 @@ impl Core {
     /// that has ended.
     pub(crate) fn leave(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if !self.enqueue(Task::Leave(acquisition.clone())) {
-            let (core, acquisition) = (self.clone(), acquisition.clone());
-            self.context.spawn_tracked(async move {
-                let patience = core.context.settings.patience();
-                let request = core.last_lease(&acquisition);
-                if let Err(error) = core.ask(request, Instant::now(), patience).await {
-                    core.warn_of_short_lease(1, patience, &error);
-                }
-            });
+            let (core, left) = (self.clone(), [acquisition.clone()]);
+            let deadline = Deadline::after(self.context.settings.patience());
+            self.context.spawn_tracked(async move { core.leave_all(&left, deadline).await });
         }
+    }
+
+    /// Starts their last leases, and goes on until Redis confirms it.
+    pub(crate) async fn leave_all(
+        self: &Arc<Self>,
+        acquisitions: &[Arc<Acquisition>],
+        deadline: Deadline,
+    ) {
+        let ask = |acquisition| self.ask_along(self.last_lease(acquisition), deadline);
+        let answers = join_all(acquisitions.iter().map(ask)).await;
+        let mut failed = Vec::new();
+        for (acquisition, answer) in acquisitions.iter().zip(answers) {
+            match answer {
+                Ok(answer) if !answer.reply => self.lose(acquisition),
+                Ok(_) => {}
+                Err(error) => failed.push(error),
+            }
+        }
+        if let Some(error) = failed.first() {
+            tracing::warn!(
+                semaphore = self.name,
+                permits = failed.len(),
+                after = ?deadline.elapsed(),
+                %error,
+                "left permits could not be renewed for the last time; their leases end earlier"
+            );
+        }
+        acquisitions.iter().for_each(|left| self.part_with(left));
     }
 
     /// The whole of it, also where that is beyond `max_hold`.
     pub(crate) fn last_lease(&self, acquisition: &Arc<Acquisition>) -> Refresh {
         let (acquisition, duration) = (acquisition.clone(), self.settings.first_lease());
         Refresh { acquisition, duration, operation: "leave" }
-    }
-
-    pub(crate) fn warn_of_short_lease(&self, permits: usize, after: Duration, error: &Error) {
-        tracing::warn!(
-            semaphore = self.name,
-            permits,
-            ?after,
-            %error,
-            "left permits could not be renewed for the last time; their leases end earlier"
-        );
     }
 }

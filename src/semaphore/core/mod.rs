@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// The server knows our limit now. This is the one that it was told before, if any.
-    pub(crate) fn was_declared(&self, before: i64) {
+    pub(crate) fn note_declared(&self, before: i64) {
         if self.is_declared() || self.declared.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -235,15 +235,6 @@ impl Core {
         tracing::warn!(semaphore = self.name, id = permit.word, token = lease.token, "permit lost");
     }
 
-    /// Gives back in the background whatever the server has for this: by the maintenance, or by a
-    /// task of its own where that has ended.
-    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
-        if !self.enqueue(Task::Release(acquisition.clone(), mode)) {
-            let (core, acquisition) = (self.clone(), acquisition.clone());
-            self.context.spawn_tracked(async move { core.take_back(acquisition, mode).await });
-        }
-    }
-
     /// What is to be renewed. `None`: nothing, until there is a [`Task::Renew`].
     pub(crate) fn permits_to_renew(&self) -> Option<Vec<Arc<Acquisition>>> {
         let held = self.held();
@@ -285,8 +276,8 @@ impl Core {
         }
     }
 
-    /// The time has come.
-    pub(crate) fn wake_is_due(&self) {
+    /// The time has come: it is planned no more.
+    pub(crate) fn clear_wake(&self) {
         *self.wake_at.lock().expect("nothing panics while it is locked") = None;
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use redis::{Cmd, ErrorKind};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::sync::SemaphorePermit;
 
 use super::Core;
 use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
-use crate::runtime::clock;
+use crate::runtime::{Deadline, clock};
 use crate::semaphore::settings::Limit;
 use crate::server::{CallError, Failure};
 
@@ -22,19 +22,18 @@ impl Core {
     pub(crate) fn ask<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
-        since: Instant,
-        patience: Duration,
+        deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, since, patience)
+        Batcher::ask(self, request, deadline)
     }
 
     /// For one of many that ask at once: see [`Batcher::ask_along`].
     pub(crate) fn ask_along<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
-        patience: Duration,
+        deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask_along(self, request, patience)
+        Batcher::ask_along(self, request, deadline)
     }
 }
 
@@ -51,12 +50,8 @@ impl Owner for Core {
         self.context.settings.response_timeout
     }
 
-    fn may_drive(&self) -> bool {
-        self.context.may_drive()
-    }
-
-    fn drives_no_more(&self) {
-        self.context.drives_no_more();
+    fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
+        self.context.try_drive()
     }
 
     fn is_rush(&self) -> bool {

@@ -1,13 +1,17 @@
 //! Releasing: the request that goes out in batches.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Cmd;
 use tokio::time::Instant;
 
 use super::{Core, Task};
 use crate::batching::{Batcher, InFlight, Kinds, Request};
+use crate::error::Error;
 use crate::protocol::released;
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::{self, Acquisition};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,16 +85,46 @@ impl Request for Release {
 }
 
 impl Core {
-    /// Where no maintenance is left that goes on for longer.
-    pub(super) async fn take_back(
-        self: &Arc<Self>,
-        acquisition: Arc<Acquisition>,
-        mode: ReleaseMode,
-    ) {
-        let request = Release { acquisition, mode };
-        let patience = self.context.settings.patience();
-        if let Err(error) = self.ask(request, Instant::now(), patience).await {
-            tracing::warn!(semaphore = self.name, %error, "not taken back: its lease will end");
+    /// Gives back in the background whatever the server has for this: by the maintenance, or by a
+    /// task of its own where that has ended.
+    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
+        if !self.enqueue(Task::Release(acquisition.clone(), mode)) {
+            let (core, given_back) = (self.clone(), [acquisition.clone()]);
+            let patience = self.context.settings.patience();
+            self.context.spawn_tracked(async move {
+                core.release_all(&given_back, mode, |_| patience).await;
+            });
         }
+    }
+
+    /// Releases these, and goes on until Redis confirms it, or patience has ended.
+    pub(crate) async fn release_all(
+        self: &Arc<Self>,
+        acquisitions: &[Arc<Acquisition>],
+        mode: ReleaseMode,
+        patience: impl Fn(&Acquisition) -> Duration,
+    ) {
+        let started = Instant::now();
+        let ask = |acquisition: &Arc<Acquisition>| {
+            let deadline = Deadline::since(started, patience(acquisition));
+            self.ask_along(Release { acquisition: acquisition.clone(), mode }, deadline)
+        };
+        let released = join_all(acquisitions.iter().map(ask)).await;
+        let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
+        // Those that failed, too: nobody asks for them any more.
+        self.hold_no_more(acquisitions.iter().map(|acquisition| &**acquisition));
+        if let Some(error) = failed.first() {
+            self.warn_of_unreleased(failed.len(), started, error);
+        }
+    }
+
+    pub(crate) fn warn_of_unreleased(&self, permits: usize, started: Instant, error: &Error) {
+        tracing::warn!(
+            semaphore = self.name,
+            permits,
+            after = ?started.elapsed(),
+            %error,
+            "could not give permits back; their leases end by themselves"
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::context::Undone;
 use crate::error::Error;
 use crate::protocol::word::{self, LONGEST_LEASE};
 use crate::protocol::{InspectReply, millis, wake_in_of};
-use crate::runtime::is_current;
+use crate::runtime::{Deadline, is_current};
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::settings::Limit;
 use crate::server::Answer;
@@ -51,20 +51,21 @@ impl Core {
         patience: Duration,
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
+        let deadline = Deadline::after(patience);
         let mut arguments = Cmd::new();
         self.write_keys(&mut arguments);
         write(&mut arguments);
         let core = self.clone();
         let run = Box::pin(async move {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
-            core.context.servers.run(core.slot, script, write, patience).await
+            core.context.servers.run(core.slot, script, write, deadline).await
         });
         let answer = match is_current(self.context.runtime()) {
             true => Ok(run.await),
-            false => self.context.by_a_task(patience, run).await,
+            false => self.context.by_a_task(deadline, run).await,
         };
         let answer = answer.map_err(|undone| match undone {
-            Undone::Rests => self.home_rests(operation, patience),
+            Undone::Rests => self.home_rests(operation, deadline.elapsed()),
             Undone::Ended => Error::Shutdown,
         })?;
         answer.map_err(|failure| self.error(operation, failure))
@@ -152,7 +153,7 @@ impl Core {
             })
             .await?;
         let (_, next, now, before, _, declared_before) = answer.reply;
-        self.was_declared(declared_before);
+        self.note_declared(declared_before);
         self.note_bound(next);
         Ok(Limits { now, before })
     }

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 
 use super::Done;
 use crate::error::{Error, says};
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull};
 
@@ -30,7 +31,8 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
 /// Whether there was an answer.
 async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
-    match core.ask_along(request, core.context.settings.response_timeout).await {
+    let deadline = Deadline::after(core.context.settings.response_timeout);
+    match core.ask_along(request, deadline).await {
         Ok(_) => {}
         Err(error) if is_outage(&error) => {
             tracing::debug!(semaphore = core.name, %error, "asking again failed");

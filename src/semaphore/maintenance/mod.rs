@@ -176,7 +176,7 @@ impl Maintenance {
             self.jobs.spawn(renewal::renew(core.clone()));
         }
         if is_due(&mut self.wake) {
-            core.wake_is_due();
+            core.clear_wake();
             self.jobs.spawn(wake(core.clone()));
         }
         if is_due(&mut self.heartbeat.next) {
@@ -203,7 +203,7 @@ impl Maintenance {
             Ok(Done::Released) => self.releasing -= 1,
             Ok(Done::ReleasedUnwanted) => {
                 self.releasing -= 1;
-                self.unwanted.is_released();
+                self.unwanted.note_released();
                 if let Some(core) = self.core.upgrade() {
                     self.release_unwanted(&core);
                 }
@@ -279,7 +279,7 @@ impl Drop for Maintenance {
         self.tasks.close();
         if let Some(core) = self.core.upgrade() {
             if !std::thread::panicking() {
-                core.context.home_has_ended();
+                core.context.end_with_home();
             }
             core.closing.shut_down();
         }

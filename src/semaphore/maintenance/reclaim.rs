@@ -3,14 +3,12 @@
 use std::mem;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::Done;
 use crate::batching::MAX_BATCH;
-use crate::error::Error;
 use crate::semaphore::acquisition::Acquisition;
-use crate::semaphore::core::{Core, Release, ReleaseMode};
+use crate::semaphore::core::{Core, ReleaseMode};
 use crate::semaphore::numbered::Numbered;
 
 /// What is to be given back.
@@ -47,26 +45,16 @@ impl Releases {
     }
 }
 
-/// Goes on until Redis confirms it, or has nothing of them any more: the leases have ended. What may
-/// be in the queue can be granted for as long as this process is taken for alive.
+/// Goes on until Redis has nothing of them any more: the leases have ended. What may be in the queue
+/// can be granted for as long as this process is taken for alive.
 async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: ReleaseMode) -> Done {
     let settings = &core.context.settings;
     let held_for = core.settings.lease.max(settings.patience());
-    let started = Instant::now();
-    let ask = |acquisition: &Arc<Acquisition>| {
-        let until = match acquisition.lease() {
-            Some(_) => held_for,
-            None => settings.liveness.saturating_add(held_for),
-        };
-        core.ask_along(Release { acquisition: acquisition.clone(), mode }, until)
+    let patience = |acquisition: &Acquisition| match acquisition.lease() {
+        Some(_) => held_for,
+        None => settings.liveness.saturating_add(held_for),
     };
-    let released = join_all(acquisitions.iter().map(ask)).await;
-    let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
-    // Those that failed, too: nobody asks for them any more.
-    core.hold_no_more(acquisitions.iter().map(|acquisition| &**acquisition));
-    if let Some(error) = failed.first() {
-        warn_of_unreleased(&core, failed.len(), started, error);
-    }
+    core.release_all(&acquisitions, mode, patience).await;
     Done::Released
 }
 
@@ -100,7 +88,7 @@ impl Unwanted {
         Some(words)
     }
 
-    pub(super) fn is_released(&mut self) {
+    pub(super) fn note_released(&mut self) {
         self.is_releasing = false;
     }
 }
@@ -109,17 +97,7 @@ pub(super) async fn release_unwanted(core: Arc<Core>, words: Vec<String>) -> Don
     let (semaphore, permits, started) = (&core.name, words.len(), Instant::now());
     tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
     if let Err(error) = core.release_unwanted(&words).await {
-        warn_of_unreleased(&core, permits, started, &error);
+        core.warn_of_unreleased(permits, started, &error);
     }
     Done::ReleasedUnwanted
-}
-
-fn warn_of_unreleased(core: &Core, permits: usize, started: Instant, error: &Error) {
-    tracing::warn!(
-        semaphore = core.name,
-        permits,
-        after = ?started.elapsed(),
-        %error,
-        "could not give permits back; their leases end by themselves"
-    );
 }

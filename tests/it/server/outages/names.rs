@@ -46,7 +46,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
 #[tokio::test]
 async fn a_client_of_a_name() {
     let Some(url) = child::role() else { return };
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(2));
     let semaphores = match builder.connect(&url).await {
         Ok(semaphores) => semaphores,
         Err(error) => return say(&error.to_string()),

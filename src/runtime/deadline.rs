@@ -1,0 +1,36 @@
+//! For how long somebody waits.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The end of somebody's patience.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    since: Instant,
+    patience: Duration,
+}
+
+impl Deadline {
+    /// From now on.
+    pub(crate) fn after(patience: Duration) -> Self {
+        Self::since(Instant::now(), patience)
+    }
+
+    pub(crate) fn since(since: Instant, patience: Duration) -> Self {
+        Self { since, patience }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    pub(crate) fn left_at(&self, now: Instant) -> Duration {
+        self.patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+
+    /// None where it is too long for the clock.
+    pub(crate) fn at(&self) -> Option<Instant> {
+        self.since.checked_add(self.patience)
+    }
+}
