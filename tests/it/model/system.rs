@@ -259,6 +259,7 @@ impl System {
                 return Err("permits expired while some are held".to_owned());
             }
             lose(&mut self.model, 0);
+            self.watch.lost(0);
         }
         let is_heard = |word: &str| {
             let until = self.model.clients.get(part(word, 1));
