@@ -171,7 +171,8 @@ impl Context {
         .await
     }
 
-    /// Waits until then at most, whatever runtime the caller is in.
+    /// Waits until then at most, whatever runtime the caller is in: or until home has ended, where
+    /// that alone could tell the time.
     pub(crate) async fn until<T>(
         &self,
         deadline: Instant,
@@ -180,7 +181,12 @@ impl Context {
         let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => timer.poll(&self.runtime, cx).map(|_| None),
+            Poll::Pending => timer.poll(&self.runtime, cx).map(|is_then| {
+                if !is_then {
+                    self.end_with_home();
+                }
+                None
+            }),
         })
         .await
     }

@@ -91,7 +91,8 @@ impl SemaphoresBuilder {
     }
 
     /// How long to wait for the answer to one command, or for a connection; default: 2 s. 1 ms
-    /// to 1 hour. After two of them in a row without an answer the connection is replaced.
+    /// to 1 hour. After two of them in a row without an answer the connection is replaced. A
+    /// renewal has less time, a sixth of the lease, and counts as well.
     ///
     /// # Examples
     ///
@@ -188,6 +189,7 @@ impl SemaphoresBuilder {
     /// It may take nine tenths of the response timeout: what is left is for the server. When it
     /// fails, connecting fails, and is tried again as after any other failure; so it is when the
     /// server refuses the password, which may be about to change. Connections that are there stay.
+    /// With sentinels, redis-rs asks the primary for its role as the `SentinelClient` says.
     ///
     /// # Examples
     ///

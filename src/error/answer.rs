@@ -5,8 +5,16 @@ use redis::{ErrorKind, RedisError};
 /// Whether the same call may succeed a moment later: the network, or a server that starts, fails
 /// over, is busy, or whose functions are removed just now.
 pub(crate) fn is_transient(error: &RedisError) -> bool {
-    const CODES: [&str; 7] =
-        ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"];
+    const CODES: [&str; 8] = [
+        "BUSY",
+        "CLUSTERDOWN",
+        "LOADING",
+        "MASTERDOWN",
+        "NOREPLICAS",
+        "READONLY",
+        "TRYAGAIN",
+        "UNBLOCKED",
+    ];
     error.is_io_error()
         || error.is_unrecoverable_error()
         || error.redirect_node().is_some()

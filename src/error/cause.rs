@@ -21,6 +21,11 @@ pub(crate) struct Cause {
 
 type Known = (&'static str, Kind, &'static str, &'static str);
 
+const TAKES_LONG: (&str, &str) = (
+    "the server runs a script that takes long (BUSY)",
+    "wait, or end that one with SCRIPT KILL or FUNCTION KILL",
+);
+
 /// Errors of servers, by their codes. What is looked for in the texts of scripts comes first.
 const CODES: [Known; 13] = [
     (
@@ -37,7 +42,7 @@ const CODES: [Known; 13] = [
     ),
     (
         "NOREPLICAS",
-        Kind::Unusable,
+        Kind::NotReady,
         "too few replicas follow the server, so it takes no writes (NOREPLICAS)",
         "start them, or lower min-replicas-to-write",
     ),
@@ -47,12 +52,7 @@ const CODES: [Known; 13] = [
         "the server is loading its data (LOADING)",
         "call again when it has them",
     ),
-    (
-        "BUSY",
-        Kind::NotReady,
-        "the server runs a script that takes long (BUSY)",
-        "wait, or end that one with SCRIPT KILL or FUNCTION KILL",
-    ),
+    ("BUSY", Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1),
     (
         "CLUSTERDOWN",
         Kind::NotReady,
@@ -221,6 +221,10 @@ fn of_client(error: &RedisError) -> Cause {
                 "the server has no database of that number",
                 "take one that it has: 0 to 15, unless its setting `databases` says otherwise",
             );
+        }
+        // Without its code, unlike elsewhere.
+        _ if what == NOT_SELECTED && text.contains("is busy running") => {
+            return own(Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1);
         }
         _ if what == NO_SENTINEL => {
             return own(

@@ -31,7 +31,7 @@ pub enum ConnectErrorKind {
     /// The connection was made, and closed by the other side.
     Closed,
     /// The server answers, but cannot serve yet: it loads its data, has as many connections as it
-    /// takes, runs a long script, or its cluster is down.
+    /// takes, runs a long script, has too few replicas to take writes, or its cluster is down.
     NotReady,
     /// Whatever answers does not speak Redis.
     NotRedis,

@@ -19,7 +19,7 @@ use crate::runtime::{Deadline, clock};
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
-use crate::semaphore::lease::Grant;
+use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
 /// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
@@ -201,6 +201,9 @@ impl Core {
             return wait.await;
         };
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
+            if self.context.is_shut_down() {
+                return Err(Error::Shutdown);
+            }
             let (semaphore, waited) = (self.name.clone(), started.elapsed());
             if self.context.servers.are_away() && clock::is_paused() {
                 let last = (ErrorKind::Io, clock::PAUSED).into();
@@ -304,6 +307,6 @@ impl Core {
             answer.reply.then_some(Grant { since: answer.sent, ..grant })
         };
         // Last, in the poll that returns the permit.
-        Ok(confirmed.filter(|grant| grant.since.elapsed() < duration))
+        Ok(confirmed.filter(|grant| grant.since.elapsed() < lasts(duration)))
     }
 }

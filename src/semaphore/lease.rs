@@ -1,7 +1,8 @@
 //! A lease: for how long a permit is held, and may be renewed.
 //!
 //! It counts from before the request was sent, so it ends here before it ends on the server, and
-//! the server's clock is never compared with ours.
+//! the server's clock is never compared with ours. The server counts in whole ms, from the one in
+//! which the request came: see [`lasts`].
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::metrics::Hold;
+use crate::protocol::millis;
 use crate::semaphore::term::Term;
 
 /// How a permit was granted.
@@ -18,6 +20,11 @@ pub(crate) struct Grant {
     pub(crate) token: u64,
     /// A moment at which it surely was not granted yet: the lease counts from here.
     pub(crate) since: Instant,
+}
+
+/// How long a lease of that duration surely is on the server.
+pub(crate) fn lasts(duration: Duration) -> Duration {
+    Duration::from_millis(millis(duration) - 1)
 }
 
 pub(crate) struct Lease {
@@ -41,7 +48,7 @@ impl Lease {
         max_hold: Option<Duration>,
         hold: Hold,
     ) -> Self {
-        let term = Mutex::new(Kept::Alone(Term::until(grant.since + duration)));
+        let term = Mutex::new(Kept::Alone(Term::until(grant.since + lasts(duration))));
         // One so long that it cannot be added to the clock is none.
         let latest_end = max_hold.and_then(|max_hold| grant.since.checked_add(max_hold));
         Self { token: grant.token, latest_end, term, hold }
@@ -101,7 +108,7 @@ impl Lease {
 
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
-        let (now, ends) = (Instant::now(), sent + duration);
+        let (now, ends) = (Instant::now(), sent + lasts(duration));
         // It may have been sent later than the duration was reckoned.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
         !self.change(now, |term| term.renew(now, ends)).is_lost_at(now)

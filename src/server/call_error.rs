@@ -12,6 +12,15 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
+    was_sent: bool,
+}
+
+impl From<RedisError> for CallError {
+    fn from(error: RedisError) -> Self {
+        // Where an answer is cut off in the middle, redis-rs cannot read it.
+        let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
+        Self { error, may_have_run, was_sent: true }
+    }
 }
 
 impl From<Error> for CallError {
@@ -19,21 +28,26 @@ impl From<Error> for CallError {
         let Error::Redis(error) = error else {
             unreachable!("the embedded scripts are there: {error}");
         };
-        let may_have_run = error.kind() == ErrorKind::Io;
-        Self { error, may_have_run }
+        error.into()
     }
 }
 
 impl CallError {
+    /// There was no connection to send it over.
+    pub(crate) fn unsent(error: RedisError) -> Self {
+        Self { error, may_have_run: false, was_sent: false }
+    }
+
+    /// A server that let us in before will do so again: a password may be changing, say.
     pub(crate) fn is_transient(&self) -> bool {
-        is_transient(&self.error)
+        !self.was_sent || is_transient(&self.error)
     }
 }
 
-pub(crate) async fn within<T>(
+pub(crate) async fn within<T, E: From<RedisError>>(
     limit: Duration,
-    run: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+    run: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     timeout(limit, run).await.unwrap_or_else(|_| Err(took_too_long().into()))
 }
 

@@ -292,7 +292,7 @@ impl fmt::Display for Cluster {
 }
 
 fn unserved(reason: &'static str) -> CallError {
-    CallError { error: (ErrorKind::Io, reason).into(), may_have_run: false }
+    CallError::unsent((ErrorKind::Io, reason).into())
 }
 
 fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {

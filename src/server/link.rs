@@ -324,9 +324,8 @@ impl Link {
         limit: Duration,
     ) -> Result<(Connected, Duration), CallError> {
         let limit = limit.min(self.response_timeout());
-        let unsent = |error| CallError { error, may_have_run: false };
         if limit.is_zero() {
-            return Err(unsent(took_too_long()));
+            return Err(CallError::unsent(took_too_long()));
         }
         if let Some(connected) = self.current() {
             return Ok((connected, limit));
@@ -338,7 +337,7 @@ impl Link {
             let refusal = self.state().refusal().cloned();
             Err(refusal.unwrap_or_else(took_too_long))
         });
-        let connected = connected.map_err(unsent)?;
+        let connected = connected.map_err(CallError::unsent)?;
         Ok((connected, limit.saturating_sub(started.elapsed())))
     }
 
@@ -363,8 +362,11 @@ impl Link {
             false => 0,
         };
         let is_broken = !timed_out && error.is_unrecoverable_error();
-        // After a demotion the address may lead to the new primary by now.
-        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
+        // After a demotion the address may lead to the new primary by now. One that is cut off from
+        // its replicas may have been replaced without knowing.
+        let is_demoted =
+            says(error, "READONLY") || self.source.may_move() && says(error, "NOREPLICAS");
+        if timeouts >= MAX_TIMEOUTS || is_broken || is_demoted {
             self.give_up(number);
         }
         Err(failure)

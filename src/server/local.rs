@@ -65,7 +65,7 @@ impl Local {
         // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
         tokio::task::yield_now().await;
         let answer = self.answer(script, &call);
-        answer.map_err(|error| CallError { error, may_have_run: false })
+        answer.map_err(CallError::from)
     }
 
     fn answer<T: FromRedisValue>(&self, script: &str, call: &Cmd) -> Result<T, RedisError> {

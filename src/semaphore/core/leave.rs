@@ -38,7 +38,9 @@ impl Core {
         acquisitions: &[Arc<Acquisition>],
         deadline: Deadline,
     ) {
-        let ask = |acquisition| self.ask_along(self.last_lease(acquisition), deadline);
+        let ask = |acquisition| {
+            self.insist(deadline, move || self.ask_along(self.last_lease(acquisition), deadline))
+        };
         let answers = join_all(acquisitions.iter().map(ask)).await;
         let mut failed = Vec::new();
         for (acquisition, answer) in acquisitions.iter().zip(answers) {

@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use redis::{Cmd, ErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, sleep};
 
 use super::Core;
 use crate::batching::{Batcher, Owner, Reply, Request};
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::protocol::too_heavy;
 use crate::runtime::{Deadline, clock};
 use crate::semaphore::settings::Limit;
-use crate::server::{CallError, Failure};
+use crate::server::{Backoff, CallError, Failure};
 
 impl Core {
     /// Sends a request: see [`Batcher::ask`].
@@ -34,6 +35,25 @@ impl Core {
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
         Batcher::ask_along(self, request, deadline)
+    }
+
+    /// Asks again also when it is refused: a right may be missing for a while, or room on a disk.
+    pub(crate) async fn insist<T, A: Future<Output = Result<T, Error>>>(
+        &self,
+        deadline: Deadline,
+        ask: impl Fn() -> A,
+    ) -> Result<T, Error> {
+        let mut backoff = Backoff::of_connections(self.context.settings.response_timeout);
+        loop {
+            let answer = ask().await;
+            let pause = backoff.next();
+            if !matches!(answer, Err(Error::Refused { .. }))
+                || deadline.left_at(Instant::now()) <= pause
+            {
+                return answer;
+            }
+            sleep(pause).await;
+        }
     }
 }
 

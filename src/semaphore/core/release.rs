@@ -107,7 +107,10 @@ impl Core {
         let started = Instant::now();
         let ask = |acquisition: &Arc<Acquisition>| {
             let deadline = Deadline::since(started, patience(acquisition));
-            self.ask_along(Release { acquisition: acquisition.clone(), mode }, deadline)
+            let acquisition = acquisition.clone();
+            self.insist(deadline, move || {
+                self.ask_along(Release { acquisition: acquisition.clone(), mode }, deadline)
+            })
         };
         let released = join_all(acquisitions.iter().map(ask)).await;
         let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();

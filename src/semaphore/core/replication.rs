@@ -10,11 +10,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError};
 use tokio::sync::Mutex;
 
-use crate::error::Error;
 use crate::protocol::millis;
 use crate::scripts::ScriptRegistry;
 use crate::semaphore::settings::Acknowledgement;
@@ -42,7 +41,8 @@ impl Replication {
         let Acknowledgement { replicas, within } = wanted;
         let mut kept = self.0.lock().await;
         let call = async {
-            let mut connection = connection(&mut kept, link, within).await?;
+            let connected = connection(&mut kept, link, within).await;
+            let mut connection = connected.map_err(CallError::unsent)?;
             let registry = ScriptRegistry::embedded();
             let mut reply: Vec<i64> =
                 registry.run_with(&mut connection, link.call_by(), "refresh", write).await?;
@@ -57,7 +57,7 @@ impl Replication {
             // What it answers from now on may be too late to know to whom.
             *kept = None;
         }
-        answer.map_err(CallError::from)
+        answer
     }
 }
 
@@ -66,7 +66,7 @@ async fn connection(
     kept: &mut Option<Connection>,
     link: &Arc<Link>,
     within: Duration,
-) -> Result<MultiplexedConnection, Error> {
+) -> Result<MultiplexedConnection, RedisError> {
     let main = link.connection().await?;
     if let Some(kept) = kept.as_ref()
         && Arc::ptr_eq(&kept.link, link)

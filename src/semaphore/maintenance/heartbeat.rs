@@ -46,11 +46,12 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>) -> bool {
     true
 }
 
-/// Whether a wait may outlast it. A server whose memory is full refuses even what it knows already.
+/// Whether a wait may outlast it. A server whose memory or disk is full refuses even what it knows
+/// already.
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unavailable { .. } => true,
-        Error::Refused { source, .. } => says(source, "OOM"),
+        Error::Refused { source, .. } => says(source, "OOM") || says(source, "MISCONF"),
         _ => false,
     }
 }

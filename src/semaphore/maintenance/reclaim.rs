@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::Done;
 use crate::batching::MAX_BATCH;
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode};
 use crate::semaphore::numbered::Numbered;
@@ -96,7 +97,8 @@ impl Unwanted {
 pub(super) async fn release_unwanted(core: Arc<Core>, words: Vec<String>) -> Done {
     let (semaphore, permits, started) = (&core.name, words.len(), Instant::now());
     tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
-    if let Err(error) = core.release_unwanted(&words).await {
+    let deadline = Deadline::after(core.settings.lease);
+    if let Err(error) = core.insist(deadline, || core.release_unwanted(&words)).await {
         core.warn_of_unreleased(permits, started, &error);
     }
     Done::ReleasedUnwanted

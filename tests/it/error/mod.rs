@@ -1,5 +1,6 @@
 //! Errors: a chain tells each thing once, in a few lines; and what can be done with one.
 
+mod busy;
 mod debug;
 
 use std::error::Error as StdError;

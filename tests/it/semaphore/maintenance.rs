@@ -1,7 +1,9 @@
 //! What goes on in the background: renewals, heartbeats and releases, whatever becomes of the callers.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use redis::Value;
 use redis_semaphore::{Error, Semaphores};
 
 use crate::support::observer::{Observer, eventually, in_time, passed};
@@ -242,4 +244,28 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     };
     // The observer's and the other process's.
     eventually("its channel is gone", listeners, |channels| *channels == 2).await;
+}
+
+/// A right is missing for a while.
+#[tokio::test]
+async fn what_is_refused_in_the_background_is_asked_for_again() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("refused").initial_permits(3).build().unwrap();
+    let observer = Observer::new(&server.admin_url(), "refused", 3).await;
+    let (dropped, used_up) =
+        (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    server.grant("-zrem");
+    drop(dropped);
+    let refused = used_up.forget().await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    let refusals = async || {
+        let log: Vec<HashMap<String, Value>> =
+            redis::cmd("ACL").arg("LOG").query(&mut server.connect()).unwrap();
+        log.iter().map(|entry| redis::from_redis_value_ref::<u64>(&entry["count"]).unwrap()).sum()
+    };
+    eventually("all are asked for again", refusals, |count: &u64| *count > 6).await;
+    observer.sees(2, 0).await;
+    server.grant("+zrem");
+    assert_eq!(observer.sees(0, 0).await.limit, 2);
 }

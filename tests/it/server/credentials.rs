@@ -213,10 +213,20 @@ async fn a_provider_that_fails_is_named() {
 
 #[tokio::test]
 async fn calls_go_on_when_the_provider_works_again() {
+    calls_go_on("").await;
+}
+
+/// There a password is refused in other words, as in a cluster.
+#[tokio::test]
+async fn calls_go_on_in_the_newer_protocol_when_the_provider_works_again() {
+    calls_go_on("?protocol=resp3").await;
+}
+
+async fn calls_go_on(query: &str) {
     let server = Server::start();
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let builder = builder(&vault).response_timeout(Duration::from_millis(500));
-    let semaphores = builder.connect(&url(&server)).await.unwrap();
+    let semaphores = builder.connect(&(url(&server) + query)).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
