@@ -64,6 +64,12 @@ pub enum Ended {
     Killed(i32),
 }
 
+impl Ended {
+    pub fn is_interrupt(self) -> bool {
+        matches!(self, Self::Killed(signal) if signal == Signal::SIGINT as i32)
+    }
+}
+
 impl Running {
     /// A process that becomes the command when it is continued: see `starter.rs`.
     pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {

@@ -36,6 +36,8 @@ pub struct Hold<'a> {
     command: Running,
     terminal: Option<Terminal>,
     is_stopped: bool,
+    /// This process was sent a SIGINT itself.
+    is_interrupted: bool,
     ended: Option<Ended>,
     /// From when on the permit was lost, or about to be.
     kill_at: Option<Instant>,
@@ -51,8 +53,8 @@ pub struct Outcome {
 impl<'a> Hold<'a> {
     pub fn new(held: Option<Held<'a>>, command: Running) -> Self {
         let terminal = Terminal::open();
-        let (is_stopped, ended, kill_at) = (false, None, None);
-        Self { held, command, terminal, is_stopped, ended, kill_at }
+        let (is_stopped, is_interrupted, ended, kill_at) = (false, false, None, None);
+        Self { held, command, terminal, is_stopped, is_interrupted, ended, kill_at }
     }
 
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
@@ -76,8 +78,11 @@ impl<'a> Hold<'a> {
                 () = sleep(self.pause()) => {}
             }
         };
-        if let Some(terminal) = &self.terminal {
-            terminal.take_from(self.command.group);
+        let terminal = self.terminal.as_ref();
+        let had_terminal = terminal.is_some_and(|terminal| terminal.take_from(self.command.group));
+        if had_terminal && ended.is_interrupt() && !self.is_interrupted {
+            // Of its ^C our own group has not heard: a script that runs this tool would go on.
+            let _ = kill(Pid::from_raw(0), Signal::SIGINT);
         }
         self.tell(Word::Done);
         Outcome { ended, was_terminated: self.kill_at.is_some() }
@@ -102,6 +107,7 @@ impl<'a> Hold<'a> {
     }
 
     async fn on(&mut self, signal: Signal) {
+        self.is_interrupted |= signal == Signal::SIGINT;
         match signal {
             Signal::SIGCHLD => {
                 for change in self.command.changes() {

@@ -235,7 +235,7 @@ async fn given_back(
 fn as_command(ended: Ended) -> End {
     match ended {
         // A shell's loop ends at ^C only if what it ran has died of that.
-        Ended::Killed(signal) if signal == Signal::SIGINT as i32 => End::Of(Signal::SIGINT),
+        ended if ended.is_interrupt() => End::Of(Signal::SIGINT),
         ended => End::With(ended),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::getpid;
 use signal_hook::low_level::emulate_default_handler;
 use tokio::sync::mpsc;
@@ -31,6 +31,8 @@ impl Signals {
     /// From here on none of them ends this process. What it was told to ignore the command is to
     /// ignore, too.
     pub fn listen() -> io::Result<Self> {
+        // Whoever started this process may have kept it from hearing of its children.
+        SigSet::from_iter([Signal::SIGCHLD]).thread_unblock()?;
         let heard = listen(not_ignored(FOR_COMMAND).chain([Signal::SIGCHLD]))?;
         Ok(Self { heard })
     }

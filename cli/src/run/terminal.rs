@@ -1,9 +1,12 @@
 //! The terminal: which process group is in its foreground, and so gets its input and its ^C.
 
 use std::fs::File;
+use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+
+use crate::interruption::not_ignored;
 
 pub struct Terminal {
     tty: File,
@@ -12,8 +15,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// That of this process, where it has one.
+    /// That of this process, where it has one. A script that starts it with `&` goes on in the
+    /// foreground, in the same group: such a shell has what it starts ignore ^C, and gives it no input.
     pub fn open() -> Option<Self> {
+        let ignores_interrupts = not_ignored([Signal::SIGINT]).next().is_none();
+        if ignores_interrupts && !io::stdin().is_terminal() {
+            return None;
+        }
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         Some(Self { tty, ours: getpgrp() })
     }
@@ -23,9 +31,9 @@ impl Terminal {
         self.pass(self.ours, group)
     }
 
-    /// Puts our group where that one is now.
-    pub fn take_from(&self, group: Pid) {
-        self.pass(group, self.ours);
+    /// Puts our group where that one is now. Answers whether ours is in the foreground then.
+    pub fn take_from(&self, group: Pid) -> bool {
+        self.pass(group, self.ours)
     }
 
     fn pass(&self, from: Pid, to: Pid) -> bool {

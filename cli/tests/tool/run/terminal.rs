@@ -63,6 +63,37 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
     await_held_and_queued(&shared_url(), &name, (0, 0));
 }
 
+/// It heard nothing: the command was in the foreground.
+#[test]
+fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
+    let name = unique_name();
+    let run = format!("$TOOL run {name} --limit 1 -- sh -c '{BEGIN}; while :; do :; done'");
+    fs::write(file(&name), format!("{run}\necho went on; sleep 600\n")).unwrap();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!("bash {}", file(&name).display()));
+    has_begun(&mut shell);
+    shell.press("\x03");
+    shell.sees("$ ");
+    shell.enter("echo status $?");
+    shell.sees("status 130");
+    fs::remove_file(file(&name)).unwrap();
+}
+
+/// There it has the group of the script, which goes on in the foreground.
+#[test]
+fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
+    let name = unique_name();
+    let run = format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; exec sleep 600'");
+    fs::write(file(&name), format!("{run} &\nread x; echo read $x; kill $!; wait\n")).unwrap();
+    let mut shell = Shell::start(&shared_url());
+    shell.enter(&format!("bash {}", file(&name).display()));
+    shell.sees("on");
+    shell.enter("1st");
+    shell.sees("read 1st");
+    await_held_and_queued(&shared_url(), &name, (0, 0));
+    fs::remove_file(file(&name)).unwrap();
+}
+
 /// The terminal was given to it since.
 #[test]
 fn a_command_that_read_before_the_terminal_was_its_own_is_not_stopped() {
