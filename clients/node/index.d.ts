@@ -109,7 +109,7 @@ export class Permit {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** What all errors of this client have in common. */
+/** What all errors of this client have in common. Itself: a lease is too short for the round trip. */
 export class SemaphoreError extends Error {}
 
 /** The request weighs more than the limit, so it could never be granted. */

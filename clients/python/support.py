@@ -145,12 +145,13 @@ class Turns:
 
 
 class Proxy:
-    """Stands between a client and a server, and loses replies when told to."""
+    """Stands between a client and a server, and loses or delays replies when told to."""
 
     def __init__(self, port):
-        self._port = port
+        self.port = port
         self.lose = None  # a word: the reply to the next request with it is lost
         self.lost = 0
+        self.delay = 0.0  # of each reply
         self._tasks, self._writers = [], []
 
     async def __aenter__(self):
@@ -166,7 +167,7 @@ class Proxy:
 
     async def _serve(self, reader, writer):
         self._tasks.append(asyncio.current_task())
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers += (writer, server_writer)
         is_losing = False
 
@@ -183,6 +184,7 @@ class Proxy:
                 if is_losing:
                     self.lost += 1
                     break
+                await asyncio.sleep(self.delay)
                 writer.write(data)
             writer.close()
             server_writer.close()

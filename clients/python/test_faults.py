@@ -6,7 +6,8 @@ import unittest
 
 import redis
 
-from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, ProtocolError, TooHeavy, Unavailable
+from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, ProtocolError, SemaphoreError
+from redis_lease_semaphore import TooHeavy, Unavailable, scripts
 from redis_lease_semaphore.asyncio import Semaphores
 
 from support import DEADLINE, Keys, Proxy, Server, new_name, until_async
@@ -227,6 +228,38 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await (await wait).release()
             await (await behind).release()
             self.assertTrue(self.keys.are_empty())
+
+    async def test_a_lease_that_is_too_short_for_the_round_trip_ends_the_acquire(self):
+        async with Proxy(self.server.port) as proxy:
+            semaphore = await self.semaphore(url=proxy.url, lease=0.4)
+            proxy.delay = 0.25
+            for acquire in (semaphore.acquire, semaphore.try_acquire):
+                with self.assertRaisesRegex(SemaphoreError, "half of the lease of 0.4 s"):
+                    await asyncio.wait_for(acquire(), DEADLINE)
+            await until_async(self.keys.are_empty)
+
+    async def test_the_address_leads_to_another_server_and_nobody_listens_there(self):
+        other = Server()
+        self.addCleanup(other.close)
+        async with Proxy(self.server.port) as proxy:
+            client = Semaphores(proxy.url, liveness=0.6)
+            await client.connect()
+            self.addAsyncCleanup(client.close)
+            channel = scripts.channel("sem", client._client)
+            proxy.port = other.port
+            await client._connections.connection_pool.disconnect(inuse_connections=False)
+            await until_async(lambda: other.connection.pubsub_numsub(channel)[0][1] == 1)
+
+    async def test_a_message_with_many_words_of_an_unknown_name_is_one_call(self):
+        client = Semaphores(self.server.url)
+        await client.connect()
+        self.addAsyncCleanup(client.close)
+        words = [f"P:{client._client}:1:30000:forged-forged-{number:06}" for number in range(900)]
+        calls, connections = self.server.script_calls(), self.connections_so_far()
+        client._received("\n".join(["nobody", *(f"{word} 5 {2**53 - 1}" for word in words)]).encode())
+        await until_async(lambda: not client._active)
+        self.assertEqual(self.server.script_calls(), calls + 1)
+        self.assertLessEqual(self.connections_so_far(), connections + 1)
 
     async def test_cut_connections(self):
         semaphore = await self.semaphore()

@@ -2,7 +2,7 @@
 
 const { ErrorReply } = require("redis");
 
-/** What all errors of this client have in common. */
+/** What all errors of this client have in common. Itself: a lease is too short for the round trip. */
 class SemaphoreError extends Error {
   get name() {
     return this.constructor.name;
@@ -60,7 +60,7 @@ class Closed extends SemaphoreError {
   }
 }
 
-const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY";
+const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY";
 
 /** Redis 6.2 puts words in front of an error that a command inside a script caused. */
 const says = (error, codes) =>

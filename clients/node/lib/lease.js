@@ -20,8 +20,8 @@ class Lease {
   constructor(semaphore, word, since, duration) {
     this.#semaphore = semaphore;
     this.word = word;
-    this.deadline = since + duration;
-    this.#duration = duration;
+    this.#duration = duration - 1; // the server counts in whole ms
+    this.deadline = since + this.#duration;
   }
 
   /** Made when it is asked for, as it costs more than the rest of a lease. */

@@ -66,7 +66,9 @@ class Listener {
     const link = this.#link;
     const before = this.#heard;
     if (!link) return;
-    await publish(this.channel, "");
+    const { reply: listeners } = await publish(this.channel, "");
+    // After a failover calls may go to the new primary, and this connection still to the old one.
+    if (listeners === 0) return link.end(new Error("nobody listens for wake-ups where calls go"));
     const judge = () => {
       if (this.#heard === before) link.end(new Error("the connection for wake-ups is silent"));
     };

@@ -1,6 +1,6 @@
 "use strict";
 
-const { AcquireTimeout, Closed, isPassing, Refused, says, TooHeavy, Unavailable } = require("./errors");
+const { AcquireTimeout, Closed, isPassing, Refused, says, SemaphoreError, TooHeavy, Unavailable } = require("./errors");
 const { Pauses } = require("./pauses");
 const { Waiter } = require("./waiter");
 
@@ -10,6 +10,8 @@ const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
 const FIRST_WORD = 4;
 /** So that of a thousand waiting processes only the first few call `wake`. */
 const DELAY_BY_POSITION = 20;
+/** For one acquire. A few may come of a process that was busy for once. */
+const MOST_LATE_GRANTS = 5;
 
 /** What one semaphore asks for: new requests, and again all that wait in the server's queue. */
 class Queue {
@@ -95,7 +97,8 @@ class Queue {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
       if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // This may have overtaken its release.
       if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
-      if (kind === GRANTED) this.#granted(waiter, number, sent);
+      if (kind === GRANTED && this.#isLate(sent)) this.#grantedLate(waiter);
+      else if (kind === GRANTED) this.#granted(waiter, number, sent);
       else if (kind === QUEUED) waiter.queued(number, position, sent, serverTime);
       else if (wakeIn === 0) this.#ask([waiter]); // The script stopped at a bound: again, after `wake`.
       else this.#settle(waiter, () => waiter.resolve(null));
@@ -135,6 +138,7 @@ class Queue {
   handedOff(waiter, { token, end }) {
     if (token === 0) return this.#ask([waiter]); // It became too heavy: the reply tells.
     if (end - this.#semaphore.lease < waiter.queuedAt) return;
+    if (this.#isLate(waiter.since)) return this.#ask([waiter]);
     this.#granted(waiter, token, waiter.since);
   }
 
@@ -142,8 +146,20 @@ class Queue {
    * Where half of the lease has passed since it was surely not granted yet, ask again: that starts the
    * lease of a permit anew, and else takes the old place in the queue.
    */
+  #isLate(since) {
+    return performance.now() - since >= this.#semaphore.lease / 2;
+  }
+
+  /** Where all replies take that long, asking again would never end. */
+  #grantedLate(waiter) {
+    waiter.lateGrants += 1;
+    if (waiter.lateGrants < MOST_LATE_GRANTS) return this.#ask([waiter]);
+    const { name, lease } = this.#semaphore;
+    const what = `half of the lease of ${lease} ms had passed each time before the reply to acquire came`;
+    this.giveUp(waiter, new SemaphoreError(`semaphore ${name}: ${what}: use a longer lease`));
+  }
+
   #granted(waiter, token, since) {
-    if (performance.now() - since >= this.#semaphore.lease / 2) return this.#ask([waiter]);
     this.#settle(waiter, () => waiter.resolve(this.#semaphore.granted(waiter, token, since)));
   }
 

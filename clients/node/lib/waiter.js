@@ -11,6 +11,8 @@ class Waiter {
   queuedAt = -Infinity;
   ticket;
   position;
+  /** Replies that granted it and came too late. */
+  lateGrants = 0;
   /** The server may know it. */
   isSent = false;
   isWaiting = true;

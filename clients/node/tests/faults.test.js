@@ -128,6 +128,29 @@ test("calls whose replies are lost are repeated", async (t) => {
   await empty(send, name);
 });
 
+test("a lease that is too short for the round trip ends the acquire", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const waiter = await connect(t, { url: proxy.url, liveness: 600_000 }); // Nothing but the acquire is sent.
+  proxy.onRequest = () => {
+    setTimeout(() => [...proxy.links].forEach(({ upstream }) => upstream.resume()), 250);
+    return "hold reply";
+  };
+  const wait = waiter.semaphore(name, { limit: 1, lease: 400 }).acquire();
+  await assert.rejects(wait, { name: "SemaphoreError", message: /half of the lease of 400 ms/ });
+  await empty(send, name);
+});
+
+test("where the address leads to another server, the subscription is made anew there", async (t) => {
+  const [server, other] = [await startServer(t), await startServer(t)];
+  const [send, target] = [await admin(t, other.url), { port: server.port }];
+  const proxy = await startProxy(t, target);
+  await connect(t, { url: proxy.url, liveness });
+  target.port = other.port;
+  for (const { isListener, client } of proxy.links) if (!isListener) client.destroy();
+  await until("it listens there", async () => (await send("PUBSUB", "CHANNELS", "sem:wake:*")).length === 1);
+});
+
 test("many acquires go on while connections are cut", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];

@@ -128,11 +128,11 @@ function startHolder(t, name, { limit = 1, lease = 30_000, liveness = 15_000 } =
 }
 
 /** Between a client and the server, to make a connection silent, to cut it after a request, or to delay a reply. */
-async function startProxy(t, { port }) {
+async function startProxy(t, target) {
   const links = new Set();
   const proxy = { links, cuts: 0, onRequest: () => "pass" };
   const server = net.createServer((client) => {
-    const upstream = net.connect(port, "127.0.0.1");
+    const upstream = net.connect(target.port, "127.0.0.1");
     const link = { client, upstream, isSilent: false, isListener: false };
     const end = () => {
       client.destroy();

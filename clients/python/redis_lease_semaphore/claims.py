@@ -25,6 +25,7 @@ class Claim:
         self.asked_at: Optional[float] = None
         self.queued_at = 0  # the server's time in that answer, ms
         self.answered_at = time.monotonic()
+        self.late_grants = 0  # answers that granted it and came too late
 
     @property
     def ticket(self) -> float:

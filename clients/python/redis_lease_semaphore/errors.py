@@ -8,7 +8,7 @@ _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(word\) weighs (\d+), the limit is (\d+
 
 
 class SemaphoreError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package. Itself: a lease is too short for the round trip."""
 
 
 class AcquireTimeout(SemaphoreError, TimeoutError):

@@ -97,6 +97,10 @@ class Listener:
             else:
                 await pubsub.ping("alive")
                 pinged = True
+                # After a failover calls may go to the new primary, and this connection still to the old one.
+                [(_, listeners)] = await self._connections.pubsub_numsub(self._channel)
+                if listeners == 0:
+                    raise redis.ConnectionError("nobody listens where calls go")
 
 
 async def _close(pubsub: Any) -> None:

@@ -23,7 +23,7 @@ _CANNOT_NOW = (
     redis.exceptions.TryAgainError,
     redis.exceptions.ClusterDownError,  # MASTERDOWN as well
 )
-_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY)\b")
+_PASSING = re.compile(r"(^|-)(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY)\b")
 
 KEYS = ("permits", "queue", "clients", "state")
 

@@ -30,6 +30,7 @@ logger = logging.getLogger("redis_lease_semaphore")
 
 _BATCH = 1000  # requests in a call, at most
 _FIRST_WORD = 4  # which argument of `acquire` that is
+_MOST_LATE_GRANTS = 5  # for one acquire: a few may come of a process that was busy for once
 _WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
 _T = TypeVar("_T")
@@ -75,7 +76,8 @@ class Semaphore:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
         self._lease_ms = round(checks.seconds("a lease", lease) * 1000)
-        self.lease = self._lease_ms / 1000  # as the server counts it
+        self.lease = self._lease_ms / 1000  # as the server counts it: in whole ms, and so
+        self._lasts = self.lease - 0.001  # for that long at least
         self._client = client
         self._keys = scripts.keys(client.prefix, name)
         self._waits: dict[str, Claim] = {}  # all by their words
@@ -271,7 +273,7 @@ class Semaphore:
                 if end == 0:
                     permit._lose()
                 else:
-                    permit._renewed(sent + self.lease)
+                    permit._renewed(sent + self._lasts)
         # One that a message granted meanwhile may be due before the others.
         first_end = min((permit._deadline for permit in self._permits.values()), default=math.inf)
         self._renew_at = first_end - self.lease * 2 / 3
@@ -378,7 +380,7 @@ class Semaphore:
             if claim.answered_at < sent + self.lease / 2:
                 self._grant(claim, number, sent)
             else:
-                claim.is_due = True  # asking again starts the lease anew
+                self._granted_late(claim)
         elif status == _QUEUED:
             claim.place, claim.ahead = number, last - 1
             claim.asked_at, claim.queued_at = sent, server_time
@@ -386,6 +388,15 @@ class Semaphore:
         else:
             del self._waits[claim.word]
             claim.outcome.set_result(None)
+
+    def _granted_late(self, claim: Claim) -> None:
+        """Asking again starts the lease anew. Where all answers take that long, it would never end."""
+        claim.late_grants += 1
+        if claim.late_grants < _MOST_LATE_GRANTS:
+            claim.is_due = True
+            return
+        what = f"half of the lease of {self.lease} s had passed each time before the answer came"
+        self._refuse(claim, SemaphoreError(f"semaphore {self.name}: {what}: use a longer lease"))
 
     def _not_answered(self, claims: Sequence[Claim], error: Exception) -> None:
         for claim in claims:
@@ -397,7 +408,7 @@ class Semaphore:
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.word]
-        permit = Permit(self, claim, token, since + self.lease, self._client._new_event())
+        permit = Permit(self, claim, token, since + self._lasts, self._client._new_event())
         self._permits[claim.word] = permit
         renew_at = since + self.lease / 3
         if renew_at < self._renew_at:

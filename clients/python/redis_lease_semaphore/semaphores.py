@@ -65,6 +65,8 @@ class Semaphores:
         self._pid: Optional[int] = None
         self._listener: Optional[Listener] = None
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
+        # Of names not in use here, to give back what nobody here wants: a message may have a lot of it.
+        self._givers: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._active: set[Semaphore] = set()  # those with something to do
         self._new_event: Callable[[], asyncio.Event] = asyncio.Event
         self._on_idle: Callable[[], None] = lambda: None
@@ -191,11 +193,13 @@ class Semaphores:
         lease = words.lease_of(self._client, word)
         if lease is None:
             return
-        try:
-            # The one of that name may be gone, and what it was like does not matter here.
-            semaphore = self._semaphores.get(name) or Semaphore(self, name, 0, lease)
-        except ValueError:
-            return  # no script has sent that name
+        semaphore = self._semaphores.get(name) or self._givers.get(name)
+        if semaphore is None:
+            try:
+                # The one of that name is gone, and what it was like does not matter here.
+                semaphore = self._givers[name] = Semaphore(self, name, 0, lease)
+            except ValueError:
+                return  # no script has sent that name
         semaphore._give_back(word, time.monotonic() + lease)
 
     def _subscribed(self) -> None:
