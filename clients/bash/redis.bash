@@ -64,7 +64,7 @@ sem__try_ms() { # MS
 # that is because the acquire has no time left; the cause is told.
 sem__retry() { # GIVE_UP WHAT
     # Redis 6.2 puts a text in front of errors that commands in a script meet.
-    local passes='^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) '
+    local passes='^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY) '
     local answer=${sem_answer:-no answer in time} status=0
     case $sem_answer in
         '' | 'Could not connect'* | 'Error: '* | 'I/O error'*) ;;
@@ -146,6 +146,14 @@ sem__listen_again() { # CHANNEL
     until sem_listen SUBSCRIBE "$1"; do
         sem__retry "$give_up" 'cannot listen' || return $?
     done
+}
+
+# Whether the server that answers calls has somebody who listens there, for all that is known.
+sem__is_heard() { # CHANNEL
+    sem__deadline "$SEM_CALL_MS"
+    sem__try_ms $((sem__deadline - sem__now))
+    sem_answer=$(set +x && SEM_CALL_MS=$sem__try_ms sem_redis PUBSUB NUMSUB "$1" 2>&1) || return 0
+    [[ $sem_answer != *',0]' ]]
 }
 
 sem__unlisten() {

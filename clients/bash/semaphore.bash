@@ -18,6 +18,7 @@ sem__host=$(LC_ALL=C && echo "${HOSTNAME//[^A-Za-z0-9._-]/-}")
 declare -gA sem__declared=() # semaphore -> the limit that this process declared
 declare -gA sem__names=()    # word of each permit and request -> its semaphore
 declare -gA sem__ends=()     # word of each permit -> end of its lease, on the clock of sem__now
+declare -gA sem__tried=()    # word -> 1: a release without an answer may have given it back
 
 # sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_WORD and SEM_TOKEN.
 # Answers 1 when it did not come in time.
@@ -29,7 +30,7 @@ sem_try() { sem__acquire '' "${@:1:3}"; }
 
 # sem_release WORD: gives a permit back. Answers 1 when it was lost before.
 sem_release() {
-    local IFS=$' \t\n' sem__until='' word=${1:-} name='' left patience=$SEM_GIVE_BACK held
+    local IFS=$' \t\n' sem__until='' word=${1:-} name='' left patience=$SEM_GIVE_BACK held repeated
     [ -z "$word" ] || name=${sem__names[$word]:-}
     if [ -z "$name" ]; then
         echo "semaphore: '$word' is not held" >&2
@@ -39,10 +40,11 @@ sem_release() {
     left=$((${sem__ends[$word]:-0} - sem__now))
     # Again and again, but not when the lease has ended anyway.
     [ -z "${sem__ends[$word]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
+    repeated=${sem__tried[$word]:-0} sem__tried[$word]=1
     sem__call "$patience" release "$name" return "$word" || return $?
-    unset "sem__names[$word]" "sem__ends[$word]"
+    unset "sem__names[$word]" "sem__ends[$word]" "sem__tried[$word]"
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
-    held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated)))
+    held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated || repeated)))
     sem__serve "$name" || return $?
     [ "$held" != 0 ] || return 1
 }
@@ -132,7 +134,7 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
 # Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
 sem__give_up() { # WORD
     sem_release "$1" || true
-    unset "sem__names[$1]"
+    unset "sem__names[$1]" "sem__tried[$1]"
 }
 
 # While there is more to do than the server does in one call.
@@ -179,10 +181,12 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
 # Waits in the queue. Answers 3 when there is no time left.
 sem__wait() { # WORD LIMIT LEASE_MS
     local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
-    local place=wait queued rank asked ask_at wake_at next status
+    local channel=sem:wake:$sem__client place=wait queued rank asked ask_at wake_at next status
     while :; do
+        # After a failover calls may reach another server than the one at which it listens.
+        [ -z "$sem__listener" ] || sem__is_heard "$channel" || sem__unlisten
         # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-        [ -n "$sem__listener" ] || sem__listen_again "sem:wake:$sem__client" || return $?
+        [ -n "$sem__listener" ] || sem__listen_again "$channel" || return $?
         status=0
         sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"

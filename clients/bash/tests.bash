@@ -56,6 +56,20 @@ printf '%s ' $?
 sem_left
 END
 
+expect 'a release that had no answer' '2 0 2' <<'END'
+source ./semaphore.bash
+eval "really_$(declare -f sem_eval)"
+sem_acquire "$1" 1 30000
+sem_eval() { really_sem_eval "$@" && sem_answer='ERR no answer' && return 1; }
+sem_release "$SEM_WORD"
+printf '%s ' $?
+sem_eval() { really_sem_eval "$@"; }
+sem_release "$SEM_WORD"
+printf '%s ' $?
+sem_release "$SEM_WORD"
+echo $?
+END
+
 expect 'the traps of the shell around it' 'own outer' <<'END'
 trap 'echo outer' EXIT
 (source ./semaphore.bash)

@@ -117,9 +117,11 @@ redisReply *connection_command(struct connection *connection, int count, const c
     if (connection->pid != getpid())
         connection_close(connection);
     connection->pid = getpid();
-    if (connection->context == NULL)
+    if (connection->context == NULL) {
         connection->context =
             open_connection(connection->url, connection->error, sizeof connection->error);
+        connection->made++;
+    }
     if (connection->context == NULL)
         return NULL;
     redisReply *reply = redisCommandArgv(connection->context, count, words, NULL);
@@ -183,8 +185,8 @@ redisReply *connection_script(struct connection *connection, const char *name, i
 bool connection_may_pass(const struct connection *connection)
 {
     const char *error = connection->error;
-    static const char *const passing[] = {"LOADING ",     "BUSY ",       "TRYAGAIN ",
-                                          "CLUSTERDOWN ", "MASTERDOWN ", "READONLY "};
+    static const char *const passing[] = {"LOADING ",    "BUSY ",       "TRYAGAIN ", "CLUSTERDOWN ",
+                                          "MASTERDOWN ", "NOREPLICAS ", "READONLY "};
     static const char prefix[] = "ERR Error running script ";
     /* An error of the server begins with a word in upper case, what this client or its library says
      * does not. */
@@ -204,6 +206,7 @@ bool listener_start(struct listener *listener, struct connection *connection, co
                     const char *channel)
 {
     listener_end(listener);
+    listener->made = connection->made;
     listener->context =
         open_connection(connection->url, connection->error, sizeof connection->error);
     const char *words[] = {command, channel};

@@ -16,6 +16,7 @@ struct connection {
     json_t *manifest;
     redisContext *context; /* NULL: not connected */
     pid_t pid;             /* who has connected */
+    unsigned made;         /* how often it has connected, or tried to */
     char error[512]; /* of the server, then it begins with a word in upper case, or of this client */
 };
 
@@ -39,6 +40,7 @@ bool connection_may_pass(const struct connection *connection);
 
 struct listener {
     redisContext *context; /* NULL: does not listen */
+    unsigned made;         /* that of the connection for calls, when this one began */
     bool pinged;
 };
 

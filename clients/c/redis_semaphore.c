@@ -182,10 +182,10 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
  * held. */
 static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
-    char host[65] = "";
+    char host[65] = ""; /* a name of 64 has room */
     uint64_t random[3];
     *permit = (struct rsem_permit){0};
-    if (gethostname(host, sizeof host - 1) != 0 || getentropy(random, sizeof random) != 0)
+    if (gethostname(host, sizeof host) != 0 || getentropy(random, sizeof random) != 0)
         return fail(sem, "the system tells no host name, or has no random number");
     for (char *c = host; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
@@ -211,6 +211,12 @@ static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, int
     return status;
 }
 
+/* Until when a lease is surely held: the server counts in whole ms. */
+static int64_t end_after(const struct rsem *sem, int64_t sent)
+{
+    return sent + sem->lease_ms - 1;
+}
+
 /* RSEM_OK: granted; RSEM_REFUSED: refused, or queued. */
 static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const char *place,
                             struct rsem_permit *permit, struct answer *answer)
@@ -234,7 +240,7 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
         if (code != 1)
             return status == RSEM_OK ? RSEM_REFUSED : status;
         permit->token = answer->reply[4];
-        permit->end = answer->sent + sem->lease_ms;
+        permit->end = end_after(sem, answer->sent);
         if (status != RSEM_OK || rsem_left(permit) > 0)
             break;
         /* Asking again begins the lease anew. */
@@ -244,18 +250,24 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     return status;
 }
 
-static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t left, int64_t patience)
+/* `sent`: whether a release that ended with an error may have given it back. */
+static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t left, int64_t patience,
+                                  bool *sent)
 {
+    bool repeated = *sent, held;
     struct answer answer;
     struct bounds bounds = {.patience = patience, .until = -1, .cancel_fd = -1};
     const char *arguments[] = {"return", word, NULL};
+    *sent = true;
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
+    /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
+    held = *sent = left > 0 && (answer.reply[2] != 0 || answer.repeated || repeated);
     bounds.patience = PATIENCE_MS;
     if (serve(sem, &bounds, &answer.reply[1]) != RSEM_OK)
         return RSEM_ERROR;
-    /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
-    return left > 0 && (answer.reply[2] != 0 || answer.repeated) ? RSEM_OK : RSEM_LOST;
+    *sent = false;
+    return held ? RSEM_OK : RSEM_LOST;
 }
 
 /* Gives back what nobody wants, and keeps the status and the error. Where that fails it ends by
@@ -263,8 +275,9 @@ static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t le
 static enum rsem_status give_up(struct rsem *sem, const char *word, enum rsem_status status)
 {
     char error[sizeof sem->connection.error];
+    bool sent = false;
     memcpy(error, sem->connection.error, sizeof error);
-    give_back(sem, word, 0, GIVE_BACK_MS);
+    give_back(sem, word, 0, GIVE_BACK_MS, &sent);
     memcpy(sem->connection.error, error, sizeof error);
     return status;
 }
@@ -334,7 +347,7 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
             if (told.token == 0 || now - asked->sent >= sem->lease_ms / 2)
                 return RSEM_REFUSED;
             permit->token = told.token;
-            permit->end = asked->sent + sem->lease_ms;
+            permit->end = end_after(sem, asked->sent);
             return RSEM_OK;
         }
         if (bounds->until >= 0 && now >= bounds->until)
@@ -379,7 +392,8 @@ static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bou
         if (status != RSEM_REFUSED)
             break;
         snprintf(place, sizeof place, "%" PRId64, asked.reply[4]);
-        if (listener_check(&listener))
+        /* A new connection may lead to another server, after a failover. */
+        if (listener.made == sem->connection.made && listener_check(&listener))
             status = wait_for_message(sem, bounds, &listener, &asked, permit);
         else
             listener_end(&listener);
@@ -418,8 +432,9 @@ enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_f
     return acquire(sem, true, timeout_ms, cancel_fd, permit);
 }
 
-enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit)
+enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit)
 {
     int64_t left = rsem_left(permit);
-    return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS);
+    return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS,
+                     &permit->release_sent);
 }

@@ -2,6 +2,7 @@
 #ifndef REDIS_SEMAPHORE_H
 #define REDIS_SEMAPHORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum rsem_status {
@@ -18,7 +19,8 @@ struct rsem;
 struct rsem_permit {
     char word[160]; /* its name in Redis */
     int64_t token;
-    int64_t end; /* for rsem_left */
+    int64_t end;       /* for rsem_left */
+    bool release_sent; /* for rsem_release */
 };
 
 /* A semaphore on the server of that URL, with leases of 1 to 604800000 ms. NULL: there is no memory
@@ -40,7 +42,7 @@ enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_f
                               struct rsem_permit *permit);
 
 /* Repeated for 30 s, but not when the lease has ended. After RSEM_ERROR it may be called again. */
-enum rsem_status rsem_release(struct rsem *sem, const struct rsem_permit *permit);
+enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit);
 
 /* For how many ms the permit is held for sure. 0: it may be lost. */
 int64_t rsem_left(const struct rsem_permit *permit);

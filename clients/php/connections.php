@@ -48,6 +48,8 @@ final class Scripts
     private ?\Redis $redis = null;
     /** Who has connected. */
     private ?int $pid = null;
+    /** How many connections there were. */
+    public int $made = 0;
 
     public function __construct(private readonly string $url)
     {
@@ -110,11 +112,13 @@ final class Scripts
         if (!$redis->connect($host, $to['port'], RESPONSE_SECONDS, null, 0, RESPONSE_SECONDS)) {
             throw new ConnectionError("cannot connect to $host");
         }
+        $redis->setOption(\Redis::OPT_MAX_RETRIES, 0); // It would connect anew unnoticed.
         if (($to['auth'] !== [] && !$redis->auth(array_values($to['auth'])))
             || ($to['database'] !== 0 && !$redis->select($to['database']))) {
             $error = $redis->getLastError();
             throw $error === null ? new ConnectionError("no answer from $host") : new CommandError($error);
         }
+        $this->made++;
         return $redis;
     }
 }

@@ -35,7 +35,7 @@ final class CommandError extends \RuntimeException
     public function mayPass(): bool
     {
         // Redis 6.2 puts a text in front of errors that commands in a script meet.
-        $passes = '/^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) /';
+        $passes = '/^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY) /';
         return preg_match($passes, $this->getMessage()) === 1;
     }
 }
@@ -49,6 +49,8 @@ function now(): int
 final class Permit
 {
     private readonly int $pid;
+    /** Whether a release that ended with an error may have given it back. */
+    public bool $releaseSent = false;
 
     public function __construct(
         public readonly string $word,
@@ -131,7 +133,7 @@ final class Semaphore
     public function release(Permit $permit): bool
     {
         return $permit->isOwn() && Signals::defer(
-            fn () => $this->giveBack($permit->word, $permit->left(), min($permit->left(), self::PATIENCE)));
+            fn () => $this->giveBack($permit, min($permit->left(), self::PATIENCE)));
     }
 
     /** Calls $work with a permit, and gives it back. Throws Lost at the end if it was lost before. */
@@ -173,17 +175,20 @@ final class Semaphore
     private function giveUp(string $word): void
     {
         try {
-            $this->giveBack($word, 0, self::GIVE_BACK);
+            $this->giveBack(new Permit($word, 0, 0), self::GIVE_BACK);
         } catch (ConnectionError | CommandError) {
         }
     }
 
-    private function giveBack(string $word, int $left, int $patience): bool
+    private function giveBack(Permit $permit, int $patience): bool
     {
-        $answer = $this->call('release', ['return', $word], $patience);
-        $this->serve($answer->reply[1]);
+        [$left, $repeated, $permit->releaseSent] = [$permit->left(), $permit->releaseSent, true];
+        $answer = $this->call('release', ['return', $permit->word], $patience);
         // Where a reply was lost, the second one is "unknown", since the first try found the permit.
-        return $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated);
+        $held = $permit->releaseSent = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
+        $this->serve($answer->reply[1]);
+        $permit->releaseSent = false;
+        return $held;
     }
 
     /** While there is more to do than the server does in one call. The wake_in after that. */
@@ -215,7 +220,7 @@ final class Semaphore
             if ($code !== 1) {
                 return null;
             }
-            $permit = new Permit($word, $token, $answer->sent + $this->lease);
+            $permit = new Permit($word, $token, $this->endsAfter($answer->sent));
             // Asking again begins the lease anew.
             return $permit->left() > 0 ? $permit : throw new ConnectionError(
                 "answers come later than $this->lease ms, when the lease has ended");
@@ -229,9 +234,16 @@ final class Semaphore
         $listener = $permit = null;
         while ($permit === null) {
             // Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-            $listener ??= $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
+            if ($listener === null) {
+                $made = $this->scripts->made;
+                $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
+            }
             $permit = $this->ask($word, $place, $until, $answer);
             $place = (string) $answer->reply[4];
+            if ($permit === null && $made !== $this->scripts->made) {
+                $listener = null; // A new connection may lead to another server, after a failover.
+                continue;
+            }
             try {
                 $permit ??= $this->waitForMessage($listener, $word, $answer, $until);
             } catch (ListenerCut) {
@@ -257,7 +269,7 @@ final class Semaphore
                 // may be over, asking begins it anew.
                 return $token === 0 || $now - $asked->sent >= $this->lease / 2
                     ? null
-                    : new Permit($word, $token, $asked->sent + $this->lease);
+                    : new Permit($word, $token, $this->endsAfter($asked->sent));
             }
             if ($until !== null && $now >= $until) {
                 throw $this->timeout();
@@ -269,6 +281,12 @@ final class Semaphore
                 $wakeAt = self::wakeAt($asked, $this->serve(0, $until));
             }
         }
+    }
+
+    /** Until when a lease is surely held: the server counts in whole ms. */
+    private function endsAfter(int $sent): int
+    {
+        return $sent + $this->lease - 1;
     }
 
     /** When to call wake, if not to ask again: of those who wait only the first few do, one after the other. */

@@ -37,6 +37,33 @@ pcntl_wait($status);
 expect(pcntl_wexitstatus($status) === 0, 'a forked child uses the connection of its parent');
 expect($scripts->command('CLIENT', 'ID') === $connection, 'the parent has lost its connection to a child');
 
+// A release is done, but not answered.
+final class Unanswered extends Redis
+{
+    public function rawCommand($command, ...$arguments): mixed
+    {
+        parent::rawCommand($command, ...$arguments);
+        throw new RedisException('ERR no answer');
+    }
+}
+$permit = $semaphore->acquire();
+$scripts = (new ReflectionProperty($semaphore, 'scripts'))->getValue($semaphore);
+$link = new ReflectionProperty($scripts, 'redis');
+$to = RedisSemaphore\parseUrl(getenv('REDIS_URL') ?: 'redis://127.0.0.1');
+$unanswered = new Unanswered();
+$unanswered->connect($to['host'], $to['port']);
+$to['auth'] === [] || $unanswered->auth($to['auth']);
+$unanswered->select($to['database']);
+$link->setValue($scripts, $unanswered);
+try {
+    $semaphore->release($permit);
+    expect(false, 'a release without an answer throws nothing');
+} catch (RedisSemaphore\CommandError) {
+    $scripts->disconnect();
+}
+expect($semaphore->release($permit), 'a release that is repeated tells that the permit was lost');
+expect(!$semaphore->release($permit), 'a permit that was given back is held');
+
 function refusal(callable $make): string
 {
     try {

@@ -19,15 +19,19 @@ class RedisSemaphore
   GIVE_BACK = 2_000 # ms: and how long giving back what did not become a permit
   RESPONSE_SECONDS = 2
   # Redis 6.2 puts a text in front of errors that commands in a script meet.
-  MAY_PASS = /\A(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY) /
+  MAY_PASS = /\A(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY) /
 
   # The time in ms of a clock that nobody sets back or forth.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
   Permit = Struct.new(:word, :token, :ends) do
+    # Whether a release that ended with an error may have given it back.
+    attr_accessor :release_sent
+
     def initialize(...)
       super
       @pid = Process.pid
+      @release_sent = false
     end
 
     # A forked child has a copy, which is not its own.
@@ -64,7 +68,7 @@ class RedisSemaphore
   def release(permit)
     return false unless permit.own?
 
-    undisturbed { give_back(permit.word, permit.left, [permit.left, PATIENCE].min) }
+    undisturbed { give_back(permit, [permit.left, PATIENCE].min) }
   end
 
   # Yields while a permit is held. Raises Lost at the end if it was lost before.
@@ -131,16 +135,22 @@ class RedisSemaphore
 
   # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
   def give_up(word)
-    give_back(word, 0, GIVE_BACK)
+    give_back(Permit.new(word, 0, 0), GIVE_BACK)
   rescue Redis::BaseError
     false
   end
 
-  def give_back(word, left, patience)
-    answer = call("release", "return", word, patience: patience)
-    serve(answer.reply[1])
+  def give_back(permit, patience)
+    left = permit.left
+    repeated = permit.release_sent
+    permit.release_sent = true
+    answer = call("release", "return", permit.word, patience: patience)
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
-    left.positive? && (answer.reply[2] != 0 || answer.repeated)
+    held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
+    permit.release_sent = held
+    serve(answer.reply[1])
+    permit.release_sent = false
+    held
   end
 
   # While there is more to do than the server does in one call. The wake_in after that.
@@ -189,7 +199,7 @@ class RedisSemaphore
       redo if code.zero? && wake_in.zero? # One may be free now.
       return nil if code.zero?
 
-      permit = Permit.new(word, token, answer.sent + @lease)
+      permit = Permit.new(word, token, ends_after(answer.sent))
       return permit if permit.left.positive?
 
       # Asking again begins the lease anew.
@@ -200,14 +210,20 @@ class RedisSemaphore
   def wait(word, wait_until)
     channel = "sem:wake:#{word.split(':')[1]}"
     place = "wait"
-    listener = nil
+    listener = connection = nil
     loop do
       # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
-      listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) } unless listener&.alive?
+      unless listener&.alive?
+        connection = @redis._client.connection
+        listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) }
+      end
       asked = ask(word, place, wait_until)
       return asked if asked.is_a?(Permit)
 
       place = asked.reply[4]
+      # A new connection may lead to another server, after a failover.
+      next listener.close unless @redis._client.connection.equal?(connection)
+
       permit = wait_for_message(listener, word, asked, wait_until)
       return permit if permit
     end
@@ -231,13 +247,18 @@ class RedisSemaphore
         # over, asking begins it anew.
         return nil if token.zero? || now - asked.sent >= @lease / 2
 
-        return Permit.new(word, token, asked.sent + @lease)
+        return Permit.new(word, token, ends_after(asked.sent))
       end
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
 
       wake_at = wake_at(asked, serve(0, wait_until: wait_until)) if now >= wake_at
     end
+  end
+
+  # Until when a lease is surely held: the server counts in whole ms.
+  def ends_after(sent)
+    sent + @lease - 1
   end
 
   # When to call wake, if not to ask again: of those who wait only the first few do, one after the other.

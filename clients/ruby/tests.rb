@@ -28,6 +28,19 @@ semaphore.hold do |permit|
   expect(!Process.wait2.last.success?, "a child gave back what its parent holds")
 end
 
+# A release is done, but not answered.
+permit = semaphore.acquire
+scripts = semaphore.instance_variable_get(:@scripts)
+scripts.define_singleton_method(:call) { |*arguments| raise Redis::CommandError, "ERR no answer" if super(*arguments) }
+begin
+  semaphore.release(permit)
+  abort "FAILED: a release without an answer raises nothing"
+rescue Redis::CommandError
+  scripts.singleton_class.remove_method(:call)
+end
+expect(semaphore.release(permit), "a release that is repeated tells that the permit was lost")
+expect(!semaphore.release(permit), "a permit that was given back is held")
+
 # The main thread ends while another one holds.
 if fork.nil?
   held = Queue.new
