@@ -214,6 +214,11 @@ impl Context {
         self.end.is_cancelled()
     }
 
+    /// Whether somebody has shut it down: else its runtime has ended.
+    pub(crate) fn was_told_to_end(&self) -> bool {
+        self.tasks.is_closed()
+    }
+
     /// The tasks of a runtime that ends are dropped one by one: the first that notices says so.
     pub(crate) fn end_with_home(&self) {
         self.end.cancel();

@@ -86,7 +86,9 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
 
 impl Maintenance {
     async fn run(mut self, end: CancellationToken) {
-        if end.run_until_cancelled(self.serve()).await.is_some() {
+        let is_over = end.run_until_cancelled(self.serve()).await.is_some();
+        // What is begun in a runtime that ends would not be done: whoever waits gives back by itself.
+        if is_over || self.core.upgrade().is_some_and(|core| !core.context.was_told_to_end()) {
             return;
         }
         self.end().await;
