@@ -51,7 +51,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
                 break answer;
             }
             for due in hasty.extract_if(.., |hasty| hasty.deadline <= next) {
-                let given_up = requests[due.index].out_of_patience(&owner, took_too_long());
+                let given_up = requests[due.index].out_of_patience(&owner, &took_too_long());
                 // Whoever asked may have gone.
                 let _ = due.reply.send(given_up);
             }

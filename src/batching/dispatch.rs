@@ -152,9 +152,10 @@ impl<R: Request> Dispatch<R> {
     /// Keeps requests for the next attempt. Whoever's patience will have ended by then is answered,
     /// also of those that have gathered meanwhile.
     fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError) {
-        if failure.may_have_run {
-            for waiting in &mut requests {
-                waiting.is_repeated = true;
+        for waiting in &mut requests {
+            waiting.is_repeated |= failure.may_have_run;
+            if !failure.was_cut_short {
+                waiting.last = Some(Box::new(failure.error.clone()));
             }
         }
         let batcher = R::batcher(&self.owner);
@@ -163,7 +164,7 @@ impl<R: Request> Dispatch<R> {
         let waits_on =
             |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
-            let failed = waiting.out_of_patience(&self.owner, failure.error.clone());
+            let failed = waiting.out_of_patience(&self.owner, &failure.error);
             // Whoever asked may have gone: then the failure concerns nobody.
             let _ = waiting.reply.send(failed);
         }

@@ -117,7 +117,7 @@ impl<'a, R: Request> Asked<'a, R> {
         is_repeated: bool,
     ) -> Self {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { number: 0, request, deadline, is_repeated, reply };
+        let waiting = Waiting { number: 0, request, deadline, is_repeated, last: None, reply };
         Self { driver: Batcher::enter(owner, waiting).filter(|_| may_drive), answer }
     }
 

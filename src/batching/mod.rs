@@ -160,6 +160,8 @@ struct Waiting<R: Request> {
     deadline: Deadline,
     /// An earlier attempt may have been served.
     is_repeated: bool,
+    /// Why the last attempt failed that was not cut short.
+    last: Option<Box<RedisError>>,
     reply: oneshot::Sender<Outcome<R>>,
 }
 
@@ -347,7 +349,9 @@ impl<R: Request> Drop for Batch<R> {
 }
 
 impl<R: Request> Waiting<R> {
-    fn out_of_patience(&self, owner: &R::Owner, last: RedisError) -> Outcome<R> {
+    /// `error`: where its own attempts tell no more.
+    fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
+        let last = self.last.as_deref().unwrap_or(error).clone();
         let (elapsed, last) = (self.deadline.elapsed(), clock::or_paused(last));
         self.failed(owner, Failure::NoAnswer { elapsed, last })
     }

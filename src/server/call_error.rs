@@ -12,6 +12,8 @@ use crate::error::{Error, is_transient};
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,
+    /// Whoever asked had no patience left for more: it says less than what failed before it.
+    pub(crate) was_cut_short: bool,
     was_sent: bool,
 }
 
@@ -19,7 +21,7 @@ impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
         // Where an answer is cut off in the middle, redis-rs cannot read it.
         let may_have_run = matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
-        Self { error, may_have_run, was_sent: true }
+        Self { error, may_have_run, was_cut_short: false, was_sent: true }
     }
 }
 
@@ -35,7 +37,12 @@ impl From<Error> for CallError {
 impl CallError {
     /// There was no connection to send it over.
     pub(crate) fn unsent(error: RedisError) -> Self {
-        Self { error, may_have_run: false, was_sent: false }
+        Self { error, may_have_run: false, was_cut_short: false, was_sent: false }
+    }
+
+    /// Nor was there time for one.
+    pub(super) fn unsent_in_time() -> Self {
+        Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }
 
     /// A server that let us in before will do so again: a password may be changing, say.

@@ -325,19 +325,22 @@ impl Link {
     ) -> Result<(Connected, Duration), CallError> {
         let limit = limit.min(self.response_timeout());
         if limit.is_zero() {
-            return Err(CallError::unsent(took_too_long()));
+            return Err(CallError::unsent_in_time());
         }
         if let Some(connected) = self.current() {
             return Ok((connected, limit));
         }
         let started = Instant::now();
-        let connection = Box::pin(timeout(limit, self.connection())).await;
-        let connected = connection.unwrap_or_else(|_| {
+        let connected = match Box::pin(timeout(limit, self.connection())).await {
+            Ok(connected) => connected.map_err(CallError::unsent)?,
             // One that is cut short finds out less than the one before it.
-            let refusal = self.state().refusal().cloned();
-            Err(refusal.unwrap_or_else(took_too_long))
-        });
-        let connected = connected.map_err(CallError::unsent)?;
+            Err(_) => {
+                return Err(match self.state().refusal() {
+                    Some(refusal) => CallError::unsent(refusal.clone()),
+                    None => CallError::unsent_in_time(),
+                });
+            }
+        };
         Ok((connected, limit.saturating_sub(started.elapsed())))
     }
 
@@ -348,25 +351,23 @@ impl Link {
         sent: Instant,
         answer: Result<T, Error>,
     ) -> Result<T, CallError> {
-        let failure = match answer {
+        let mut failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 return Ok(reply);
             }
             Err(error) => CallError::from(error),
         };
-        let error = &failure.error;
-        let timed_out = error.is_timeout();
+        let timed_out = failure.error.is_timeout();
+        failure.was_cut_short = timed_out && sent.elapsed() < self.response_timeout();
         let timeouts = match timed_out {
             true => self.count_timeout(sent),
             false => 0,
         };
+        let error = &failure.error;
         let is_broken = !timed_out && error.is_unrecoverable_error();
-        // After a demotion the address may lead to the new primary by now. One that is cut off from
-        // its replicas may have been replaced without knowing.
-        let is_demoted =
-            says(error, "READONLY") || self.source.may_move() && says(error, "NOREPLICAS");
-        if timeouts >= MAX_TIMEOUTS || is_broken || is_demoted {
+        // After a demotion the address may lead to the new primary by now.
+        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
             self.give_up(number);
         }
         Err(failure)

@@ -147,6 +147,7 @@ impl Servers {
     ) -> Result<Answer<T>, Failure> {
         let mut backoff = Backoff::of_calls();
         let mut is_repeated = false;
+        let mut before = None;
         loop {
             let sent = Instant::now();
             let answer = self.attempt(slot, script, &write, deadline.left_at(sent)).await;
@@ -155,7 +156,10 @@ impl Servers {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),
                 Err(failure) if failure.is_transient() => {
                     is_repeated |= failure.may_have_run;
-                    failure.error
+                    match before.take() {
+                        Some(before) if failure.was_cut_short => before,
+                        _ => failure.error,
+                    }
                 }
                 Err(failure) => return Err(Failure::Refused(failure.error)),
             };
@@ -165,6 +169,7 @@ impl Servers {
                 return Err(Failure::NoAnswer { elapsed: deadline.elapsed(), last });
             }
             tracing::debug!(script, error = %last, "no answer, trying again");
+            before = Some(last);
             tokio::time::sleep(pause).await;
         }
     }

@@ -1,7 +1,7 @@
 //! Errors: a chain tells each thing once, in a few lines; and what can be done with one.
 
-mod busy;
 mod debug;
+mod not_ready;
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -241,18 +241,6 @@ async fn sentinels_that_are_away_or_none() {
         let refused = in_time("an answer", connecting).await.unwrap_err();
         assert_says(&refused, kind, &[words]);
     }
-}
-
-#[tokio::test]
-async fn too_many_connections() {
-    let server = Server::start();
-    let set = ["SET", "maxclients", "1"];
-    let mut admin = server.connect();
-    redis::cmd("CONFIG").arg(&set).exec(&mut admin).unwrap();
-    let refused = refusal(&server.url()).await;
-    let words = ["as many connections as it takes", "raise maxclients"];
-    assert_says(&refused, ConnectErrorKind::NotReady, &words);
-    assert!(refused.is_transient());
 }
 
 #[tokio::test]

@@ -1,0 +1,96 @@
+//! Servers that cannot serve yet.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use redis::RedisError;
+use redis_semaphore::{ConnectErrorKind, Semaphores};
+
+use super::{assert_says, refusal};
+use crate::support::observer::eventually;
+use crate::support::proxy::{Flow, Proxy};
+use crate::support::server::Server;
+
+/// A script that runs until it is killed.
+struct EndlessScript<'a> {
+    server: &'a Server,
+    run: JoinHandle<RedisError>,
+}
+
+impl<'a> EndlessScript<'a> {
+    async fn start(server: &'a Server) -> Self {
+        let mut admin = server.connect();
+        redis::cmd("CONFIG").arg(&["SET", "lua-time-limit", "1"]).exec(&mut admin).unwrap();
+        let mut other = server.connect();
+        let run = std::thread::spawn(move || {
+            redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut other).unwrap_err()
+        });
+        let answer =
+            async || redis::cmd("PING").exec(&mut admin).err().map(|error| error.to_string());
+        let is_busy =
+            |answer: &Option<String>| answer.as_ref().is_some_and(|error| error.contains("BUSY"));
+        eventually("busy", answer, is_busy).await;
+        Self { server, run }
+    }
+
+    fn kill(self) {
+        redis::cmd("SCRIPT").arg("KILL").exec(&mut self.server.connect()).unwrap();
+        assert!(self.run.join().unwrap().to_string().contains("killed"));
+    }
+}
+
+/// Redis says so in other words where a database is selected.
+#[tokio::test]
+async fn a_script_that_takes_long_will_end() {
+    let server = Server::start();
+    server.grant("+select");
+    let script = EndlessScript::start(&server).await;
+    for url in [server.url(), server.url() + "3"] {
+        let refused = refusal(&url).await;
+        let words = ["the server runs a script that takes long (BUSY): wait"];
+        assert_says(&refused, ConnectErrorKind::NotReady, &words);
+        assert!(refused.is_transient());
+    }
+    script.kill();
+}
+
+/// The last attempt of a call may have hardly any time.
+#[tokio::test]
+async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let response_timeout = Duration::from_secs(1);
+    let builder = Semaphores::builder().response_timeout(response_timeout);
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("not_ready").limit(1).build().unwrap();
+    let script = EndlessScript::start(&server).await;
+    let try_acquire = async || semaphore.try_acquire().await.unwrap_err();
+    let inspect = async || semaphore.inspect().await.unwrap_err();
+    for call in [try_acquire().boxed_local(), inspect().boxed_local()] {
+        let before = proxy.passed_requests();
+        let silence = async {
+            eventually("a call", async || proxy.passed_requests(), |passed| *passed > before).await;
+            // From here on no attempt has a whole response timeout.
+            let begun = Instant::now();
+            eventually("half", async || begun.elapsed(), |past| *past > response_timeout).await;
+            proxy.replies(Flow::Hold);
+        };
+        let (error, ()) = tokio::join!(call, silence);
+        assert!(error.to_string().contains("BUSY"), "{error}");
+        proxy.replies(Flow::Pass);
+    }
+    script.kill();
+}
+
+#[tokio::test]
+async fn too_many_connections() {
+    let server = Server::start();
+    let set = ["SET", "maxclients", "1"];
+    let mut admin = server.connect();
+    redis::cmd("CONFIG").arg(&set).exec(&mut admin).unwrap();
+    let refused = refusal(&server.url()).await;
+    let words = ["as many connections as it takes", "raise maxclients"];
+    assert_says(&refused, ConnectErrorKind::NotReady, &words);
+    assert!(refused.is_transient());
+}
