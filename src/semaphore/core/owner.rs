@@ -44,13 +44,17 @@ impl Core {
         ask: impl Fn() -> A,
     ) -> Result<T, Error> {
         let mut backoff = Backoff::of_connections(self.context.settings.response_timeout);
+        let mut was_told = false;
         loop {
             let answer = ask().await;
             let pause = backoff.next();
-            if !matches!(answer, Err(Error::Refused { .. }))
-                || deadline.left_at(Instant::now()) <= pause
-            {
+            let Err(error @ Error::Refused { .. }) = &answer else { return answer };
+            if deadline.left_at(Instant::now()) <= pause {
                 return answer;
+            }
+            // The lease may last for days.
+            if !std::mem::replace(&mut was_told, true) {
+                tracing::warn!(%error, "refused in the background, trying again");
             }
             sleep(pause).await;
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::RESPONSE_TIMEOUT;
 use super::beliefs::Turn;
 use super::history::{ALL, Event, Moment, What};
-use super::server_clock::ServerClock;
+use super::tickets::Tickets;
 
 type Span = (Moment, Moment);
 
@@ -21,7 +21,7 @@ pub struct Circumstances {
     slow: Vec<Span>,
     limits: BTreeMap<usize, Vec<Limit>>,
     unsettled: BTreeMap<usize, Vec<Unsettled>>,
-    pub clock: ServerClock,
+    pub tickets: Tickets,
     pub end: Moment,
 }
 
@@ -102,8 +102,8 @@ impl Circumstances {
         let disorder = disorder.done(end);
         let slow = slow.done(end);
         let stops = stops.into_iter().map(|(process, spans)| (process, spans.done(end))).collect();
-        let clock = ServerClock::new(events);
-        Self { faults, disorder, stops, slow, limits, unsettled, clock, end }
+        let tickets = Tickets::new(events);
+        Self { faults, disorder, stops, slow, limits, unsettled, tickets, end }
     }
 
     /// For how much of that time this process was stopped.

@@ -16,9 +16,9 @@ mod crew;
 mod faults;
 mod history;
 mod report;
-mod server_clock;
 mod stalls;
 mod theatre;
+mod tickets;
 mod timeline;
 mod watcher;
 

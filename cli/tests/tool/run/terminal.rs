@@ -26,6 +26,12 @@ fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
+/// A shell without job control, in one with it.
+fn enter_script(shell: &mut Shell, name: &str, script: &str) {
+    fs::write(file(name), script).unwrap();
+    shell.enter(&format!("bash {}", file(name).display()));
+}
+
 #[test]
 fn the_command_reads_from_the_terminal_and_the_shell_does_so_again() {
     let name = unique_name();
@@ -68,9 +74,8 @@ fn an_interrupt_from_the_keyboard_reaches_the_command_and_ends_the_loop() {
 fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
     let name = unique_name();
     let run = format!("$TOOL run {name} --limit 1 -- sh -c '{BEGIN}; while :; do :; done'");
-    fs::write(file(&name), format!("{run}\necho went on; sleep 600\n")).unwrap();
     let mut shell = Shell::start(&shared_url());
-    shell.enter(&format!("bash {}", file(&name).display()));
+    enter_script(&mut shell, &name, &format!("{run}\necho went on; sleep 600\n"));
     has_begun(&mut shell);
     shell.press("\x03");
     shell.sees("$ ");
@@ -84,12 +89,15 @@ fn an_interrupt_from_the_keyboard_ends_the_script_that_runs_the_tool() {
 fn in_the_background_of_a_script_it_leaves_the_terminal_alone() {
     let name = unique_name();
     let run = format!("$TOOL run {name} --limit 1 -- sh -c 'echo on; exec sleep 600'");
-    fs::write(file(&name), format!("{run} &\nread x; echo read $x; kill $!; wait\n")).unwrap();
     let mut shell = Shell::start(&shared_url());
-    shell.enter(&format!("bash {}", file(&name).display()));
+    let reads = "for i in 1 2 3; do read x; echo read $x; done";
+    enter_script(&mut shell, &name, &format!("{run} &\n{reads}; kill $!; wait\n"));
     shell.sees("on");
-    shell.enter("1st");
-    shell.sees("read 1st");
+    // One that has begun to read before goes on, wherever the terminal is.
+    for line in ["1st", "2nd", "3rd"] {
+        shell.enter(line);
+        shell.sees(&format!("read {line}"));
+    }
     await_held_and_queued(&shared_url(), &name, (0, 0));
     fs::remove_file(file(&name)).unwrap();
 }

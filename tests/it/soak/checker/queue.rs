@@ -35,12 +35,10 @@ impl Case<'_> {
     /// After one that was in the queue by then. Head starts go by the server's clock: all who come
     /// while one that was set back has not caught up count as having come together.
     fn came_after(&self, turn: &Turn, first: Moment) -> bool {
-        let clock = &self.circumstances.clock;
+        let tickets = &self.circumstances.tickets;
         match turn.call {
             Call::Adopt => false,
-            Call::HeadStart => {
-                clock.least_ticket(turn.asked) - turn.ahead as i64 > clock.most_ticket(first)
-            }
+            Call::HeadStart => tickets.least(turn.asked) - turn.ahead as i64 > tickets.most(first),
             _ => turn.asked > first,
         }
     }

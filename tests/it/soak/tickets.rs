@@ -6,8 +6,8 @@ use super::history::{Event, Moment, What};
 /// Tickets count on by one each while the clock is behind the last one: they come to less than this.
 const COUNTED_ON: i64 = 1_000_000_000;
 
-/// As it was set, in order.
-pub struct ServerClock(Vec<Setting>);
+/// As the clock was set, in order.
+pub struct Tickets(Vec<Setting>);
 
 struct Setting {
     /// Not before the one, and surely from the other on.
@@ -17,7 +17,7 @@ struct Setting {
     ahead: i64,
 }
 
-impl ServerClock {
+impl Tickets {
     pub fn new(events: &[Event]) -> Self {
         let mut settings = vec![Setting { since: 0, surely: 0, ahead: 0 }];
         settings.extend(events.iter().filter_map(|event| match event.what {
@@ -28,7 +28,7 @@ impl ServerClock {
     }
 
     /// In ns, as all of these.
-    pub fn least_ticket(&self, at: Moment) -> i64 {
+    pub fn least(&self, at: Moment) -> i64 {
         let surely = self.0.iter().enumerate().take_while(|(_, setting)| setting.surely <= at);
         let said = surely.map(|(index, setting)| {
             let until = self.0.get(index + 1).map_or(at, |next| next.since.min(at));
@@ -37,7 +37,7 @@ impl ServerClock {
         said.max().unwrap()
     }
 
-    pub fn most_ticket(&self, at: Moment) -> i64 {
+    pub fn most(&self, at: Moment) -> i64 {
         let possible = self.0.iter().enumerate().take_while(|(_, setting)| setting.since <= at);
         let said = possible.map(|(index, setting)| {
             match self.0.get(index + 1).filter(|next| next.surely <= at) {
