@@ -1,6 +1,6 @@
 //! Looks that are bounded in time. Scrapes at the same time share one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -9,7 +9,7 @@ use redis_semaphore::Semaphores;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::exporter::look::{Picture, look};
+use crate::exporter::look::look;
 use crate::exporter::options::Exporter;
 use crate::exporter::text::text;
 use crate::failure::{Failure, UNAVAILABLE};
@@ -53,13 +53,19 @@ impl Looks {
         let started = Instant::now();
         match timeout(patience, self.current()).await {
             Ok(text) => text,
-            Err(_) => self.conclude(Err(too_slow(patience)), started),
+            Err(_) => {
+                // Whoever waits on may see more.
+                if self.under_way().is_none() {
+                    self.tell_changes(Some(&too_slow(patience)));
+                }
+                text(None, started.elapsed()).into()
+            }
         }
     }
 
     /// The look under way, or a new one.
     fn current(self: &Arc<Self>) -> Shared<Look> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.lock_current();
         if let Some(look) = current.as_ref().and_then(WeakShared::upgrade) {
             return look;
         }
@@ -68,14 +74,18 @@ impl Looks {
         look
     }
 
+    fn under_way(&self) -> Option<Shared<Look>> {
+        self.lock_current().as_ref().and_then(WeakShared::upgrade)
+    }
+
+    fn lock_current(&self) -> MutexGuard<'_, Option<WeakShared<Look>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn look(self: Arc<Self>) -> Arc<str> {
         let (started, patience) = (Instant::now(), self.asked.timeout);
         let looked = async { Ok::<_, Failure>(look(self.connect().await?, &self.asked).await?) };
-        let looked = timeout(patience, looked).await;
-        self.conclude(looked.unwrap_or_else(|_| Err(too_slow(patience))), started)
-    }
-
-    fn conclude(&self, looked: Result<Picture, Failure>, started: Instant) -> Arc<str> {
+        let looked = timeout(patience, looked).await.unwrap_or_else(|_| Err(too_slow(patience)));
         self.tell_changes(looked.as_ref().err());
         text(looked.ok(), started.elapsed()).into()
     }

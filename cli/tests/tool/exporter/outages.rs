@@ -81,6 +81,23 @@ async fn the_answer_comes_before_the_scrape_ends() {
     exporter.await_up(1.0).await;
 }
 
+/// Others may wait for longer, and see that all is well.
+#[tokio::test]
+async fn a_scrape_that_ends_too_early_is_no_outage() {
+    let server = Server::start();
+    let arguments = [&PATIENT[..], &["--timeout", "10min"]].concat();
+    let exporter = Exporter::start(&server.url, &arguments).await;
+    exporter.await_up(1.0).await;
+    server.signal(Signal::SIGSTOP);
+    let patient = tokio::spawn(get(exporter.address, "/metrics", ""));
+    let header = "X-Prometheus-Scrape-Timeout-Seconds: 3\r\n";
+    let hasty = get(exporter.address, "/metrics", header).await;
+    assert_eq!(Metrics::read(&hasty.body).one("up"), 0.0);
+    server.signal(Signal::SIGCONT);
+    assert_eq!(Metrics::read(&patient.await.unwrap().body).one("up"), 1.0);
+    exporter.logs_nothing();
+}
+
 #[tokio::test]
 async fn scrapes_at_the_same_time_share_one_look() {
     let server = Server::start();

@@ -71,15 +71,22 @@ impl Exporter {
     /// of each the begin and the end is told, and nothing else.
     pub async fn logs_outage(&self, reason: &str) {
         eventually_async(reason, async || {
-            let log = self.log.lock().unwrap();
-            let told = log.iter().filter(|line| !line.contains("listening on"));
-            let told: Vec<&String> = told.collect();
+            let told = self.told();
             let is_end = |line: &String| line.ends_with("Redis can be looked at again");
             let mut turns = told.iter().enumerate();
             assert!(turns.all(|(turn, line)| is_end(line) == (turn % 2 == 1)), "{told:?}");
             told.chunks_exact(2).any(|outage| outage[0].contains(reason)).then_some(())
         })
         .await;
+    }
+
+    pub fn logs_nothing(&self) {
+        assert_eq!(self.told(), [""; 0]);
+    }
+
+    fn told(&self) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|line| !line.contains("listening on")).cloned().collect()
     }
 }
 
