@@ -97,10 +97,8 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     let client = open(server, url)?.map_err(|error| Failure::usage(format!("--url: {error}")))?;
     let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
     let info = client.get_connection_info();
-    let mut settings = info.redis_settings().clone().set_password(password);
-    if let Some(user) = user {
-        settings = settings.set_username(user);
-    }
+    let user = user.unwrap_or_else(|| "default".to_owned()); // also where the URL has another one
+    let settings = info.redis_settings().clone().set_username(user).set_password(password);
     Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::from)?))
 }
 
@@ -135,28 +133,13 @@ fn sentinel(
     if let Some(ConnectionAddr::TcpTls { insecure, .. }) = first.as_ref().map(ConnectionInfo::addr)
     {
         let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-        builder = with_certificates(server, builder.set_client_to_redis_tls_mode(mode))?;
+        builder = builder.set_client_to_redis_tls_mode(mode);
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = certificates(server)? {
+            builder = builder.set_client_to_redis_certificates(certificates);
+        }
     }
     builder.build().map_err(unusable)
-}
-
-#[cfg(feature = "tls")]
-fn with_certificates(
-    server: &Server,
-    builder: SentinelClientBuilder,
-) -> Result<SentinelClientBuilder, Failure> {
-    Ok(match certificates(server)? {
-        Some(certificates) => builder.set_client_to_redis_certificates(certificates),
-        None => builder,
-    })
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_certificates(
-    _: &Server,
-    builder: SentinelClientBuilder,
-) -> Result<SentinelClientBuilder, Failure> {
-    Ok(builder)
 }
 
 /// Before each connection, since a password in a file may change.
@@ -204,12 +187,27 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
 
 type Opened = Result<Client, redis_semaphore::redis::RedisError>;
 
-#[cfg(feature = "tls")]
+#[cfg_attr(not(feature = "tls"), expect(unused_variables))]
 fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
-    Ok(match certificates(server)? {
-        Some(certificates) => Client::build_with_tls(url, certificates),
-        None => Client::open(url),
-    })
+    check(url)?;
+    #[cfg(feature = "tls")]
+    if let Some(certificates) = certificates(server)? {
+        return Ok(Client::build_with_tls(url, certificates));
+    }
+    Ok(Client::open(url))
+}
+
+/// Another database is another semaphore. The library refuses this, too, where it sees the URL.
+fn check(url: &str) -> Result<(), Failure> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let counts = |pair: &str| !pair.contains('=') || pair.starts_with("protocol=");
+    match url.contains("unix://") || query.split('&').all(counts) {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            "--url: what is behind \"?\" does not count: a database is told like \
+             redis://host:6379/3",
+        )),
+    }
 }
 
 #[cfg(feature = "tls")]
@@ -228,9 +226,4 @@ fn certificates(
         .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
     let is_any = root_cert.is_some() || client_tls.is_some();
     Ok(is_any.then_some(TlsCertificates { client_tls, root_cert }))
-}
-
-#[cfg(not(feature = "tls"))]
-fn open(_: &Server, url: &str) -> Result<Opened, Failure> {
-    Ok(Client::open(url))
 }

@@ -90,6 +90,31 @@ fn a_password_comes_from_a_file_or_the_environment() {
     Outcome::of(lacking).fails(2, "--password-file: ");
 }
 
+/// Also where the URL has a user: that goes for the semaphores, and for what else the load asks.
+#[test]
+fn a_password_without_a_user_is_that_of_the_default_user() {
+    let server = server();
+    let mut load = tool(&["load", "--time", "100ms", "--hold", "0s", "--json"]);
+    load.env("REDIS_URL", format!("redis://importer@127.0.0.1:{}/", server.port));
+    let measured = Outcome::of({
+        load.env("REDIS_PASSWORD", "another-one");
+        load
+    });
+    assert_eq!(measured.status, Some(0), "{measured:?}");
+    assert!(measured.json()["calls_per_acquire"].is_number(), "{measured:?}");
+}
+
+/// Redis would take the database 0, which has other semaphores.
+#[test]
+fn a_database_behind_a_question_mark_is_refused_wherever_it_stands() {
+    let server = Server::start();
+    let url = format!("redis://127.0.0.1:{}/?protocol=resp3&db=3", server.port);
+    let several = format!("{},{url}", server.url);
+    for given in [&url, &several] {
+        Outcome::of(tool(&["--url", given, "ls"])).fails(2, "does not count");
+    }
+}
+
 #[test]
 fn a_wrong_password_is_not_shown() {
     let server = server();
