@@ -94,12 +94,15 @@ impl Job {
     ///
     /// A program would not delete the keys of a semaphore: they expire when nobody uses them.
     pub async fn delete_all(&self) -> Result<()> {
-        let pattern = format!("{}:*", self.prefix);
+        // Signs that mean something in a pattern stand for any.
+        let pattern = self.prefix.replace(['*', '?', '[', ']', '\\'], "?") + ":*";
         let mut cursor = 0;
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let ((next, keys),): ((u64, Vec<String>),) = self.run(pipe().add_command(scan)).await?;
+            let ((next, mut keys),): ((u64, Vec<String>),) =
+                self.run(pipe().add_command(scan)).await?;
+            keys.retain(|key| key.starts_with(&self.prefix));
             if !keys.is_empty() {
                 let () = self.run(pipe().unlink(keys).ignore()).await?;
             }

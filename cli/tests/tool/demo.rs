@@ -6,13 +6,18 @@ use crate::support::tool::{Outcome, tool};
 #[test]
 fn it_runs_as_a_user_who_has_only_the_keys_under_the_prefix() {
     let server = Server::start();
-    server.run("ACL SETUSER teacher on >geheim ~mine:* &mine:* +@all");
+    server.run("ACL SETUSER teacher on >geheim ~mine* &mine* +@all");
     server.run("ACL SETUSER default off");
-    let mut command = tool(&["--user", "teacher", "--prefix", "mine", "demo"]);
+    let mut command = tool(&["--user", "teacher", "--prefix", "mine[1]", "demo"]);
     command.env("REDIS_URL", &server.url).env("REDIS_PASSWORD", "geheim");
     let shown = Outcome::of(command);
     assert_eq!((shown.status, &*shown.stderr), (Some(0), ""), "{shown:?}");
     assert_eq!(shown.stdout.matches('✓').count(), 4, "{shown:?}");
+    // Signs of patterns in the prefix or not.
+    let admin = redis::Client::open(server.url_of("teacher", "geheim")).unwrap();
+    let left: Vec<String> =
+        redis::cmd("KEYS").arg("*").query(&mut admin.get_connection().unwrap()).unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
