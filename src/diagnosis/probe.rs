@@ -236,6 +236,10 @@ impl Probe {
     fn explain_command(&self, command: &str, reason: &str, server: &Told) -> Error {
         let reason = reason.trim_end();
         let (words, source) = (reason.to_lowercase(), server_error(reason));
+        // First, since the user's name is told, which may be anything.
+        if lacks_right(reason) {
+            return self.lacking(command, source);
+        }
         if words.contains("readonly") || words.contains("read only replica") {
             return self.replica(source);
         }
@@ -249,9 +253,6 @@ impl Probe {
                 version(server)
             );
             return self.said(Kind::TooOld, reason, source);
-        }
-        if lacks_right(reason) {
-            return self.lacking(command, source);
         }
         let cause = cause_of(&source);
         let reason = format!("{command} is refused, as {}: {}", cause.found, cause.advice);

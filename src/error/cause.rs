@@ -16,6 +16,7 @@ use crate::runtime::clock::PAUSED;
 pub(crate) struct Cause {
     pub(crate) kind: Kind,
     pub(crate) found: Cow<'static, str>,
+    /// Without ": ", since the doctor parts the two there.
     pub(crate) advice: &'static str,
 }
 
@@ -82,7 +83,7 @@ const CODES: [Known; 13] = [
         "WRONGPASS",
         Kind::Authentication,
         "the server does not know this user with this password, or the user is off (WRONGPASS)",
-        "look at both, also at special characters: in a URL @ is %40, and / is %2F",
+        "look at both, also at special characters (in a URL @ is %40, and / is %2F)",
     ),
     (
         "DENIED",
@@ -219,7 +220,7 @@ fn of_client(error: &RedisError) -> Cause {
             return own(
                 Kind::Unusable,
                 "the server has no database of that number",
-                "take one that it has: 0 to 15, unless its setting `databases` says otherwise",
+                "take one that it has (0 to 15, unless its setting `databases` says otherwise)",
             );
         }
         // Without its code, unlike elsewhere.
@@ -260,7 +261,7 @@ fn of_client(error: &RedisError) -> Cause {
         None => what.to_owned(),
     };
     let advice = match error.kind() {
-        _ if what == PAUSED => "resume it (tokio::time::resume): calls need time that passes",
+        _ if what == PAUSED => "resume it (tokio::time::resume), since calls need time that passes",
         _ if what.starts_with("the runtime") => "keep it running, or connect anew",
         ErrorKind::Io => SEE_NETWORK,
         ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",

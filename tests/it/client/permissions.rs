@@ -40,6 +40,20 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
     Semaphores::connect(&server.url()).await.unwrap();
 }
 
+/// Servers from Redis 7.2 on name the user in the refusal of a script's command.
+#[tokio::test]
+async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
+    let server = Server::start();
+    let rules = acl::without(acl::documented_rules(), "+zadd");
+    acl::set_user(&mut server.connect(), "readonly", &rules);
+    match Semaphores::connect(&url_of(&server, "readonly")).await {
+        Err(Error::Connect { right, kind, .. }) => {
+            assert_eq!((right.as_deref(), kind), (Some("+zadd"), ConnectErrorKind::Permission));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
