@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Meters;
-use crate::runtime::{Deadline, Timer, Watch};
+use crate::runtime::{Deadline, Timer, within};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
@@ -156,28 +156,14 @@ impl Context {
         self.spawn(self.tasks.track_future(future));
     }
 
-    /// Waits for what is done at home, no longer than such a [`Watch`] does. `None` says that it
-    /// was too long.
-    pub(crate) async fn within<T>(
-        &self,
-        deadline: Deadline,
-        work: impl Future<Output = T>,
-    ) -> Option<T> {
-        let (mut work, mut watch) = (pin!(work), Watch::new(deadline));
-        poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => watch.poll(&self.runtime, cx).map(|()| None),
-        })
-        .await
-    }
-
     /// Waits until then at most, whatever runtime the caller is in: or until home has ended, where
-    /// that alone could tell the time.
+    /// that alone could tell the time. None is a time so far that the clock does not reach it.
     pub(crate) async fn until<T>(
         &self,
-        deadline: Instant,
+        deadline: Option<Instant>,
         work: impl Future<Output = T>,
     ) -> Option<T> {
+        let Some(deadline) = deadline else { return Some(work.await) };
         let (mut work, mut timer) = (pin!(work), Timer::new(deadline));
         poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
@@ -203,7 +189,7 @@ impl Context {
             // Whoever asked may have gone.
             let _ = answer.send(work.await);
         });
-        match self.within(deadline, done).await {
+        match within(&self.runtime, deadline, done).await {
             Some(done) => done.map_err(|_| Undone::Ended),
             None => Err(Undone::Rests),
         }
@@ -234,7 +220,7 @@ impl Context {
         self.tasks.close();
         self.end.cancel();
         let deadline = Instant::now() + self.settings.patience();
-        if self.until(deadline, self.tasks.wait()).await.is_none() {
+        if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!("shut down before Redis took all permits back; their leases will end");
         }
     }

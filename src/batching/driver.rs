@@ -12,7 +12,7 @@ use tokio::sync::oneshot::{self, error::RecvError};
 use super::dispatch::Dispatch;
 use super::{Batcher, Calls, Outcome, Owner, Reply, Request, Waiting};
 use crate::error::Error;
-use crate::runtime::{Deadline, Watch, is_current};
+use crate::runtime::{Deadline, is_current, within};
 
 /// In which the calls for one request are made. Each of them but the last one has ended.
 const MOST_RUNTIMES: u32 = 3;
@@ -45,14 +45,9 @@ impl<R: Request> Batcher<R> {
     ) -> Reply<R> {
         let operation = request.operation();
         let mut asked = Asked::new(owner, request, deadline, may_drive, false);
-        let mut watch = Watch::new(deadline);
         let mut runtimes = 1;
         loop {
-            let outcome = poll_fn(|cx| match asked.poll(cx) {
-                Poll::Pending => watch.poll(owner.home(), cx).map(|()| None),
-                answered => answered.map(Some),
-            });
-            match outcome.await {
+            match within(owner.home(), deadline, poll_fn(|cx| asked.poll(cx))).await {
                 Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
                 Some(Ok(Outcome::Failed(error))) => return Err(*error),
                 // Calls end with the runtime in which they are made: others ask anew.

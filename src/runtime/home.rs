@@ -2,7 +2,8 @@
 //! that they end in time. Who calls from another runtime must not rely on that: the one at home may
 //! rest, be blocked, or have ended.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,29 +17,30 @@ use super::Deadline;
 /// Whoever is at home can say what is wrong before that.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
-/// Ends the waiting of those who are not at home.
-pub(crate) struct Watch {
+/// Waits for what is done at home. Whoever is elsewhere waits no longer than until then; `None` says
+/// that it was too long.
+pub(crate) async fn within<T>(
+    home: &Handle,
     deadline: Deadline,
-    /// Made when it is needed: most callers are at home.
-    timer: Option<Timer>,
-}
-
-impl Watch {
-    pub(crate) fn new(deadline: Deadline) -> Self {
-        Self { deadline, timer: None }
-    }
-
-    /// Ready when it is over. Whoever has no runtime must rely on home.
-    pub(crate) fn poll(&mut self, home: &Handle, cx: &mut Context<'_>) -> Poll<()> {
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    // Made when it is needed: most callers are at home.
+    let (mut work, mut timer) = (pin!(work), None);
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(done));
+        }
+        // Whoever has no runtime must rely on home.
         if current_runtime().is_none_or(|current| current == home.id()) {
             return Poll::Pending;
         }
-        let Some(deadline) = self.deadline.at().and_then(|at| at.checked_add(SLACK)) else {
+        let Some(deadline) = deadline.at().and_then(|at| at.checked_add(SLACK)) else {
             return Poll::Pending;
         };
-        let timer = self.timer.get_or_insert_with(|| Timer::new(deadline));
-        timer.poll(home, cx).map(drop)
-    }
+        let timer = timer.get_or_insert_with(|| Timer::new(deadline));
+        timer.poll(home, cx).map(|_| None)
+    })
+    .await
 }
 
 /// A timer in whatever runtime its caller is in: it may be polled in one after the other, each of

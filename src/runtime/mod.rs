@@ -5,4 +5,4 @@ mod deadline;
 mod home;
 
 pub(crate) use deadline::Deadline;
-pub(crate) use home::{SLACK, Timer, Watch, current_runtime, is_current};
+pub(crate) use home::{SLACK, Timer, current_runtime, is_current, within};

@@ -15,7 +15,7 @@ use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Came;
 use crate::protocol::Acquired;
-use crate::runtime::{Deadline, clock};
+use crate::runtime::{Deadline, clock, within};
 use crate::semaphore::Permit;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
@@ -88,16 +88,12 @@ impl Core {
 
     /// Fails when nobody listens to the wake-ups of this semaphore for so long.
     async fn listen_first(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
-        let heard = self.channel.heard();
-        let is_heard = match Instant::now().checked_add(patience) {
-            Some(deadline) => self.context.until(deadline, heard).await.is_some(),
-            None => {
-                heard.await;
-                true
-            }
-        };
-        if is_heard {
+        let deadline = Instant::now().checked_add(patience);
+        if self.context.until(deadline, self.channel.heard()).await.is_some() {
             return Ok(());
+        }
+        if self.context.is_shut_down() {
+            return Err(Error::Shutdown);
         }
         let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
         let failure = Failure::NoAnswer { elapsed: patience, last };
@@ -195,11 +191,7 @@ impl Core {
             }
             self.wait_in_queue(&acquisition, ahead).await
         });
-        // A timeout so long that it cannot be added to the clock is none.
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
-        let Some(deadline) = deadline else {
-            return wait.await;
-        };
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             if self.context.is_shut_down() {
                 return Err(Error::Shutdown);
@@ -266,14 +258,16 @@ impl Core {
     /// in another runtime does not rely on that: nobody may drive the maintenance.
     async fn outcome(self: &Arc<Self>, acquisition: &Arc<Acquisition>) -> Result<Grant, Error> {
         let settings = &self.context.settings;
-        let patience = settings.tolerance().saturating_add(settings.heartbeat_interval());
+        // The maintenance gives up with the first heartbeat that fails after the tolerance.
+        let silence = settings.heartbeat_interval().saturating_add(settings.patience());
+        let patience = settings.tolerance().saturating_add(silence);
         let outcome = acquisition.await_outcome();
         let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
         let mut outcome = pin!(outcome);
         loop {
             let asked = acquisition.asked();
             let deadline = Deadline::since(asked, patience);
-            if let Some(outcome) = self.context.within(deadline, &mut outcome).await {
+            if let Some(outcome) = within(self.context.runtime(), deadline, &mut outcome).await {
                 return outcome;
             }
             if acquisition.asked() == asked {

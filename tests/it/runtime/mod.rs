@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::observer::eventually;
-use crate::support::server::{shared_url, unique_name};
+use crate::support::server::{Server, shared_url, unique_name};
 
 /// For what must end by itself much earlier.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -293,6 +294,28 @@ fn all_calls_end_while_the_thread_of_the_connection_is_blocked() {
 #[test]
 fn all_calls_end_while_the_worker_of_the_connection_is_blocked() {
     all_calls_end(Home::BlockedWorker);
+}
+
+/// By the maintenance, which knows why: home runs.
+#[test]
+fn a_wait_from_elsewhere_says_what_an_outage_is() {
+    let server = Server::start();
+    let home = one_worker();
+    let (_permit, semaphore) = home.block_on(async {
+        let builder = Semaphores::builder().response_timeout(Duration::from_secs(2));
+        let builder = builder.outage_tolerance(Duration::ZERO).liveness(Duration::from_millis(900));
+        let semaphores = builder.connect(&server.url()).await.unwrap();
+        let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();
+        (semaphore.acquire().await.unwrap(), semaphore)
+    });
+    let (ended, ending) = mpsc::channel();
+    let waiting = semaphore.clone();
+    thread::spawn(move || ended.send(one_thread().block_on(waiting.acquire()).unwrap_err()));
+    let queued = async || semaphore.inspect().await.unwrap().queued;
+    home.block_on(eventually("it is queued", queued, |queued| *queued == 1));
+    server.signal(Signal::SIGSTOP);
+    let error = ending.recv_timeout(DEADLINE).unwrap();
+    assert!(error.to_string().contains("nothing was answered in time"), "{error}");
 }
 
 #[test]
