@@ -21,7 +21,6 @@ mod driver;
 mod owner;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// What metrics name its calls.
     const CALLED: &'static str = Self::SCRIPT;
     type Owner: Owner;
-    type Reply: Send + std::fmt::Debug + 'static;
+    type Reply: Send + 'static;
 
     /// What was called for it, as errors name it.
     fn operation(&self) -> &'static str {
@@ -197,12 +196,6 @@ impl<R: Request> Default for Batcher<R> {
             number,
         });
         Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
-    }
-}
-
-impl<R: Request> fmt::Debug for Batcher<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("script", &R::SCRIPT).finish_non_exhaustive()
     }
 }
 

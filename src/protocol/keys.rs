@@ -8,7 +8,6 @@ const MAX_PREFIX: usize = 200;
 
 /// permits, queue, clients, state: in the order in which every script takes them. The name in
 /// braces is their hash tag, so a cluster keeps them together.
-#[derive(Debug)]
 pub(crate) struct Keys(pub(crate) [String; 4]);
 
 impl Keys {

@@ -37,26 +37,11 @@ impl Acquired {
     }
 }
 
-/// The reply of `acquire`.
-pub(crate) struct Acquires {
-    /// The server's clock, in ms.
-    pub(crate) server_time: i64,
-    pub(crate) wake_in: i64,
-    pub(crate) declared_before: i64,
-    pub(crate) answers: Vec<Acquired>,
-}
-
-impl Acquires {
-    /// The reply to so many requests; `None` where it is too short for one.
-    pub(crate) fn read(reply: &[i64], count: usize) -> Option<Self> {
-        let [server_time, wake_in, declared_before, ref requests @ ..] = *reply else {
-            return None;
-        };
-        let answers = match *requests {
-            [ALL, first, _] => (first..).take(count).map(Acquired::granted).collect(),
-            _ => requests.chunks_exact(3).map(Acquired::read).collect(),
-        };
-        Some(Self { server_time, wake_in, declared_before, answers })
+/// The part of `acquire`'s reply that is about so many requests.
+pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
+    match *answers {
+        [ALL, first, _] => (first..).take(count).map(Acquired::granted).collect(),
+        _ => answers.chunks_exact(3).map(Acquired::read).collect(),
     }
 }
 

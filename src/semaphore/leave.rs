@@ -1,10 +1,7 @@
 //! Leaving a permit, so that it counts a start.
 
-use tokio::time::Instant;
-
 use super::permit::{OnDrop, Permit};
 use crate::error::Error;
-use crate::runtime::Deadline;
 
 impl Permit {
     /// Leaves the permit to its lease: that starts anew now, and is renewed no more. When it ends,
@@ -39,25 +36,7 @@ impl Permit {
     /// # Examples
     ///
     /// See [`SemaphoreBuilder::leave_on_drop`](crate::SemaphoreBuilder::leave_on_drop).
-    pub fn leave(mut self) -> impl Future<Output = Result<(), Error>> {
-        // Also where the future is never polled.
-        self.on_drop = Some(OnDrop::Leave);
-        self.leave_now()
-    }
-
-    async fn leave_now(mut self) -> Result<(), Error> {
-        // If this future is dropped, or Redis does not answer, the drop does the rest.
-        let now = Instant::now();
-        let was_lost = self.let_go(now);
-        let core = &self.core;
-        let deadline = Deadline::since(now, core.context.settings.patience());
-        let answer = core.ask(core.last_lease(&self.acquisition), deadline).await?;
-        core.part_with(&self.acquisition);
-        self.on_drop = None;
-        let was_held = answer.reply && !was_lost;
-        if !was_held {
-            core.lose(&self.acquisition);
-        }
-        self.lost_unless(was_held, "leave")
+    pub fn leave(self) -> impl Future<Output = Result<(), Error>> {
+        self.end(OnDrop::Leave)
     }
 }

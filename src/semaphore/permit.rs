@@ -81,6 +81,7 @@ pub struct Permit {
     pub(super) on_drop: Option<OnDrop>,
 }
 
+#[derive(Clone, Copy)]
 pub(super) enum OnDrop {
     Release(ReleaseMode),
     Leave,
@@ -148,10 +149,8 @@ impl Permit {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn release(mut self) -> impl Future<Output = Result<(), Error>> {
-        // Also where the future is never polled.
-        self.on_drop = Some(OnDrop::RETURN);
-        self.end(ReleaseMode::Return)
+    pub fn release(self) -> impl Future<Output = Result<(), Error>> {
+        self.end(OnDrop::RETURN)
     }
 
     /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
@@ -179,30 +178,42 @@ impl Permit {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> {
-        // Also where the future is never polled.
-        self.on_drop = Some(OnDrop::Release(ReleaseMode::Consume));
-        self.end(ReleaseMode::Consume)
+    pub fn forget(self) -> impl Future<Output = Result<(), Error>> {
+        self.end(OnDrop::Release(ReleaseMode::Consume))
     }
 
-    async fn end(mut self, mode: ReleaseMode) -> Result<(), Error> {
-        // If this future is dropped, or Redis does not answer, the drop below does the rest.
-        self.on_drop = Some(OnDrop::Release(mode));
-        let now = Instant::now();
-        let was_lost = self.let_go(now);
-        let core = &self.core;
-        let request = Release { acquisition: self.acquisition.clone(), mode };
-        let operation = request.operation();
-        let deadline = Deadline::since(now, core.context.settings.patience());
-        let answer = core.ask(request, deadline).await?;
-        self.on_drop = None;
-        // Where a reply was lost, the second answer is "unknown". But the lease had not ended when
-        // the first attempt was made, so it was that one which found the permit.
-        let was_held = (answer.reply || answer.is_repeated) && !was_lost;
-        if !was_held {
-            core.lose(&self.acquisition);
+    pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {
+        // If this future is dropped, or never polled, or Redis does not answer, the drop below does
+        // the rest.
+        self.on_drop = Some(how);
+        async move {
+            let now = Instant::now();
+            let was_lost = self.let_go(now);
+            let core = &self.core;
+            let deadline = Deadline::since(now, core.context.settings.patience());
+            let (was_found, operation) = match how {
+                OnDrop::Release(mode) => {
+                    let request = Release { acquisition: self.acquisition.clone(), mode };
+                    let operation = request.operation();
+                    let answer = core.ask(request, deadline).await?;
+                    // Where a reply was lost, the second answer is "unknown". But the lease had not
+                    // ended when the first attempt was made, so it was that one which found the
+                    // permit.
+                    (answer.reply || answer.is_repeated, operation)
+                }
+                OnDrop::Leave => {
+                    let answer = core.ask(core.last_lease(&self.acquisition), deadline).await?;
+                    core.part_with(&self.acquisition);
+                    (answer.reply, "leave")
+                }
+            };
+            self.on_drop = None;
+            let was_held = was_found && !was_lost;
+            if !was_held {
+                self.core.lose(&self.acquisition);
+            }
+            self.lost_unless(was_held, operation)
         }
-        self.lost_unless(was_held, operation)
     }
 
     /// Answers whether it was lost before.

@@ -8,7 +8,6 @@ use tokio::time::timeout;
 
 use crate::error::{Error, is_transient};
 
-#[derive(Debug)]
 pub(crate) struct CallError {
     pub(crate) error: RedisError,
     pub(crate) may_have_run: bool,

@@ -32,7 +32,6 @@ const MAX_REDIRECTS: u32 = 5;
 const ASKED_AT_ONCE: usize = 3;
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
 pub(crate) struct Cluster {
     /// The node to begin with. All others are reached in the same way: user, password, TLS.
     first: ConnectionInfo,

@@ -1,7 +1,6 @@
 //! What all connections have in common, whatever they are for: how they use TCP, how long they may
 //! take, and as whom they log in.
 
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,12 +105,4 @@ impl Dialer {
 /// up, and made again.
 pub(crate) fn user_timeout(response_timeout: Duration) -> Duration {
     (response_timeout * 2).max(SHORTEST_USER_TIMEOUT)
-}
-
-impl fmt::Debug for Dialer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialer")
-            .field("response_timeout", &self.response_timeout)
-            .finish_non_exhaustive()
-    }
 }

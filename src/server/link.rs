@@ -3,7 +3,6 @@
 //! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
 //! slow one; this link gives it up after two timeouts in a row.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +29,6 @@ use crate::scripts::{CallBy, ScriptRegistry};
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
 
-#[derive(Debug)]
 pub(crate) struct Link {
     source: Source,
     call_by: CallBy,
@@ -46,7 +44,6 @@ pub(crate) struct Link {
     runtime: Handle,
 }
 
-#[derive(Debug)]
 enum State {
     Away,
     /// An attempt has failed. Until then others would, too: nobody makes one.
@@ -84,12 +81,6 @@ pub(crate) struct Connected {
     pub(crate) connection: MultiplexedConnection,
     /// Leads to the same server.
     pub(crate) client: Arc<Client>,
-}
-
-impl fmt::Debug for Connected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connected").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 impl Link {

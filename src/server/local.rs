@@ -1,7 +1,6 @@
 //! A server in memory, for users' tests. Its clock is tokio's, which tests may pause and advance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::UNIX_EPOCH;
 
@@ -129,11 +128,5 @@ fn value(reply: Reply) -> Value {
             let lists = [holders.collect(), waiters.collect()].map(Value::Array);
             Value::Array(numbers(&all).into_iter().chain(lists).collect())
         }
-    }
-}
-
-impl fmt::Debug for Local {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local").finish_non_exhaustive()
     }
 }

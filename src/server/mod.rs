@@ -43,7 +43,6 @@ pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
 pub(crate) use source::Source;
 
-#[derive(Debug)]
 pub(crate) enum Servers {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),
@@ -52,7 +51,6 @@ pub(crate) enum Servers {
 }
 
 /// An answer, and when its question was sent: leases count from before that.
-#[derive(Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) sent: Instant,
     pub(crate) reply: T,
@@ -61,7 +59,6 @@ pub(crate) struct Answer<T> {
 }
 
 /// A call that failed for good.
-#[derive(Debug)]
 pub(crate) enum Failure {
     /// Nothing but passing failures for as long as patience lasted.
     NoAnswer {

@@ -12,7 +12,6 @@ use crate::error::lacks_right;
 const STEP: u32 = 250;
 
 /// A query that failed, or whose answer is of no use.
-#[derive(Debug)]
 pub(crate) struct QueryError {
     /// Who was asked.
     pub(crate) address: String,

@@ -135,9 +135,3 @@ impl fmt::Display for Source {
         }
     }
 }
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Source({self})")
-    }
-}

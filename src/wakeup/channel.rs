@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::{Notify, watch};
 
 /// One channel. Nobody need listen to it any more when the last handle is gone.
-#[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) name: String,
     pub(crate) slot: u16,
@@ -70,7 +69,6 @@ impl Channel {
 }
 
 /// As long as this is there somebody listens.
-#[derive(Debug)]
 pub(super) struct Heard(Weak<Channel>);
 
 impl Heard {
@@ -95,7 +93,7 @@ impl Drop for Channel {
 }
 
 /// The sharded channels of a process, by name: semaphores of one name share one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Channels {
     open: Mutex<HashMap<String, Weak<Channel>>>,
     changes: watch::Sender<()>,

@@ -25,7 +25,6 @@ use crate::server::Messages;
 use crate::server::{Cluster, Link};
 
 /// Where this process hears of hand-offs.
-#[derive(Debug)]
 pub(crate) enum Wakeups {
     /// On one channel, for all semaphores.
     Process(Arc<Channel>),

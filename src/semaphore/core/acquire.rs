@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Core, ReleaseMode};
 use crate::batching::{Batcher, InFlight, Kinds, Owner, Request};
 use crate::error::Error;
-use crate::protocol::{Acquired, Acquires, millis, too_heavy, wake_in_of};
+use crate::protocol::{Acquired, acquired, millis, too_heavy, wake_in_of};
 use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
@@ -121,11 +121,10 @@ impl Request for Acquire {
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<AcquireReply> {
-        let Some(Acquires { server_time, wake_in, declared_before, answers }) =
-            Acquires::read(reply, count)
-        else {
+        let [server_time, wake_in, declared_before, ref answers @ ..] = *reply else {
             return Vec::new();
         };
+        let answers = acquired(answers, count);
         core.note_declared(declared_before);
         let positions = answers.iter().filter_map(|answer| match answer {
             Acquired::Queued(place) => Some(place.position),

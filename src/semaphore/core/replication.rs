@@ -6,7 +6,6 @@
 //! is always sent to replicas, as it takes a number. Of one that wrote nothing Valkey would count
 //! all replicas that have what was written over the connection before.)
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,10 +80,4 @@ async fn connection(
     let (link, beside) = (link.clone(), main.number);
     *kept = Some(Connection { link, beside, connection: connection.clone() });
     Ok(connection)
-}
-
-impl fmt::Debug for Replication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replication").finish_non_exhaustive()
-    }
 }
