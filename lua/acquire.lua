@@ -46,7 +46,7 @@ if refusal then
 end
 local words, parts, wants_place = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
+  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word')
   words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
@@ -88,8 +88,7 @@ local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
 for i = 1, may_queue and count or 0 do
-  local place = ARGV[2 * i + 3]
-  local ahead = string.match(place, '^%+(.*)')
+  local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
@@ -108,12 +107,12 @@ end
 -- include: lib/serve.lua
 
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
-local reply = {now, 0, declared_before}
+local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
   local word, part, at = words[i], parts[i], 3 * i
   if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
-    asked[word] = #granted + 1
-    granted[asked[word]], leases[asked[word]] = word, part[4]
+    local index = #granted + 1
+    asked[word], granted[index], leases[index] = index, word, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
@@ -128,7 +127,7 @@ for i = 1, count do
     redis.call('ZADD', QUEUE, last_number, word)
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
-  alike = alike and asked[word] == i and part[4] == same
+  alike = alike and part[4] == same
 end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
@@ -136,7 +135,7 @@ if refused == count then
 end
 -- include: lib/write.lua
 
-if alike then
+if alike and #granted == count and not leaving then
   return {now, wake_in, declared_before, 3, token, now + same}
 end
 reply[2] = wake_in

@@ -46,7 +46,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -91,23 +91,23 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+local start, said, size -- mostly all words begin alike, up to the nonce
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
-local function read_word(index, name, min_weight, max_weight)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- weight, or any from 1 on.
+local function read_word(index, name, weight)
   local word = ARGV[index]
-  if sub(word, 1, size) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
-    if not weight or not lease or #client > 100 then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+  if not start or find(word, start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+    local how, client, heavy, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
+        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
     end
-    size, said = nonce - 1, {how, client, weight, lease}
-    start = sub(word, 1, size)
+    start, size = sub(word, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[word] then
     return wrong(index, name, 'given once in a call')
@@ -126,7 +126,7 @@ if refusal then
 end
 local words, parts, wants_place = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word', 1, MAX_COUNT)
+  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word')
   words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
@@ -143,10 +143,9 @@ local lookup = words
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -171,9 +170,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -254,14 +254,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
@@ -273,8 +273,7 @@ local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- believed when it can have been given. A head start counts from the last number given, and for
 -- nothing where the server's clock is far behind that.
 for i = 1, may_queue and count or 0 do
-  local place = ARGV[2 * i + 3]
-  local ahead = string.match(place, '^%+(.*)')
+  local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
@@ -294,7 +293,7 @@ end
 
 if may_queue then
   local heard_until = now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, parts[1][2])
+  local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
@@ -363,12 +362,12 @@ if queued > 0 and held < limit then
 end
 
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
-local reply = {now, 0, declared_before}
+local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
   local word, part, at = words[i], parts[i], 3 * i
   if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
-    asked[word] = #granted + 1
-    granted[asked[word]], leases[asked[word]] = word, part[4]
+    local index = #granted + 1
+    asked[word], granted[index], leases[index] = index, word, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
@@ -383,7 +382,7 @@ for i = 1, count do
     redis.call('ZADD', QUEUE, last_number, word)
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
-  alike = alike and asked[word] == i and part[4] == same
+  alike = alike and part[4] == same
 end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
@@ -396,7 +395,7 @@ end
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -410,13 +409,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
@@ -467,7 +466,7 @@ end
 local wake_in = more and 0
   or waits and first_end < MAX_NUMBER and math.max(1, first_end - now) or -1
 
-if alike then
+if alike and #granted == count and not leaving then
   return {now, wake_in, declared_before, 3, token, now + same}
 end
 reply[2] = wake_in
@@ -521,7 +520,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -570,10 +569,9 @@ local lookup = {}
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -598,9 +596,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -637,7 +636,7 @@ local function each(key, from, count, tell)
 end
 
 local from = extra and 1 or 0 -- '*' comes before all words
-local ended = redis.call('ZCOUNT', PERMITS, 0, now)
+local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
 each(PERMITS, from, math.min(ended, BOUND), function(word)
   held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
 end)
@@ -703,7 +702,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -748,23 +747,23 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+local start, said, size -- mostly all words begin alike, up to the nonce
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
-local function read_word(index, name, min_weight, max_weight)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- weight, or any from 1 on.
+local function read_word(index, name, weight)
   local word = ARGV[index]
-  if sub(word, 1, size) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
-    if not weight or not lease or #client > 100 then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+  if not start or find(word, start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+    local how, client, heavy, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
+        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
     end
-    size, said = nonce - 1, {how, client, weight, lease}
-    start = sub(word, 1, size)
+    start, size = sub(word, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[word] then
     return wrong(index, name, 'given once in a call')
@@ -782,7 +781,7 @@ elseif #ARGV ~= length then
 elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local mark = change and read_word(length, 'mark', 0, 0)
+local mark = change and read_word(length, 'mark', 0)
 if change and mark.err then
   return mark
 end
@@ -792,10 +791,9 @@ local lookup = {}
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -820,9 +818,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -908,14 +907,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
@@ -986,7 +985,7 @@ local waits = false
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -1000,13 +999,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
@@ -1086,7 +1085,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1207,7 +1206,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1252,23 +1251,23 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+local start, said, size -- mostly all words begin alike, up to the nonce
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
-local function read_word(index, name, min_weight, max_weight)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- weight, or any from 1 on.
+local function read_word(index, name, weight)
   local word = ARGV[index]
-  if sub(word, 1, size) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
-    if not weight or not lease or #client > 100 then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+  if not start or find(word, start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+    local how, client, heavy, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
+        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
     end
-    size, said = nonce - 1, {how, client, weight, lease}
-    start = sub(word, 1, size)
+    start, size = sub(word, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[word] then
     return wrong(index, name, 'given once in a call')
@@ -1283,13 +1282,13 @@ if refusal then
 end
 local words, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local part, next = read_word(2 * i - 1, 'word', 1, MAX_COUNT), ARGV[2 * i]
+  local next, part = ARGV[2 * i], read_word(2 * i - 1, 'word')
   if part.err then
     return part
   end
   words[i], weights[i] = ARGV[2 * i - 1], part[3]
   if string.find(next, ':', 1, true) then
-    local next_part = read_word(2 * i, 'next', part[3], part[3])
+    local next_part = read_word(2 * i, 'next', part[3])
     if next_part.err then
       return next_part
     end
@@ -1309,10 +1308,9 @@ local lookup = words
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -1337,9 +1335,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1415,14 +1414,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
@@ -1493,7 +1492,7 @@ local waits = false
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -1507,13 +1506,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
@@ -1602,7 +1601,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -1647,23 +1646,23 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+local start, said, size -- mostly all words begin alike, up to the nonce
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
-local function read_word(index, name, min_weight, max_weight)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- weight, or any from 1 on.
+local function read_word(index, name, weight)
   local word = ARGV[index]
-  if sub(word, 1, size) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
-    if not weight or not lease or #client > 100 then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+  if not start or find(word, start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+    local how, client, heavy, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
+        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
     end
-    size, said = nonce - 1, {how, client, weight, lease}
-    start = sub(word, 1, size)
+    start, size = sub(word, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[word] then
     return wrong(index, name, 'given once in a call')
@@ -1682,7 +1681,7 @@ if refusal then
 end
 local parts = {}
 for i = 1, count do
-  parts[i] = read_word(i + 1, 'word', 1, MAX_COUNT)
+  parts[i] = read_word(i + 1, 'word')
   if parts[i].err then
     return parts[i]
   end
@@ -1693,10 +1692,9 @@ local lookup = {}
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -1721,9 +1719,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -1767,14 +1766,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
@@ -1867,7 +1866,7 @@ local waits = false
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -1881,13 +1880,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do
@@ -1968,7 +1967,7 @@ redis.register_function{
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.
@@ -2011,10 +2010,9 @@ local asked, lookup = {}, {}
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -2039,9 +2037,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 
@@ -2087,14 +2086,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
@@ -2165,7 +2164,7 @@ local waits = queued > 0
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -2179,13 +2178,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do

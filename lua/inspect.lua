@@ -51,7 +51,7 @@ local function each(key, from, count, tell)
 end
 
 local from = extra and 1 or 0 -- '*' comes before all words
-local ended = redis.call('ZCOUNT', PERMITS, 0, now)
+local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
 each(PERMITS, from, math.min(ended, BOUND), function(word)
   held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
 end)

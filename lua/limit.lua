@@ -40,7 +40,7 @@ elseif #ARGV ~= length then
 elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local mark = change and read_word(length, 'mark', 0, 0)
+local mark = change and read_word(length, 'mark', 0)
 if change and mark.err then
   return mark
 end

@@ -28,13 +28,13 @@ if refusal then
 end
 local words, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local part, next = read_word(2 * i - 1, 'word', 1, MAX_COUNT), ARGV[2 * i]
+  local next, part = ARGV[2 * i], read_word(2 * i - 1, 'word')
   if part.err then
     return part
   end
   words[i], weights[i] = ARGV[2 * i - 1], part[3]
   if string.find(next, ':', 1, true) then
-    local next_part = read_word(2 * i, 'next', part[3], part[3])
+    local next_part = read_word(2 * i, 'next', part[3])
     if next_part.err then
       return next_part
     end

@@ -34,7 +34,7 @@ if refusal then
 end
 local parts = {}
 for i = 1, count do
-  parts[i] = read_word(i + 1, 'word', 1, MAX_COUNT)
+  parts[i] = read_word(i + 1, 'word')
   if parts[i].err then
     return parts[i]
   end

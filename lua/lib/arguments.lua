@@ -4,7 +4,7 @@
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
-local sub, find = string.sub, string.find
+local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
 local PERMITS, QUEUE, CLIENTS, STATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- What all four keys begin with: the prefix, and the semaphore's name in braces.

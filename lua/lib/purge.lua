@@ -15,14 +15,14 @@ if last_number > now_us + 1000000 then
   end
 end
 if first_end <= now then
-  local ended = redis.call('ZRANGEBYSCORE', PERMITS, 0, now, 'LIMIT', 0, BOUND)
+  local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
   for _, word in ipairs(ended) do
     permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)

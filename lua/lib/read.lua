@@ -3,10 +3,9 @@
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is what is held less the number of permits, less NO_EXTRA: so both can be counted whatever
--- other key is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
+-- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
 
-local NO_EXTRA = 10000000000 -- more than any sum of weights: the score stays below all times
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -31,9 +30,10 @@ elseif state[1] and state[1] ~= '2' then
     .. state[1] .. ', these scripts speak version 2: upgrade the older, or use another prefix')
 end
 
-local ends = redis.call('ZMSCORE', PERMITS, '*', unpack(lookup))
-local extra = table.remove(ends, 1) -- what permits weigh above 1
-extra = extra and extra + NO_EXTRA
+lookup[#lookup + 1] = '*'
+local ends = redis.call('ZMSCORE', PERMITS, unpack(lookup))
+local extra = ends[#lookup] and -ends[#lookup] -- what permits weigh above 1 each
+lookup[#lookup] = nil
 permits = extra and permits - 1 or permits
 local held = permits + (extra or 0) -- what all permits weigh
 

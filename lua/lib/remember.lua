@@ -3,7 +3,7 @@
 
 if may_queue then
   local heard_until = now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', liveness, '*', heard_until, parts[1][2])
+  local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)

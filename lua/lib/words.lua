@@ -10,23 +10,23 @@ local function check_count(fixed, size)
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size = nil, nil, 0 -- mostly all words begin alike, up to the nonce
+local start, said, size -- mostly all words begin alike, up to the nonce
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error.
-local function read_word(index, name, min_weight, max_weight)
+-- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- weight, or any from 1 on.
+local function read_word(index, name, weight)
   local word = ARGV[index]
-  if sub(word, 1, size) ~= start then
-    local how, client, weight, lease, nonce =
-      string.match(word, '^([PSN]):([%w._-]+):(%d+):(%d+):()')
-    weight, lease = integer(weight, min_weight, max_weight), integer(lease, 1, MAX_TIME)
-    if not weight or not lease or #client > 100 then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight from '
-        .. min_weight .. ' to ' .. max_weight)
+  if not start or find(word, start, 1, true) ~= 1 then
+    local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
+    local how, client, heavy, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
+        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
     end
-    size, said = nonce - 1, {how, client, weight, lease}
-    start = sub(word, 1, size)
+    start, size = sub(word, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[%w_-]+$', size + 1) then
+  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
   elseif asked[word] then
     return wrong(index, name, 'given once in a call')

@@ -5,7 +5,7 @@
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
-for i, word in ipairs(granted) do
+for i = 1, #granted do
   local lease = leases[i]
   if lease ~= leases[i - 1] then
     local held_until = now + lease
@@ -19,13 +19,13 @@ for i, word in ipairs(granted) do
     live_until = math.max(live_until, held_until)
     text = string.format('%.0f', held_until)
   end
-  entries[2 * i - 1], entries[2 * i] = text, word
+  entries[2 * i - 1], entries[2 * i] = text, granted[i]
 end
 if granted[1] then
   last_number = token + #granted - 1
 end
 if held - permits ~= extra and (extra or permits > 0) then
-  entries[#entries + 1], entries[#entries + 2] = held - permits - NO_EXTRA, '*'
+  entries[#entries + 1], entries[#entries + 2] = permits - held, '*'
   live_until = math.max(live_until, now)
 end
 for from = 1, #entries, 1000 do

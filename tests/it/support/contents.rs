@@ -26,9 +26,6 @@ pub struct Contents {
     expiries: Vec<i64>,
 }
 
-/// The score of "*" in `permits` where all weights are 1.
-const NO_EXTRA: i64 = -10_000_000_000;
-
 #[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Text(String);
 
@@ -59,7 +56,7 @@ impl Contents {
             pairs.into_iter().map(|(member, score)| (member.0, score)).collect()
         };
         let (mut permits, mut clients) = (sorted(permits), sorted(clients));
-        let extra = permits.remove("*").map(|score| score - NO_EXTRA);
+        let extra = permits.remove("*").map(|score| -score);
         clients.remove("*");
         // The score of a mark is negative.
         let (clients, marks) = clients.into_iter().partition::<BTreeMap<_, _>, _>(|it| it.1 > 0);
