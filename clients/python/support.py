@@ -57,7 +57,7 @@ class Keys:
 
     def ends(self):
         """Of the leases, by the words of their permits."""
-        return dict(self.connection.zrangebyscore(self.permits, 0, "+inf", withscores=True))
+        return dict(self.connection.zrangebyscore(self.permits, "(0", "+inf", withscores=True))
 
     def held(self):
         return len(self.ends())

@@ -36,6 +36,9 @@ async fn each_loss_is_told_once() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    // While there is only one subscriber, tracing asks the thread that comes to a line first whether
+    // anybody wants it. In the thread of another test nobody does, and then nobody gets it.
+    let _not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish().set_default();
     let _logged_here = subscriber.with_ansi(false).finish().set_default();
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let builder = || semaphores.semaphore(unique_name()).limit(1);

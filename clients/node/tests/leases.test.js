@@ -39,7 +39,7 @@ test("all permits of a semaphore are renewed in one call", async (t) => {
   const semaphore = semaphores.semaphore(name, { limit: 30, lease: 9000 });
   const permits = await Promise.all(Array.from({ length: 30 }, () => semaphore.acquire()));
   const before = await scriptCalls(send);
-  const ends = () => send("ZRANGEBYSCORE", keyOf(name, "permits"), 0, "+inf", "WITHSCORES", "LIMIT", 0, 1);
+  const ends = () => send("ZRANGEBYSCORE", keyOf(name, "permits"), "(0", "+inf", "WITHSCORES", "LIMIT", 0, 1);
   const [, first] = await ends();
   await until("a lease more", async () => Number((await ends())[1]) > Number(first) + 9000);
   const calls = (await scriptCalls(send)) - before;

@@ -54,7 +54,7 @@ const queued = (send, name, count) =>
   until(`${count} in the queue`, async () => (await queueLength(send, name)) === count);
 
 /** How many leases the server knows. */
-const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), 0, "+inf");
+const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), "(0", "+inf");
 
 /** Once nobody holds or waits. */
 const empty = (send, name) =>

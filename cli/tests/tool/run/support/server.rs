@@ -19,8 +19,8 @@ pub fn connect(url: &str) -> Connection {
 pub fn held_and_queued(connection: &mut Connection, name: &str) -> (u64, u64) {
     let key = |key| format!("sem:{{{name}}}:{key}");
     let mut both = redis::pipe();
-    // Of the member that counts the weights the score is below zero.
-    both.cmd("ZCOUNT").arg(key("permits")).arg(0).arg("+inf").cmd("ZCARD").arg(key("queue"));
+    // Of the member that counts the weights the score is not above zero.
+    both.cmd("ZCOUNT").arg(key("permits")).arg("(0").arg("+inf").cmd("ZCARD").arg(key("queue"));
     both.query(connection).unwrap()
 }
 
@@ -35,7 +35,7 @@ pub fn await_held_and_queued(url: &str, name: &str, wanted: (u64, u64)) {
 pub fn lease_end(connection: &mut Connection, name: &str) -> u128 {
     let key = format!("sem:{{{name}}}:permits");
     let mut range = redis::cmd("ZRANGEBYSCORE");
-    range.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
+    range.arg(key).arg("(0").arg("+inf").arg("WITHSCORES");
     let [(_, end)]: [(String, f64); 1] =
         range.query::<Vec<_>>(connection).unwrap().try_into().expect("one permit");
     end as u128
