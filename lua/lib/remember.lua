@@ -1,4 +1,4 @@
--- Keeps the caller, if it may be queued, as heard of for `liveness` ms, with all that it waits for.
+-- Keeps the caller, if it may be queued, as heard of for ARGV[3] ms, with all that it waits for.
 -- Of the clients whose time is over two leave with each that is new.
 
 if may_queue then

@@ -18,8 +18,8 @@ local function read_word(index, name, weight)
   local word = ARGV[index]
   if not start or find(word, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, heavy, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, heavy + 0, lease + 0}
+    local how, client, weighs, lease, nonce = string.match(word, pattern)
+    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
       return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
         .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
