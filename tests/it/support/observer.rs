@@ -63,9 +63,12 @@ impl Observer {
         self.semaphore.inspect().await.unwrap()
     }
 
-    /// Waits for this held weight and this length of the queue.
+    /// Waits for this held weight and this length of the queue, and for a server that answers: a
+    /// node that has just gone silent may cost one call all its time.
     pub async fn sees(&self, held: u64, queued: u64) -> Inspection {
         let what = format!("{held} held and {queued} queued");
-        eventually(&what, || self.look(), |now| (now.held, now.queued) == (held, queued)).await
+        let holds = |now: &Inspection| (now.held, now.queued) == (held, queued);
+        let look = async || self.semaphore.inspect().await;
+        eventually(&what, look, |now| now.as_ref().is_ok_and(holds)).await.unwrap()
     }
 }
