@@ -1,12 +1,20 @@
 //! From the options to a permit.
 
+use std::io::{IsTerminal, stderr};
+use std::pin::pin;
+use std::time::Duration;
+
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use tokio::time::timeout;
 
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT};
 use crate::options::Run;
 use crate::output::tell;
 use crate::survey::limit_of;
+
+/// After so long somebody at a terminal wonders.
+const SILENCE: Duration = Duration::from_secs(1);
 
 pub async fn acquire(
     semaphores: &Semaphores,
@@ -38,8 +46,8 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
     let request = semaphore.request().weight(asked.weight).ahead(asked.ahead);
     let permit = match asked.timeout {
         _ if asked.no_wait => request.try_acquire().await.transpose(),
-        Some(timeout) => Some(request.timeout(timeout).acquire().await),
-        None => Some(request.acquire().await),
+        Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
+        None => Some(told(semaphore, request.acquire()).await),
     };
     match permit {
         Some(Err(error @ Error::NoLimit { .. })) => {
@@ -54,6 +62,22 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
             Err(Failure::new(NO_PERMIT, reason))
         }
     }
+}
+
+/// A wait of which a person is told. A log would have a line for each run.
+async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
+    let mut waiting = pin!(waiting);
+    if stderr().is_terminal() {
+        if let Ok(done) = timeout(SILENCE, &mut waiting).await {
+            return done;
+        }
+        let name = semaphore.name();
+        tell(format_args!(
+            "redis-semaphore: waiting for a permit of {name}: `redis-semaphore inspect {name}` shows \
+             who holds them"
+        ));
+    }
+    waiting.await
 }
 
 /// A limit that differs from the one in force is a mistake more often than not. It is told before

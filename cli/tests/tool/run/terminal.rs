@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::support::pty::Shell;
 use super::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
-use super::support::tool::{run, state};
+use super::support::tool::{Tool, outcome, run, state};
 use crate::support::eventually;
 use crate::support::unique_name;
 
@@ -210,4 +210,20 @@ fn in_the_background_it_leaves_the_terminal_alone() {
     shell.enter("this");
     shell.sees("read this");
     shell.sees("then 0");
+}
+
+#[test]
+fn a_person_is_told_of_a_wait_and_a_log_is_not() {
+    let (url, name) = (shared_url(), unique_name());
+    let sleep = ["--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
+    let holder = Tool::start(&mut run(&url, &[&[&*name], &sleep[..]].concat()));
+    assert_eq!(holder.line(), "on");
+    // For longer than a person wonders.
+    let (status, errors) = outcome(&mut run(&url, &[&name, "--timeout", "1100ms", "--", "true"]));
+    assert!(status == 75 && !errors.contains("waiting"), "{status}: {errors}");
+    let mut shell = Shell::start(&url);
+    shell.enter(&format!("$TOOL run {name} -- echo r''an"));
+    shell.sees(&format!("waiting for a permit of {name}"));
+    holder.signal(Signal::SIGTERM);
+    shell.sees("ran");
 }
