@@ -1,8 +1,8 @@
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
 -- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), a word that is queued keeps its ticket and its client counts as
--- heard of. While anybody is queued, new requests go behind, and tries are refused.
+-- starts anew, the token is newer), a word that is queued keeps its ticket. The client counts as
+-- heard of, but with tries alone. While anybody is queued, new requests go behind, or are refused.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -15,7 +15,7 @@
 -- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
 --   word            HOW:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same HOW and CLIENT
---   place           "wait" (queue), "try" (never queue), "+MS" (queue with a head start of 0 to
+--   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket that the word had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
@@ -29,7 +29,8 @@
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
 --   8               granted
 --   8               granted with a weight above 1
---   7               refused
+--   7               refused, and nobody waits
+--   8               refused behind others
 --   10              queued behind others
 --   10              queued, asked for again with its ticket
 -- Flags             none
@@ -84,19 +85,15 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those with a place of their own, which may be in front of others, come first. A ticket is
--- believed when it can have been given. A head start counts from the last number given, and for
--- nothing where the server's clock is far behind that.
+-- Those of this call come first whose place may be in front of others. A ticket is believed when it
+-- can have been given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
-      ticket = last_number
-      if ahead and last_number <= now_us + 1000000 then
-        ticket = last_number - ahead * 1000
-      end
+      ticket = last_number - (ahead and not is_set_back and ahead * 1000 or 0)
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1

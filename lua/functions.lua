@@ -8,8 +8,8 @@ redis.register_function{
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
 -- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), a word that is queued keeps its ticket and its client counts as
--- heard of. While anybody is queued, new requests go behind, and tries are refused.
+-- starts anew, the token is newer), a word that is queued keeps its ticket. The client counts as
+-- heard of, but with tries alone. While anybody is queued, new requests go behind, or are refused.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -22,7 +22,7 @@ redis.register_function{
 -- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
 --   word            HOW:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same HOW and CLIENT
---   place           "wait" (queue), "try" (never queue), "+MS" (queue with a head start of 0 to
+--   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket that the word had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
@@ -36,7 +36,8 @@ redis.register_function{
 -- Cost              O(log N) for each request and each waiter served. Commands for one request:
 --   8               granted
 --   8               granted with a weight above 1
---   7               refused
+--   7               refused, and nobody waits
+--   8               refused behind others
 --   10              queued behind others
 --   10              queued, asked for again with its ticket
 -- Flags             none
@@ -81,17 +82,17 @@ local function integer(text, min, max)
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function check_count(fixed, size)
-  local count = (#ARGV - fixed) / size
+-- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+local function check_count(fixed, each)
+  local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size -- mostly all words begin alike, up to the nonce
+local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
@@ -102,8 +103,9 @@ local function read_word(index, name, weight)
     local how, client, weighs, lease, nonce = string.match(word, pattern)
     said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
-        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+        .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
+        .. ' and a lease from 1 to 604800000')
     end
     start, size = sub(word, 1, nonce - 1), nonce - 1
   end
@@ -144,7 +146,7 @@ local lookup = words
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -200,6 +202,7 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 -- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
 -- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
 
@@ -240,9 +243,8 @@ end
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -261,27 +263,23 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those with a place of their own, which may be in front of others, come first. A ticket is
--- believed when it can have been given. A head start counts from the last number given, and for
--- nothing where the server's clock is far behind that.
+-- Those of this call come first whose place may be in front of others. A ticket is believed when it
+-- can have been given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
-      ticket = last_number
-      if ahead and last_number <= now_us + 1000000 then
-        ticket = last_number - ahead * 1000
-      end
+      ticket = last_number - (ahead and not is_set_back and ahead * 1000 or 0)
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
@@ -296,11 +294,12 @@ if may_queue then
   local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
-    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
-    redis.call('ZREM', CLIENTS, '', unpack(dead))
+    -- Not `*`, whose score is MAX_TIME at most.
+    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
+    redis.call('ZREM', CLIENTS, '', unpack(dead)) -- the first is nobody: there may be no dead
   end
   live_until = math.max(live_until, heard_until)
-  last_number = math.max(last_number, now_us - 1) -- shows a step back
+  last_number = math.max(last_number, now_us - 1) -- a later step back will show
 end
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
 -- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
@@ -315,9 +314,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -347,7 +347,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
@@ -390,8 +390,8 @@ if refused == count then
 end
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -570,7 +570,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -626,6 +626,7 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 -- Calls `tell` with each member of a page, and its score.
 local function each(key, from, count, tell)
@@ -737,17 +738,17 @@ local function integer(text, min, max)
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function check_count(fixed, size)
-  local count = (#ARGV - fixed) / size
+-- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+local function check_count(fixed, each)
+  local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size -- mostly all words begin alike, up to the nonce
+local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
@@ -758,8 +759,9 @@ local function read_word(index, name, weight)
     local how, client, weighs, lease, nonce = string.match(word, pattern)
     said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
-        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+        .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
+        .. ' and a lease from 1 to 604800000')
     end
     start, size = sub(word, 1, nonce - 1), nonce - 1
   end
@@ -792,7 +794,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -848,6 +850,7 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local before = runtime or declared or -1
 -- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
@@ -881,7 +884,7 @@ if is_new then
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
-  last_number = math.max(last_number, now_us - 1) -- shows a step back
+  last_number = math.max(last_number, now_us - 1) -- a later step back will show
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
@@ -893,9 +896,8 @@ changed.runtime, limit = has_new_limit and runtime or nil, runtime or declared o
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -914,8 +916,8 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
@@ -932,9 +934,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -964,7 +967,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
@@ -980,8 +983,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -1241,17 +1244,17 @@ local function integer(text, min, max)
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function check_count(fixed, size)
-  local count = (#ARGV - fixed) / size
+-- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+local function check_count(fixed, each)
+  local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size -- mostly all words begin alike, up to the nonce
+local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
@@ -1262,8 +1265,9 @@ local function read_word(index, name, weight)
     local how, client, weighs, lease, nonce = string.match(word, pattern)
     said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
-        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+        .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
+        .. ' and a lease from 1 to 604800000')
     end
     start, size = sub(word, 1, nonce - 1), nonce - 1
   end
@@ -1309,7 +1313,7 @@ local lookup = words
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -1365,6 +1369,7 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local end_of = {}
 for i, word in ipairs(words) do
@@ -1400,9 +1405,8 @@ end
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -1421,8 +1425,8 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
@@ -1439,9 +1443,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -1471,7 +1476,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
@@ -1487,8 +1492,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -1636,17 +1641,17 @@ local function integer(text, min, max)
 end
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function check_count(fixed, size)
-  local count = (#ARGV - fixed) / size
+-- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+local function check_count(fixed, each)
+  local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size -- mostly all words begin alike, up to the nonce
+local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
@@ -1657,8 +1662,9 @@ local function read_word(index, name, weight)
     local how, client, weighs, lease, nonce = string.match(word, pattern)
     said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
-        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+        .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
+        .. ' and a lease from 1 to 604800000')
     end
     start, size = sub(word, 1, nonce - 1), nonce - 1
   end
@@ -1693,7 +1699,7 @@ local lookup = {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -1749,12 +1755,12 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -1773,8 +1779,8 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
@@ -1813,9 +1819,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -1845,7 +1852,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
@@ -1861,8 +1868,8 @@ end
 local waits = false
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -2011,7 +2018,7 @@ local asked, lookup = {}, {}
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -2067,14 +2074,14 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -2093,8 +2100,8 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
@@ -2111,9 +2118,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -2143,7 +2151,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}
@@ -2159,8 +2167,8 @@ end
 local waits = queued > 0
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil

@@ -63,7 +63,7 @@ if is_new then
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
-  last_number = math.max(last_number, now_us - 1) -- shows a step back
+  last_number = math.max(last_number, now_us - 1) -- a later step back will show
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')

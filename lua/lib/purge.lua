@@ -1,9 +1,8 @@
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
 -- where it stopped at BOUND.
 
-if last_number > now_us + 1000000 then
-  -- The server's clock was set back, and the dead would stay longer by that. So nothing may reach
-  -- further ahead than it can since then.
+if is_set_back then
+  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -22,8 +21,8 @@ if first_end <= now then
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
   end
-  local next = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  first_end, more = (next[2] or MAX_NUMBER) + 0, more or #ended == BOUND
+  local first = redis.call('ZRANGEBYSCORE', PERMITS, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  first_end, more = (first[2] or MAX_NUMBER) + 0, more or #ended == BOUND
   changed.first = first_end
   live_until = math.max(live_until, now)
 end

@@ -4,7 +4,7 @@
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 beside marks alone.
+-- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
@@ -60,3 +60,4 @@ if not state[1] then
   end
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
+local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second

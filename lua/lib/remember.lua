@@ -6,9 +6,10 @@ if may_queue then
   local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
-    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(604800000', '(' .. now, 'LIMIT', 0, 2)
-    redis.call('ZREM', CLIENTS, '', unpack(dead))
+    -- Not `*`, whose score is MAX_TIME at most.
+    local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
+    redis.call('ZREM', CLIENTS, '', unpack(dead)) -- the first is nobody: there may be no dead
   end
   live_until = math.max(live_until, heard_until)
-  last_number = math.max(last_number, now_us - 1) -- shows a step back
+  last_number = math.max(last_number, now_us - 1) -- a later step back will show
 end

@@ -11,9 +11,10 @@ if queued > 0 and held < limit then
       more = true
       break
     end
-    local last_one = #leaving + math.min(100, math.max(limit - held, #leaving)) - 1
+    -- As many as may fit, and more and more of them where dead ones are passed over.
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
     local is_blocked = false
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, last_one)) do
+    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
       end
@@ -43,7 +44,7 @@ if queued > 0 and held < limit then
           granted[index], leases[index] = word, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then
+        if asked[word] then -- never too heavy: `acquire` has refused that
           asked[word] = index
         elseif channel then
           told[#told + 1] = {word, channel, how, not is_too_heavy and index}

@@ -1,16 +1,16 @@
 -- Checks of the words in ARGV. Leaves them in `asked`.
 
--- The error if there are not 1 to 1,000 requests of `size` arguments after the first `fixed`.
-local function check_count(fixed, size)
-  local count = (#ARGV - fixed) / size
+-- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
+local function check_count(fixed, each)
+  local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
-    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. size
+    return redis.error_reply('SEM_ARG 1 to 1000 requests of ' .. each
       .. ' arguments must follow the first ' .. fixed .. ', got ' .. #ARGV .. ' in all')
   end
 end
 
 local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, said, size -- mostly all words begin alike, up to the nonce
+local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
 
 -- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
@@ -21,8 +21,9 @@ local function read_word(index, name, weight)
     local how, client, weighs, lease, nonce = string.match(word, pattern)
     said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a weight '
-        .. (weight and 'of ' .. weight or 'from 1 to 4294967295'))
+      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+        .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
+        .. ' and a lease from 1 to 604800000')
     end
     start, size = sub(word, 1, nonce - 1), nonce - 1
   end

@@ -1,7 +1,7 @@
 -- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
 -- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease ends, where
--- somebody asks for it: needs `waits`.
+-- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
+-- somebody `waits` for that.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil

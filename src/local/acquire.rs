@@ -39,7 +39,8 @@ impl Semaphore {
         self.purge();
         let needed: i64 = new().map(|new| word::weight(new.word)).sum();
         if !self.queue.is_empty() || self.held() + needed > self.limit() {
-            new().for_each(|request| self.take_place(request));
+            let is_set_back = self.is_set_back();
+            new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
                 self.hear_of(word::client(requests[0].word), liveness);
             }
@@ -62,14 +63,14 @@ impl Semaphore {
 
     /// Who asks for a place of its own, which may be before others, has it before all else is
     /// decided.
-    fn take_place(&mut self, request: &Request<'_>) {
+    fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
         if self.queue.ticket(request.word).is_some() {
             return;
         }
         let ticket = match request.place {
             Place::Ahead(ms) => {
                 let number = self.next_number();
-                if self.was_set_back(number) { number } else { number - ms * 1000 }
+                if is_set_back { number } else { number - ms * 1000 }
             }
             // It is believed when it can have been given.
             Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,

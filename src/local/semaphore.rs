@@ -85,8 +85,8 @@ impl Semaphore {
     }
 
     /// The clock is further behind the last number than many calls at once explain.
-    pub(super) fn was_set_back(&self, last: i64) -> bool {
-        last > self.now_us + 1_000_000
+    pub(super) fn is_set_back(&self) -> bool {
+        self.last > self.now_us + 1_000_000
     }
 
     /// When `wake` is worth a call: in so many ms, or -1.
@@ -134,7 +134,7 @@ impl Semaphore {
     /// Ended leases go. If the clock has stepped back, nothing ends later than it can since then.
     pub(super) fn purge(&mut self) {
         let now = self.now();
-        if self.was_set_back(self.last) {
+        if self.is_set_back() {
             let latest = now + self.longest_lease;
             self.permits.values_mut().for_each(|ends| *ends = latest.min(*ends));
             let latest = now + self.longest_liveness;

@@ -35,6 +35,7 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
 /// Has others `hold` or wait before. All but a permit of "long" may be held: a weight of 2.
 fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'static str {
     const NEW: &str = "declared LIMIT client publish 1000 new 1 1000 wait";
+    const TRY: &str = "declared LIMIT client publish 1000 new 1 1000 try";
     const HEAVY: &str = "declared LIMIT client publish 1000 new 2 1000 wait";
     match (script, case) {
         ("acquire", "granted") => {
@@ -42,9 +43,13 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             NEW
         }
         ("acquire", "granted with a weight above 1") => HEAVY,
-        ("acquire", "refused") => {
+        ("acquire", "refused, and nobody waits") => {
             hold("other 1 1000 try another 1 1000 try");
-            "declared LIMIT client publish 1000 new 1 1000 try"
+            TRY
+        }
+        ("acquire", "refused behind others") => {
+            hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
+            TRY
         }
         ("acquire", "queued behind others") => {
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");

@@ -45,17 +45,23 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
     }
 }
 
-/// The number that it counts from is exactly a second ahead of the clock, or a microsecond more.
+fn set_clock(semaphore: &mut Timed, now_us: i64) {
+    semaphore.now_us = now_us;
+    semaphore.pass(0);
+}
+
+/// The last number is exactly a second ahead of the clock, or a microsecond more.
 #[test]
 fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
-    for (ticket, position) in [(START_US + 9_999_999, 1), (START_US + 10_000_000, 2)] {
+    for (ahead, position) in [(1_000_000, 1), (1_000_001, 2)] {
         let mut semaphore = Timed::start();
         semaphore.acquire(1, "holder 1 600000 try");
-        semaphore.pass(10_000);
+        let ticket = START_US + ahead;
+        set_clock(&mut semaphore, ticket);
         semaphore.acquire(1, &format!("first 1 60000 {ticket}"));
-        semaphore.pass(-1000);
-        let ahead = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
-        assert_eq!(ahead, position, "{ticket}");
+        set_clock(&mut semaphore, START_US);
+        let place = semaphore.acquire_one(1, "ahead 1 60000 +5000").position();
+        assert_eq!(place, position, "{ahead} µs ahead");
     }
 }
 
@@ -63,13 +69,9 @@ fn a_head_start_counts_until_the_clock_is_more_than_a_second_behind() {
 /// was set back before that, so that the number that "first" gets is `ahead` µs ahead of it.
 fn place_behind_first(ahead: i64, waited: i64) -> i64 {
     let mut semaphore = Timed::start();
-    let set_clock = |now_us: i64, semaphore: &mut Timed| {
-        semaphore.now_us = now_us;
-        semaphore.pass(0);
-    };
-    set_clock(START_US + ahead - 1, &mut semaphore);
+    set_clock(&mut semaphore, START_US + ahead - 1);
     semaphore.acquire(1, "holder 1 604800000 try");
-    set_clock(START_US, &mut semaphore);
+    set_clock(&mut semaphore, START_US);
     let first = semaphore.acquire_one(1, "first 1 60000 wait");
     assert_eq!(first, Outcome::Queued { ticket: START_US + ahead, position: 1 });
     semaphore.pass(waited);
@@ -93,8 +95,8 @@ fn a_head_start_overtakes_for_at_most_a_second_more_after_a_step_back() {
         (1_000_001, 1001, 1),
         (1_000_001, 1002, 2),
         (DAY_US, 0, 2),
-        (DAY_US, DAY - 1000, 2),
-        (DAY_US, DAY - 999, 1),
+        (DAY_US, DAY - 1001, 2),
+        (DAY_US, DAY - 1000, 1),
         (DAY_US, DAY, 1),
         (DAY_US, DAY + 2, 2),
     ] {
