@@ -28,6 +28,9 @@ use crate::scripts::{CallBy, ScriptRegistry};
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
+/// The round trip of a slow network. Who waits for less, as the renewals of short leases do, finds out
+/// nothing of the connection.
+const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 pub(crate) struct Link {
     source: Source,
@@ -87,18 +90,15 @@ impl Link {
     /// `runtime` makes the connections, as long as it is there.
     pub(crate) fn new(source: Source, call_by: CallBy, dialer: Dialer, runtime: Handle) -> Self {
         let backoff = Mutex::new(Backoff::of_connections(dialer.response_timeout()));
-        let state = Mutex::new(State::Away);
-        let (timeouts, last_timeout) = Default::default();
-        let connections = watch::Sender::new(0);
         Self {
             source,
             call_by,
             dialer,
-            state,
+            state: Mutex::new(State::Away),
             backoff,
-            timeouts,
-            last_timeout,
-            connections,
+            timeouts: AtomicU32::new(0),
+            last_timeout: Mutex::new(None),
+            connections: watch::Sender::new(0),
             runtime,
         }
     }
@@ -224,11 +224,12 @@ impl Link {
     fn give_up(&self, number: u64) {
         let mut state = self.state();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {
+            *state = State::Away;
+            drop(state);
             tracing::warn!(
                 server = %self.source,
                 "the connection to Redis is lost; the next call connects again"
             );
-            *state = State::Away;
         }
     }
 
@@ -349,12 +350,10 @@ impl Link {
             }
             Err(error) => CallError::from(error),
         };
-        let timed_out = failure.error.is_timeout();
-        failure.was_cut_short = timed_out && sent.elapsed() < self.response_timeout();
-        let timeouts = match timed_out {
-            true => self.count_timeout(sent),
-            false => 0,
-        };
+        let (timed_out, waited) = (failure.error.is_timeout(), sent.elapsed());
+        failure.was_cut_short = timed_out && waited < self.response_timeout();
+        let counts = timed_out && waited >= self.response_timeout().min(SLOW_TRIP);
+        let timeouts = if counts { self.count_timeout(sent) } else { 0 };
         let error = &failure.error;
         let is_broken = !timed_out && error.is_unrecoverable_error();
         // After a demotion the address may lead to the new primary by now.

@@ -77,16 +77,18 @@ async fn primary_of(
 ) -> Result<(Client, MultiplexedConnection), RedisError> {
     let mut asked: FuturesUnordered<_> =
         clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
-    let mut reasons = Vec::new();
+    let (mut reasons, mut about_user) = (Vec::new(), None);
     while let Some(found) = asked.next().await {
         match found {
             Ok(connection) => return Ok(connection),
-            // What is wrong with the user is to be mended, whichever is the primary.
-            Err((_, error)) if is_about_user(&error) => return Err(error),
             Err((client, error)) => {
                 reasons.push(format!("{}: {}", address(client), cause_of(&error).found));
+                about_user = about_user.or(Some(error).filter(is_about_user));
             }
         }
+    }
+    if let Some(error) = about_user {
+        return Err(error); // To be mended by somebody, whichever is the primary.
     }
     let reasons = reasons.join("; ");
     Err((ErrorKind::Io, "none of the servers is a primary that can be reached", reasons).into())

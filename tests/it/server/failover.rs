@@ -11,6 +11,7 @@ use crate::support::acl;
 use crate::support::example;
 use crate::support::observer::{Observer, eventually, in_time, until};
 use crate::support::replicated::{Pair, SERVICE, Sentinels};
+use crate::support::server::Server;
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
 const LIVENESS: Duration = Duration::from_secs(600);
@@ -183,6 +184,22 @@ async fn without_a_primary_connecting_says_so() {
     let none: [String; 0] = [];
     let refused = Semaphores::builder().connect_primary_of(none).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
+}
+
+/// What it says comes before the primary's role: several attempts, as either may be the faster one.
+#[tokio::test]
+async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
+    let (primary, replica) = (Server::start(), Server::start());
+    primary.grant("+role");
+    let mut password = redis::cmd("CONFIG");
+    password.arg("SET").arg("requirepass").arg("another").exec(&mut replica.connect()).unwrap();
+    let stranger = format!("redis://127.0.0.1:{}/", replica.port);
+    for _ in 0..20 {
+        Semaphores::builder().connect_primary_of([&*stranger, &primary.url()]).await.unwrap();
+    }
+    let refused = Semaphores::builder().connect_primary_of([&*stranger]).await;
+    let Err(Error::Connect { kind, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(kind, ConnectErrorKind::Authentication);
 }
 
 #[tokio::test]

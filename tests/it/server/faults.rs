@@ -244,6 +244,28 @@ async fn a_silent_connection_is_replaced() {
     scene.ends_well().await;
 }
 
+/// A renewal waits for a sixth of its lease: here so short that it finds out nothing of a connection
+/// which others use.
+#[tokio::test]
+async fn renewals_of_short_leases_cost_nobody_the_connection() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let build =
+        |name: &str, lease| semaphores.semaphore(name).limit(2).lease(lease).build().unwrap();
+    let short = build("short", Duration::from_millis(600));
+    let long = build("long", Duration::from_secs(600));
+    let permit = short.acquire().await.unwrap();
+    drop(long.acquire().await.unwrap());
+    let connections = proxy.accepted();
+    proxy.replies(Flow::Hold);
+    in_time("the loss", permit.lost()).await;
+    proxy.replies(Flow::Pass);
+    drop(in_time("another permit", long.acquire()).await.unwrap());
+    assert_eq!(proxy.accepted(), connections);
+}
+
 #[tokio::test]
 async fn keys_that_are_something_else_are_told_to_everybody() {
     let scene = Scene::set().await;
