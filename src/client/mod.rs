@@ -123,7 +123,7 @@ impl Semaphores {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when the server cannot be reached within the response timeout.
+    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most.
     ///
     /// # Cancel safety
     ///
@@ -145,7 +145,7 @@ impl Semaphores {
         if current_runtime().is_some() {
             return work.await;
         }
-        let done = self.context.by_a_task(Deadline::after(Duration::MAX), work).await;
+        let done = self.context.in_a_task(Deadline::after(Duration::MAX), work).await;
         done.unwrap_or(Err(Error::Shutdown))
     }
 
@@ -176,7 +176,7 @@ impl fmt::Debug for Semaphores {
         let context = &self.context;
         f.debug_struct("Semaphores")
             .field("prefix", &context.prefix)
-            .field("client", &context.name)
+            .field("client", &context.client)
             .field("settings", &context.settings)
             .finish_non_exhaustive()
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::batching::Request;
 use crate::error::Error;
-use crate::metrics::Came;
+use crate::metrics::Origin;
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
@@ -94,6 +94,14 @@ impl OnDrop {
     pub(super) fn of(settings: &Settings) -> Self {
         if settings.leave_on_drop { Self::Leave } else { Self::RETURN }
     }
+
+    /// A permit that was lost is not consumed any more; a start that is left counts all the same.
+    fn unless_lost(self, was_lost: bool) -> Self {
+        match self {
+            Self::Release(_) if was_lost => Self::RETURN,
+            how => how,
+        }
+    }
 }
 
 impl Permit {
@@ -101,10 +109,10 @@ impl Permit {
         core: Arc<Core>,
         acquisition: Arc<Acquisition>,
         grant: Grant,
-        came: Came,
+        origin: Origin,
     ) -> Self {
         let settings = &core.settings;
-        let hold = core.meter.granted(came, acquisition.weight, acquisition.created);
+        let hold = core.meter.granted(origin, acquisition.weight, acquisition.created);
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
         acquisition.begin_lease(lease);
         let (semaphore, id) = (&core.name, &acquisition.word);
@@ -191,7 +199,7 @@ impl Permit {
             let was_lost = self.let_go(now);
             let core = &self.core;
             let deadline = Deadline::since(now, core.context.settings.patience());
-            let (was_found, operation) = match how {
+            let (was_found, operation) = match how.unless_lost(was_lost) {
                 OnDrop::Release(mode) => {
                     let request = Release { acquisition: self.acquisition.clone(), mode };
                     let operation = request.operation();
@@ -267,8 +275,10 @@ impl Permit {
     /// ```
     pub async fn refresh(&self) -> Result<(), Error> {
         let (core, lease) = (&self.core, self.lease());
+        // The server, whose clock is another one, may not know of the loss yet.
+        self.lost_unless(!self.is_lost(), "refresh")?;
         let Some(duration) = lease.next_duration(core.settings.lease) else {
-            return self.lost_unless(!self.is_lost(), "refresh");
+            return Ok(());
         };
         let operation = "refresh";
         let request = Refresh { acquisition: self.acquisition.clone(), duration, operation };
@@ -384,8 +394,8 @@ impl Drop for Permit {
         let Some(on_drop) = self.on_drop.take() else {
             return;
         };
-        self.let_go(Instant::now());
-        match on_drop {
+        let was_lost = self.let_go(Instant::now());
+        match on_drop.unless_lost(was_lost) {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
             OnDrop::Leave => self.core.leave(&self.acquisition),
         }

@@ -11,9 +11,9 @@ use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};
 use crate::context::Undone;
 use crate::error::Error;
-use crate::protocol::word::{self, LONGEST_LEASE};
+use crate::protocol::word::{self, MAX_TIME};
 use crate::protocol::{InspectReply, millis, wake_in_of};
-use crate::runtime::{Deadline, is_current};
+use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::settings::Limit;
 use crate::server::Answer;
@@ -60,14 +60,13 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.context.servers.run(core.slot, script, write, deadline).await
         });
-        let answer = match is_current(self.context.runtime()) {
-            true => Ok(run.await),
-            false => self.context.by_a_task(deadline, run).await,
-        };
-        let answer = answer.map_err(|undone| match undone {
-            Undone::Rests => self.home_rests(operation, deadline.elapsed()),
-            Undone::Ended => Error::Shutdown,
-        })?;
+        // Not by the caller: one that is not polled any more would keep one of the connection's places
+        // for commands to send.
+        let answer =
+            self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
+                Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),
+                Undone::Ended => Error::Shutdown,
+            })?;
         answer.map_err(|failure| self.error(operation, failure))
     }
 
@@ -115,7 +114,7 @@ impl Core {
     /// Releases permits that nobody here wants. It goes on until they are released, or their leases
     /// have ended anyway.
     pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
-        let patience = self.settings.lease.max(self.context.settings.patience());
+        let patience = self.until_leases_end();
         let write = |cmd: &mut Cmd| {
             cmd.arg("return").arg(words);
         };
@@ -172,8 +171,8 @@ impl Core {
     /// A word without weight, which the server keeps for as long as a call may still reach it.
     fn mark(&self, patience: Duration) -> String {
         let latest = patience.saturating_add(self.context.settings.longest_trip());
-        let lease = millis(latest.min(LONGEST_LEASE));
-        let start = word::start(&format!("N:{}:", self.context.name), 0, lease);
+        let lease = millis(latest.min(MAX_TIME));
+        let start = word::start(&format!("N:{}:", self.context.client), 0, lease);
         format!("{start}{}", uuid::Uuid::new_v4().simple())
     }
 

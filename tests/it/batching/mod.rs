@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
 use crate::support::observer::{Observer, eventually, in_time};
@@ -51,6 +51,22 @@ async fn a_caller_that_is_not_polled_holds_nobody_up() {
     begin(&mut left).await;
     in_time("a release", third.release()).await.unwrap();
     left.await.unwrap();
+}
+
+/// Each of them gathers nothing, and would keep a place among the commands to be sent.
+#[tokio::test]
+async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(600));
+    let semaphores = builder.connect(&shared_url()).await.unwrap();
+    let build = || semaphores.semaphore(unique_name()).limit(3).build().unwrap();
+    let left: Vec<_> = (0..200).map(|_| build()).collect();
+    let mut looks = pin!(join_all(left.iter().map(Semaphore::inspect)));
+    let mut changes = pin!(join_all(left.iter().map(|semaphore| semaphore.set_limit(4))));
+    begin(&mut looks).await;
+    begin(&mut changes).await;
+    in_time("a permit", build().acquire()).await.unwrap().release().await.unwrap();
+    assert!(looks.await.iter().all(Result::is_ok));
+    assert!(changes.await.iter().all(Result::is_ok));
 }
 
 #[tokio::test]

@@ -48,6 +48,20 @@ fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
     matches!(answer, Err(Error::Lost { .. }))
 }
 
+/// The holder's lease has ended, and not yet the server's: that ends in the next ms.
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_is_neither_consumed_nor_renewed() {
+    let [tickets, other] = builders(3).map(|builder| builder.lease(SECOND).auto_renew(false));
+    let (tickets, other) = (tickets.build().unwrap(), other.build().unwrap());
+    let (forgotten, refreshed) =
+        (tickets.acquire().await.unwrap(), tickets.acquire().await.unwrap());
+    forgotten.lost().await;
+    assert_eq!(other.inspect().await.unwrap().held, 2);
+    assert!(is_lost(refreshed.refresh().await) && is_lost(forgotten.forget().await));
+    assert_eq!(other.inspect().await.unwrap().holders[0].expires_in, MS);
+    assert_eq!(other.limit().await.unwrap(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn permits_go_to_those_who_wait_in_strict_order_at_once() {
     let [one, other] = semaphores(3);

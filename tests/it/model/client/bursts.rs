@@ -114,7 +114,9 @@ impl Clients {
     }
 
     pub async fn refresh(&mut self, client: usize, lead: usize, picks: &[usize]) -> Batches {
-        let permits = self.permits_of(client);
+        let mut permits = self.permits_of(client);
+        // What is known to be lost is not asked for.
+        permits.retain(|number| !self.case.permits[number].is_lost());
         let (mut now, mut in_call) = (1, BTreeSet::new());
         if permits.is_empty() {
             return Batches { now: 0, strays: 0 };
