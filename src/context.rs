@@ -20,13 +20,13 @@ use crate::runtime::{Deadline, Timer, within};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
-const MOST_DRIVERS: usize = 16;
+const MAX_DRIVERS: usize = 16;
 
 pub(crate) struct Context {
     pub(crate) servers: Servers,
     pub(crate) prefix: String,
     /// The client that this process is, on the server.
-    pub(crate) name: String,
+    pub(crate) client: String,
     pub(crate) router: Arc<Router>,
     pub(crate) settings: ClientSettings,
     pub(crate) meters: Meters,
@@ -81,7 +81,7 @@ impl ClientSettings {
 /// Why a task has not done what it was to do.
 pub(crate) enum Undone {
     /// Its runtime does not run.
-    Rests,
+    Stalled,
     Ended,
 }
 
@@ -90,14 +90,13 @@ impl Context {
     pub(crate) fn new(
         servers: Servers,
         prefix: String,
-        name: String,
+        client: String,
         router: Router,
         listener: Listener,
         settings: ClientSettings,
         meters: Meters,
     ) -> Arc<Self> {
         let (router, end) = (Arc::new(router), CancellationToken::new());
-        let (hasher, tasks) = Default::default();
         let listen = wakeup::listen(router.clone(), listener);
         let (stop, at_the_end_of_the_runtime) = (end.clone(), end.clone().drop_guard());
         tokio::spawn(async move {
@@ -107,15 +106,15 @@ impl Context {
         Arc::new(Self {
             servers,
             prefix,
-            name,
+            client,
             router,
             settings,
             meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
-            hasher,
-            drivers: Semaphore::new(MOST_DRIVERS),
+            hasher: RandomState::new(),
+            drivers: Semaphore::new(MAX_DRIVERS),
             runtime: Handle::current(),
-            tasks,
+            tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
         })
@@ -157,7 +156,7 @@ impl Context {
     }
 
     /// Waits until then at most, whatever runtime the caller is in: or until home has ended, where
-    /// that alone could tell the time. None is a time so far that the clock does not reach it.
+    /// that alone could tell the time. `None`: never.
     pub(crate) async fn until<T>(
         &self,
         deadline: Option<Instant>,
@@ -179,7 +178,7 @@ impl Context {
 
     /// Has a task do what is over by then: others may depend on it, or the caller lack a runtime for
     /// it.
-    pub(crate) async fn by_a_task<T: Send + 'static>(
+    pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
         deadline: Deadline,
         work: impl Future<Output = T> + Send + 'static,
@@ -191,7 +190,7 @@ impl Context {
         });
         match within(&self.runtime, deadline, done).await {
             Some(done) => done.map_err(|_| Undone::Ended),
-            None => Err(Undone::Rests),
+            None => Err(Undone::Stalled),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     });
     let most = limit.min(owner.response_timeout());
     let mut hasty = match least < most {
-        true => Hasty::take_out_of(&mut batch.requests, sent, most),
+        true => Impatient::take_out_of(&mut batch.requests, sent, most),
         false => Vec::new(),
     };
     let requests = &batch.requests;
@@ -57,20 +57,20 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
             }
         }
     };
-    for Hasty { index, reply, .. } in hasty {
+    for Impatient { index, reply, .. } in hasty {
         batch.requests[index].reply = reply;
     }
     Ended { batch, sent, connection, answer }
 }
 
 /// Somebody whose patience ends before the call does. It goes on for the others.
-struct Hasty<R: Request> {
+struct Impatient<R: Request> {
     index: usize,
     deadline: Instant,
     reply: oneshot::Sender<Outcome<R>>,
 }
 
-impl<R: Request> Hasty<R> {
+impl<R: Request> Impatient<R> {
     fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, most: Duration) -> Vec<Self> {
         let mut hasty = Vec::new();
         for (index, waiting) in requests.iter_mut().enumerate() {

@@ -6,7 +6,6 @@
 //! same moment. The fastest answer so far over this connection tells how far a server is. And should
 //! the answer of one that is near be [`LATE`], another call goes out all the same.
 
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +35,6 @@ pub(super) struct Dispatch<R: Request> {
     backoff: Backoff,
     /// After a failure nothing goes out before.
     paused_until: Instant,
-    kind: PhantomData<R>,
 }
 
 impl<R: Request> Dispatch<R> {
@@ -44,14 +42,7 @@ impl<R: Request> Dispatch<R> {
         let now = Instant::now();
         let (sent, paused_until) = (now, now);
         let backoff = Backoff::of_calls();
-        Self {
-            owner: owner.clone(),
-            is_done: false,
-            sent,
-            backoff,
-            paused_until,
-            kind: PhantomData,
-        }
+        Self { owner: owner.clone(), is_done: false, sent, backoff, paused_until }
     }
 
     pub(super) async fn run(mut self) {
@@ -102,7 +93,7 @@ impl<R: Request> Dispatch<R> {
     fn next_call(&self, out: usize, fastest: Option<Duration>, now: Instant) -> Option<Instant> {
         let at = match out {
             0 => now,
-            _ if out >= R::MOST_CALLS => return None,
+            _ if out >= R::MAX_CALLS => return None,
             _ => self.sent + late_after(fastest),
         };
         Some(at.max(self.paused_until))

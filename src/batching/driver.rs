@@ -1,7 +1,6 @@
 //! Asking: a request goes into its batcher, and somebody makes the calls until nothing waits there.
 
 use std::future::poll_fn;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -15,7 +14,7 @@ use crate::error::Error;
 use crate::runtime::{Deadline, is_current, within};
 
 /// In which the calls for one request are made. Each of them but the last one has ended.
-const MOST_RUNTIMES: u32 = 3;
+const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others that gather, and again while the failure is a passing
@@ -51,12 +50,12 @@ impl<R: Request> Batcher<R> {
                 Some(Ok(Outcome::Answer(answer))) => return Ok(answer),
                 Some(Ok(Outcome::Failed(error))) => return Err(*error),
                 // Calls end with the runtime in which they are made: others ask anew.
-                Some(Ok(Outcome::Unserved(request))) if runtimes < MOST_RUNTIMES => {
+                Some(Ok(Outcome::Unserved(request))) if runtimes < MAX_RUNTIMES => {
                     runtimes += 1;
                     asked = Asked::new(owner, request, deadline, may_drive, true);
                 }
                 Some(_) => return Err(Error::Shutdown),
-                None => return Err(owner.home_rests(operation, deadline.elapsed())),
+                None => return Err(owner.home_stalled(operation, deadline.elapsed())),
             }
         }
     }
@@ -76,12 +75,7 @@ impl<R: Request> Batcher<R> {
             if !owner.is_rush()
                 && let Some(slot) = owner.try_drive()
             {
-                return Some(Driver {
-                    owner,
-                    number: state.number,
-                    _slot: slot,
-                    kind: PhantomData,
-                });
+                return Some(Driver { owner, number: state.number, _slot: slot });
             }
         }
         let calls = state.calls.take();
@@ -135,7 +129,6 @@ struct Driver<'a, R: Request> {
     number: u64,
     /// There may be so many.
     _slot: SemaphorePermit<'a>,
-    kind: PhantomData<R>,
 }
 
 impl<R: Request> Driver<'_, R> {

@@ -47,7 +47,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// It is not sent while its acquisition is out from one of these.
     const AFTER: Kinds;
     /// The most calls that are out at the same time.
-    const MOST_CALLS: usize = 64;
+    const MAX_CALLS: usize = 64;
     /// What metrics name its calls.
     const CALLED: &'static str = Self::SCRIPT;
     type Owner: Owner;
@@ -183,17 +183,15 @@ struct Batch<R: Request> {
 
 impl<R: Request> Default for Batcher<R> {
     fn default() -> Self {
-        let (waiting, arrivals, wants_next, fastest) = Default::default();
-        let (is_dispatching, needs_task, calls, number) = Default::default();
         let state = Mutex::new(State {
-            waiting,
-            arrivals,
-            wants_next,
-            fastest,
-            is_dispatching,
-            needs_task,
-            calls,
-            number,
+            waiting: VecDeque::new(),
+            arrivals: 0,
+            wants_next: false,
+            fastest: (0, None),
+            is_dispatching: false,
+            needs_task: false,
+            calls: None,
+            number: 0,
         });
         Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
     }

@@ -48,7 +48,7 @@ pub(crate) trait Owner: Send + Sync + 'static {
     fn error(&self, operation: &'static str, failure: Failure) -> Error;
 
     /// For a caller in another runtime: home does not run.
-    fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error;
+    fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error;
 }
 
 /// Bits, one for each kind of request.

@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{FutureExt, TryFutureExt};
+
 use crate::context::ClientSettings;
-use crate::diagnosis::connect::Tried;
+use crate::diagnosis::connect::Access;
 use crate::error::Error;
-use crate::metrics::MOST_NAMES;
+use crate::metrics::MAX_NAMES;
+use crate::protocol::word::MAX_TIME;
 use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
 use crate::scripts::{CallBy, Library};
 use crate::server::Credentials;
@@ -41,8 +44,8 @@ pub struct SemaphoresBuilder {
     pub(crate) owner: Option<String>,
     pub(crate) call_by: CallBy,
     pub(crate) settings: ClientSettings,
-    pub(crate) credentials: Option<Arc<dyn Provider>>,
-    pub(crate) tried: Tried,
+    pub(crate) credentials: Option<Arc<Provider>>,
+    pub(crate) access: Access,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -61,11 +64,11 @@ impl SemaphoresBuilder {
             response_timeout: Duration::from_secs(2),
             liveness: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
-            metrics_names: MOST_NAMES,
+            metrics_names: MAX_NAMES,
         };
         let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
-        let (prefix, tried) = ("sem".to_owned(), Tried::All);
-        Self { prefix, owner, call_by, settings, credentials, tried }
+        let (prefix, access) = ("sem".to_owned(), Access::Full);
+        Self { prefix, owner, call_by, settings, credentials, access }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -92,7 +95,7 @@ impl SemaphoresBuilder {
 
     /// How long to wait for the answer to one command, or for a connection; default: 2 s. 1 ms
     /// to 1 hour. After two of them in a row without an answer the connection is replaced. A
-    /// renewal has less time, a sixth of the lease, and counts as well.
+    /// renewal has no more than a sixth of the lease, and counts if that is 200 ms or more.
     ///
     /// # Examples
     ///
@@ -172,13 +175,13 @@ impl SemaphoresBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let semaphores = Semaphores::builder().look_only().connect(&url).await?;
+    /// let semaphores = Semaphores::builder().read_only().connect(&url).await?;
     /// println!("{}", semaphores.doctor().await?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn look_only(mut self) -> Self {
-        self.tried = Tried::Looks;
+    pub fn read_only(mut self) -> Self {
+        self.access = Access::ReadOnly;
         self
     }
 
@@ -216,7 +219,7 @@ impl SemaphoresBuilder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<BoxError> + 'static,
     {
-        self.credentials = Some(Arc::new(provider));
+        self.credentials = Some(Arc::new(move || provider().map_err(Into::into).boxed()));
         self
     }
 
@@ -243,7 +246,6 @@ impl SemaphoresBuilder {
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         const LONGEST_RESPONSE: Duration = Duration::from_secs(60 * 60);
-        const LONGEST_LIVENESS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
         check_prefix(&self.prefix)?;
         if let Some(owner) = &self.owner {
             check_owner(owner)?;
@@ -253,7 +255,7 @@ impl SemaphoresBuilder {
             let reason = format!("must be 1 ms to 1 hour, not {response_timeout:?}");
             return Err(Error::invalid("response_timeout", reason));
         }
-        if liveness < Duration::from_millis(100) || liveness > LONGEST_LIVENESS {
+        if liveness < Duration::from_millis(100) || liveness > MAX_TIME {
             let reason = format!("must be 100 ms to 7 days, not {liveness:?}");
             return Err(Error::invalid("liveness", reason));
         }

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::client::builder::default_owner;
 use crate::client::{Semaphores, SemaphoresBuilder};
-use crate::context::{ClientSettings, Context};
+use crate::context::Context;
 use crate::diagnosis::connect;
 use crate::error::Error;
 use crate::metrics::Meters;
@@ -17,7 +17,8 @@ use crate::server::{Cluster, Dialer, Link, Servers, Source, tls, url};
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoresBuilder {
-    /// Connects, and checks that the server can do what the scripts need: see there for the URL.
+    /// Connects, and checks that the server can do what the scripts need. [`Semaphores::connect`]
+    /// says how a URL looks.
     ///
     /// # Errors
     ///
@@ -91,7 +92,8 @@ impl SemaphoresBuilder {
 
     /// Connects to whichever of these servers is the primary, and follows it: after a failover they
     /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
-    /// else than Sentinel or a cluster promotes.
+    /// else than Sentinel or a cluster promotes. URLs are as for [`Semaphores::connect`], but what
+    /// does not count in one, such as `?db=3`, is not found here: write `redis://host:6379/3`.
     ///
     /// # Errors
     ///
@@ -204,7 +206,7 @@ impl SemaphoresBuilder {
         let nodes = infos("nodes", nodes)?;
         let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
         let cluster = Arc::new(cluster);
-        connect::check_cluster(&cluster, &self.prefix, self.tried).await?;
+        connect::check_cluster(&cluster, &self.prefix, self.access).await?;
         let listener = Listener::Sharded(cluster.clone());
         let wakeups = Wakeups::Sharded(Channels::default());
         let name = self.new_client();
@@ -217,7 +219,7 @@ impl SemaphoresBuilder {
         let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
         let name = self.new_client();
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
-        let subscription = connect::check_one(&link, &self.prefix, &channel, self.tried).await?;
+        let subscription = connect::check_one(&link, &self.prefix, &channel, self.access).await?;
         let listener = Listener::Single(link.clone(), subscription);
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
@@ -238,8 +240,7 @@ impl SemaphoresBuilder {
         wakeups: Wakeups,
         listener: Listener,
     ) -> Semaphores {
-        let ClientSettings { response_timeout, liveness, .. } = self.settings;
-        let router = Router::new(wakeups, &name, response_timeout, liveness);
+        let router = Router::new(wakeups, &name, self.settings.liveness);
         let (settings, meters) = (self.settings, Meters::new(self.settings.metrics_names));
         let context = Context::new(servers, self.prefix, name, router, listener, settings, meters);
         Semaphores::new(context)

@@ -96,7 +96,7 @@ impl Semaphores {
             return Err(Error::invalid("server", reason));
         };
         let mut builder = Self::builder().prefix(&context.prefix);
-        builder.owner = Some(word::owner_of(&context.name).to_owned());
+        builder.owner = Some(word::owner_of(&context.client).to_owned());
         builder.settings = context.settings;
         builder.at(local.clone())
     }

@@ -36,7 +36,7 @@ pub struct Names {
 impl fmt::Debug for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Names")
-            .field("names", &self.names.len())
+            .field("names", &format_args!("{} listed", self.names.len()))
             .field("keys", &self.keys)
             .field("took", &self.took)
             .finish()

@@ -14,10 +14,10 @@ use crate::wakeup::{self, Channel, Subscription};
 
 /// What a user must be able to do.
 #[derive(Clone, Copy)]
-pub(crate) enum Tried {
-    All,
+pub(crate) enum Access {
+    Full,
     /// All that writes nothing.
-    Looks,
+    ReadOnly,
 }
 
 /// Checks a server that is no part of a cluster, and listens there.
@@ -25,11 +25,11 @@ pub(crate) async fn check_one(
     link: &Arc<Link>,
     prefix: &str,
     channel: &Channel,
-    tried: Tried,
+    access: Access,
 ) -> Result<Subscription, Error> {
     let probe = Probe::single(link, prefix);
-    let subscribe = wakeup::subscribe_first(link, channel);
-    let (allowed, subscribed) = join!(try_out(&probe, tried), subscribe);
+    let subscribe = wakeup::subscribe_first(link, &channel.name);
+    let (allowed, subscribed) = join!(try_out(&probe, access), subscribe);
     let subscribed = subscribed.map_err(|error| probe.explain(error));
     match allowed.and(subscribed) {
         Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
@@ -42,14 +42,14 @@ pub(crate) async fn check_one(
 pub(crate) async fn check_cluster(
     cluster: &Arc<Cluster>,
     prefix: &str,
-    tried: Tried,
+    access: Access,
 ) -> Result<(), Error> {
     if let Err(error) = cluster.refresh().await {
         let error = explain_map(cluster, prefix, error);
         return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
     }
     let nodes = cluster.nodes();
-    let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, tried));
+    let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, access));
     let checked = join_all(checked).await;
     let mut last = None;
     let mut is_reached = false;
@@ -71,19 +71,19 @@ async fn check_node(
     cluster: &Arc<Cluster>,
     node: &Address,
     prefix: &str,
-    tried: Tried,
+    access: Access,
 ) -> Result<(), Error> {
     let Some(probe) = Probe::at_node(cluster, node, prefix) else {
         return Ok(());
     };
     let listen = async {
-        match tried {
-            Tried::All => probe.listen().await,
+        match access {
+            Access::Full => probe.listen().await,
             // Nobody listens there before something waits.
-            Tried::Looks => Ok(()),
+            Access::ReadOnly => Ok(()),
         }
     };
-    let (allowed, heard) = join!(try_out(&probe, tried), listen);
+    let (allowed, heard) = join!(try_out(&probe, access), listen);
     match allowed.and(heard) {
         Err(error) => {
             let link = &probe.link;
@@ -93,13 +93,13 @@ async fn check_node(
     }
 }
 
-async fn try_out(probe: &Probe, tried: Tried) -> Result<(), Error> {
-    match tried {
-        Tried::All => {
+async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
+    match access {
+        Access::Full => {
             let refused = probe.refused_commands().await?;
             refused.into_iter().next().map_or(Ok(()), Err)
         }
-        Tried::Looks => probe.try_looks().await,
+        Access::ReadOnly => probe.try_looks().await,
     }
 }
 

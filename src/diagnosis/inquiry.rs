@@ -15,7 +15,7 @@ use crate::server::Dialer;
 /// For one that is silent: the user has waited for a whole timeout already.
 const LONGEST: Duration = Duration::from_millis(500);
 /// Of what a stranger says.
-const MOST_BYTES: usize = 80;
+const MAX_BYTES: usize = 80;
 const LOOK: &str = "see what listens there";
 
 /// Without a client there is more than one server, and nothing to ask.
@@ -142,7 +142,7 @@ fn wants_tls(kind: Kind) -> Option<Found> {
 
 async fn ping<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> std::io::Result<Vec<u8>> {
     stream.write_all(b"*1\r\n$4\r\nPING\r\n").await?;
-    let mut said = vec![0; MOST_BYTES];
+    let mut said = vec![0; MAX_BYTES];
     let length = stream.read(&mut said).await?;
     said.truncate(length);
     Ok(said)

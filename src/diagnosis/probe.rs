@@ -16,7 +16,7 @@ use crate::error::{Error, cause_of, lacks_right};
 use crate::protocol::Keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of, tls};
-use crate::wakeup::{self, Channel, Wakeups, sharded_name};
+use crate::wakeup::{self, Wakeups, process_name, sharded_name};
 
 const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
 
@@ -42,9 +42,9 @@ impl Probe {
 
     /// None where the node has lost its slots meanwhile.
     pub(crate) fn at_node(cluster: &Arc<Cluster>, node: &Address, prefix: &str) -> Option<Self> {
-        const MOST_NAMES: usize = 1_000_000;
+        const MAX_NAMES: usize = 1_000_000;
         let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
-        let name = (0..MOST_NAMES).map(|_| probe_name()).find(is_there)?;
+        let name = (0..MAX_NAMES).map(|_| probe_name()).find(is_there)?;
         let (link, prefix) = (cluster.link(node), prefix.to_owned());
         Some(Self { link, node: Some((cluster.clone(), node.clone())), prefix, name })
     }
@@ -219,16 +219,16 @@ impl Probe {
         let channel = self.channel();
         let listened = match &self.node {
             None => wakeup::subscribe(&self.link, &channel).await.map(drop),
-            Some((cluster, node)) => wakeup::try_sharded(cluster, node, &channel.name).await,
+            Some((cluster, node)) => wakeup::try_sharded(cluster, node, &channel).await,
         };
         listened.map_err(|error| self.explain(error))
     }
 
     /// A channel that nobody has.
-    fn channel(&self) -> Channel {
+    fn channel(&self) -> String {
         match self.node {
-            None => Channel::of_process(&self.prefix, &self.name),
-            Some(_) => Channel::named(sharded_name(&self.prefix, &self.name, &self.name)),
+            None => process_name(&self.prefix, &self.name),
+            Some(_) => sharded_name(&self.prefix, &self.name, &self.name),
         }
     }
 

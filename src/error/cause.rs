@@ -27,6 +27,8 @@ const TAKES_LONG: (&str, &str) = (
     "wait, or end that one with SCRIPT KILL or FUNCTION KILL",
 );
 
+const GIVE_PASSWORD: &str = "give one, as in redis://user:password@host:6379/";
+
 /// Errors of servers, by their codes. What is looked for in the texts of scripts comes first.
 const CODES: [Known; 13] = [
     (
@@ -77,7 +79,7 @@ const CODES: [Known; 13] = [
         "NOAUTH",
         Kind::Authentication,
         "the server wants a password, and got none (NOAUTH)",
-        "give one, as in redis://user:password@host:6379/",
+        GIVE_PASSWORD,
     ),
     (
         "WRONGPASS",
@@ -96,6 +98,29 @@ const CODES: [Known; 13] = [
         Kind::Unusable,
         "another version of the protocol wrote the keys (SEM_VERSION)",
         "use clients of one version, or another prefix",
+    ),
+];
+
+/// Errors of servers that have no code of their own, by their words.
+const DETAILS: [Known; 3] = [
+    // As a server says NOAUTH to a long call.
+    (
+        "unauthenticated",
+        Kind::Authentication,
+        "the server wants a password, and got none",
+        GIVE_PASSWORD,
+    ),
+    (
+        "without any password configured",
+        Kind::Authentication,
+        "the server has no password, and was given one",
+        "leave it out, or set it there (requirepass)",
+    ),
+    (
+        "max number of clients",
+        Kind::NotReady,
+        "the server has as many connections as it takes",
+        "raise maxclients, or have others connect less",
     ),
 ];
 
@@ -157,33 +182,20 @@ fn of_server(error: &RedisError) -> Option<Cause> {
             advice: "grant what docs/protocol.md lists under \"Permissions\"",
         });
     }
-    if let Some((_, kind, found, advice)) = CODES.iter().find(|(code, ..)| says(error, code)) {
+    let detail = error.detail().unwrap_or_default();
+    let by_code = CODES.iter().find(|(code, ..)| says(error, code));
+    let known = by_code.or_else(|| DETAILS.iter().find(|(words, ..)| detail.contains(words)));
+    if let Some((_, kind, found, advice)) = known {
         return Some(Cause { kind: *kind, found: (*found).into(), advice });
     }
-    let (found, advice) = match (error.code()?, error.detail()) {
-        ("SEM_TYPE", Some(detail)) => {
+    let (found, advice) = match error.code()? {
+        "SEM_TYPE" => {
             let (key, wanted) =
                 detail.strip_prefix("the key ")?.split_once(" exists and is not ")?;
             let found = format!("the key {key} holds something else than {wanted} (SEM_TYPE)");
             (found, "delete it, or take another name or prefix")
         }
-        (_, Some(detail)) if detail.contains("without any password configured") => {
-            let found = "the server has no password, and was given one";
-            return Some(Cause {
-                kind: Kind::Authentication,
-                found: found.into(),
-                advice: "leave it out, or set it there (requirepass)",
-            });
-        }
-        (_, Some(detail)) if detail.starts_with("max number of clients") => {
-            let found = "the server has as many connections as it takes";
-            return Some(Cause {
-                kind: Kind::NotReady,
-                found: found.into(),
-                advice: "raise maxclients, or have others connect less",
-            });
-        }
-        (code, _) => (format!("the server answered with the error {code}"), SEE_SOURCE),
+        code => (format!("the server answered with the error {code}"), SEE_SOURCE),
     };
     Some(Cause { kind: Kind::Unusable, found: found.into(), advice })
 }
@@ -199,75 +211,67 @@ pub(crate) fn lacks_right(refusal: &str) -> bool {
 
 /// What redis-rs or this crate found out. Such an error has no source, so its text is told here.
 fn of_client(error: &RedisError) -> Cause {
-    let own = |kind, found: &'static str, advice| Cause { kind, found: found.into(), advice };
     let text = error.to_string();
     let what = text.split(" - ").next().unwrap_or_default();
-    let kind = match error.kind() {
-        _ if what.starts_with(STRANGE_AUTH) => {
-            return own(Kind::NotRedis, "to AUTH it answers what Redis never does", SEE_STRANGER);
-        }
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
-            return own(Kind::NotRedis, "what was answered is no answer of Redis", SEE_STRANGER);
-        }
-        ErrorKind::AuthenticationFailed if error.detail().is_none() => {
-            return own(
-                Kind::Authentication,
-                "the server refuses the password",
-                "see whether it wants one, and which",
-            );
-        }
-        _ if what == NOT_SELECTED && text.contains("out of range") => {
-            return own(
-                Kind::Unusable,
-                "the server has no database of that number",
-                "take one that it has (0 to 15, unless its setting `databases` says otherwise)",
-            );
-        }
-        // Without its code, unlike elsewhere.
-        _ if what == NOT_SELECTED && text.contains("is busy running") => {
-            return own(Kind::NotReady, TAKES_LONG.0, TAKES_LONG.1);
-        }
-        _ if what == NO_SENTINEL => {
-            return own(
-                Kind::Unusable,
-                "an address is not that of a sentinel",
-                "give those of sentinels (port 26379, unless set otherwise), or connect to the \
-                 server itself",
-            );
-        }
-        ErrorKind::MasterNameNotFoundBySentinel => {
-            return own(
-                Kind::NoPrimary,
-                "no sentinel knows a primary of that name",
-                "look at the name, and at what SENTINEL MASTERS answers",
-            );
-        }
-        ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => {
-            let those = error.detail().unwrap_or_default();
-            return Cause {
-                kind: Kind::NoPrimary,
-                found: format!("{what} ({those})").into(),
-                advice: "a failover may be under way; else see each of them",
-            };
-        }
-        ErrorKind::Io if what.starts_with("no answer") => Kind::TimedOut,
-        ErrorKind::Io => Kind::Unreachable,
-        // The provider of credentials failed.
-        ErrorKind::AuthenticationFailed => Kind::Authentication,
-        _ => Kind::Unusable,
-    };
-    let found = match error.detail() {
+    let told = || match error.detail() {
         Some(detail) => format!("{what}: {detail}"),
         None => what.to_owned(),
     };
-    let advice = match error.kind() {
-        _ if what == PAUSED => "resume it (tokio::time::resume), since calls need time that passes",
-        _ if what.starts_with("the runtime") => "keep it running, or connect anew",
-        ErrorKind::Io => SEE_NETWORK,
-        ErrorKind::AuthenticationFailed => "mend the provider, or what it asks",
-        _ => "look at the settings of the connection",
+    let (kind, found, advice) = match error.kind() {
+        _ if what.starts_with(STRANGE_AUTH) => {
+            (Kind::NotRedis, "to AUTH it answers what Redis never does".into(), SEE_STRANGER)
+        }
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+            (Kind::NotRedis, "what was answered is no answer of Redis".into(), SEE_STRANGER)
+        }
+        ErrorKind::AuthenticationFailed if error.detail().is_none() => (
+            Kind::Authentication,
+            "the server refuses the password".into(),
+            "see whether it wants one, and which",
+        ),
+        ErrorKind::AuthenticationFailed => {
+            (Kind::Authentication, told().into(), "mend the provider, or what it asks")
+        }
+        _ if what == NOT_SELECTED && text.contains("out of range") => (
+            Kind::Unusable,
+            "the server has no database of that number".into(),
+            "take one that it has (0 to 15, unless its setting `databases` says otherwise)",
+        ),
+        // Without its code, unlike elsewhere.
+        _ if what == NOT_SELECTED && text.contains("is busy running") => {
+            (Kind::NotReady, TAKES_LONG.0.into(), TAKES_LONG.1)
+        }
+        _ if what == NO_SENTINEL => (
+            Kind::Unusable,
+            "an address is not that of a sentinel".into(),
+            "give those of sentinels (port 26379, unless set otherwise), or connect to the server \
+             itself",
+        ),
+        ErrorKind::MasterNameNotFoundBySentinel => (
+            Kind::NoPrimary,
+            "no sentinel knows a primary of that name".into(),
+            "look at the name, and at what SENTINEL MASTERS answers",
+        ),
+        ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
+            Kind::NoPrimary,
+            format!("{what} ({})", error.detail().unwrap_or_default()).into(),
+            "a failover may be under way; else see each of them",
+        ),
+        ErrorKind::Io if what == PAUSED => (
+            Kind::Unreachable,
+            told().into(),
+            "resume it (tokio::time::resume), since calls need time that passes",
+        ),
+        ErrorKind::Io if what.starts_with("the runtime") => {
+            (Kind::Unreachable, told().into(), "keep it running, or connect anew")
+        }
+        ErrorKind::Io if what.starts_with("no answer") => {
+            (Kind::TimedOut, told().into(), SEE_NETWORK)
+        }
+        ErrorKind::Io => (Kind::Unreachable, told().into(), SEE_NETWORK),
+        _ => (Kind::Unusable, told().into(), "look at the settings of the connection"),
     };
-    Cause { kind, found: found.into(), advice }
+    Cause { kind, found, advice }
 }
 
 /// What the network said, where it is about that.

@@ -18,7 +18,7 @@ pub use kind::ConnectErrorKind;
 pub(crate) use rounded::Rounded;
 
 /// Of each text so many characters are printed for debugging: a server may echo a megabyte.
-const MOST_PRINTED: usize = 400;
+const MAX_PRINTED: usize = 400;
 
 /// What can go wrong. "Did not get it" is not among them: a try that finds no permit
 /// free answers `None`.
@@ -42,8 +42,9 @@ const MOST_PRINTED: usize = 400;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that can never work (a URL, a name, a limit, a lease, a weight). Nothing was sent
-    /// for it.
+    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread or runtime
+    /// in which a call cannot. Nothing was sent for it; but a permit whose release is refused so is
+    /// given back all the same, in the background.
     #[non_exhaustive]
     Invalid {
         /// What the value is for.
@@ -95,7 +96,7 @@ pub enum Error {
         semaphore: String,
         /// How long the wait took.
         waited: Duration,
-        /// The last known position in the queue, where 1 is the head.
+        /// The last known position in the queue, where 1 is the head; `None` where no answer told one.
         position: Option<u64>,
     },
     /// Redis gave no answer for too long. The call may have been served all the same. A permit that
@@ -114,7 +115,8 @@ pub enum Error {
     },
     /// Redis answered with an error that will not pass by itself: the keys of the semaphore hold
     /// something else (`SEM_TYPE`), another version of the protocol wrote them (`SEM_VERSION`), the
-    /// server is out of memory. Nothing was changed.
+    /// server is out of memory. Nothing was changed, unless the source is an answer that cannot be
+    /// read, or the user has lost a right since it connected.
     #[non_exhaustive]
     Refused {
         /// The name of the semaphore.
@@ -336,9 +338,9 @@ impl Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut printed = f.debug_tuple(self.variant());
-        printed.field(&format_args!("{:.MOST_PRINTED$}", self.to_string()));
+        printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
         if let Some(source) = self.source() {
-            printed.field(&format_args!("{:.MOST_PRINTED$}", source.to_string()));
+            printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
         }
         printed.finish()
     }

@@ -25,7 +25,7 @@ impl Semaphore {
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let numbers = [
             now,
-            none(self.runtime.or(self.declared)),
+            none(self.known_limit()),
             none(self.declared),
             none(self.runtime),
             self.held_at(now),

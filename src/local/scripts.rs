@@ -47,7 +47,7 @@ impl Semaphore {
             consumed += if is_held && consumes { word::weight(word) } else { 0 };
         }
         // Where no limit is known, none is set.
-        if consumed > 0 && self.runtime.or(self.declared).is_some() {
+        if consumed > 0 && self.known_limit().is_some() {
             self.runtime = Some((self.limit() - consumed).max(0));
         }
         self.hand_off(vec![]);
@@ -96,7 +96,7 @@ impl Semaphore {
         (kind, limit): (&str, i64),
         change: &[&str],
     ) -> Result<Vec<i64>, Refusal> {
-        let before = (self.runtime.or(self.declared), self.declared);
+        let before = (self.known_limit(), self.declared);
         let (declared, runtime) = self.configured(kind, limit);
         let now = self.now();
         let is_known = |mark: &str| self.marks.get(mark).is_some_and(|until| *until > now);
@@ -114,7 +114,7 @@ impl Semaphore {
         }
         self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
-        let limit = none(self.runtime.or(self.declared));
+        let limit = none(self.known_limit());
         Ok(vec![now, -1, limit, none(before.0), none(self.declared), none(before.1)])
     }
 }

@@ -44,7 +44,7 @@ impl Semaphore {
         self.known_limit().is_some() || self.last > 0
     }
 
-    fn known_limit(&self) -> Option<i64> {
+    pub(super) fn known_limit(&self) -> Option<i64> {
         self.runtime.or(self.declared)
     }
 

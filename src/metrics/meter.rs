@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
 
-use super::Came;
+use super::Origin;
 use super::described::{
     ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, RECONNECTS, RENEWAL_FAILURES, WAIT, WAITING, describe,
 };
@@ -107,15 +107,15 @@ impl Meter {
     }
 
     /// A permit that was asked for then is handed out.
-    pub(crate) fn granted(&self, came: Came, weight: u32, asked: Instant) -> Hold {
+    pub(crate) fn granted(&self, origin: Origin, weight: u32, asked: Instant) -> Hold {
         let since = Instant::now();
-        self.0.count(match came {
-            Came::AtOnce => Outcome::Immediate,
-            Came::FromTheQueue => Outcome::Waited,
-            Came::Adopted => Outcome::Adopted,
+        self.0.count(match origin {
+            Origin::AtOnce => Outcome::Immediate,
+            Origin::FromTheQueue => Outcome::Waited,
+            Origin::Adopted => Outcome::Adopted,
         });
         // Of the others there are most, and each takes one call, whose time is told.
-        if matches!(came, Came::FromTheQueue) {
+        if matches!(origin, Origin::FromTheQueue) {
             self.0.wait.record(since - asked);
         }
         self.0.held.increment(weight);

@@ -20,11 +20,11 @@ pub(crate) use meter::{CallMeter, Hold, Meter, Meters, called, reconnected};
 pub(crate) use nothing::{CallMeter, Hold, Meter, Meters, called, reconnected};
 
 /// Distinct names that become labels, unless set.
-pub(crate) const MOST_NAMES: usize = 100;
+pub(crate) const MAX_NAMES: usize = 100;
 
 /// How a permit came to this process.
 #[derive(Clone, Copy)]
-pub(crate) enum Came {
+pub(crate) enum Origin {
     AtOnce,
     FromTheQueue,
     Adopted,

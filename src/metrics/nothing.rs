@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::Came;
+use super::Origin;
 use crate::error::Error;
 
 pub(crate) struct Meters;
@@ -30,7 +30,7 @@ impl Meter {
 
     pub(crate) fn refused(&self) {}
 
-    pub(crate) fn granted(&self, _came: Came, _weight: u32, _asked: Instant) -> Hold {
+    pub(crate) fn granted(&self, _origin: Origin, _weight: u32, _asked: Instant) -> Hold {
         Hold
     }
 

@@ -31,7 +31,8 @@ use crate::protocol::word;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The limit in force.
+    /// The limit in force. Where the server knows of none, as nobody has used the semaphore, that of
+    /// the one that was asked; 0 for one with [`limit_in_force`](crate::SemaphoreBuilder::limit_in_force).
     pub limit: u32,
     /// The limit that the newest client declared; `None` for a semaphore with initial permits.
     pub declared_limit: Option<u32>,
@@ -60,8 +61,8 @@ impl fmt::Debug for Inspection {
             .field("held", &self.held)
             .field("queued", &self.queued)
             .field("last_token", &self.last_token)
-            .field("holders", &self.holders.len())
-            .field("waiters", &self.waiters.len())
+            .field("holders", &format_args!("{} listed", self.holders.len()))
+            .field("waiters", &format_args!("{} listed", self.waiters.len()))
             .finish()
     }
 }

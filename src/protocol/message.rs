@@ -3,10 +3,10 @@
 //! Anybody who may publish on the channel can send anything. Whatever no script sends is left
 //! alone, and costs neither much time nor memory.
 
-/// Scripts look at some 2,000 waiters at most, and a line has less than 300 bytes.
+/// Scripts look at 1,000 waiters at most, and a line has less than 300 bytes.
 const LONGEST: usize = 1 << 20;
 /// The largest number that scripts give.
-const LAST_NUMBER: u64 = (1 << 53) - 1;
+pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
 
 /// A request that left the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -16,7 +16,8 @@ const AHEAD: &str = "ahead";
 const MAX_CLIENT: usize = 100;
 /// A dot and those digits make it a client.
 pub(crate) const MAX_OWNER: usize = MAX_CLIENT - 1 - RANDOM;
-pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// A lease or a liveness.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A new name for a process.
 pub(crate) fn new_client(owner: &str) -> String {
@@ -99,7 +100,7 @@ pub(crate) fn lease_of(word: &str) -> Option<Duration> {
         && (16..=64).contains(&nonce.len())
         && nonce.chars().all(is_nonce);
     let lease = Duration::from_millis(integer(lease)?);
-    (is_sound && lease <= LONGEST_LEASE).then_some(lease)
+    (is_sound && lease <= MAX_TIME).then_some(lease)
 }
 
 /// From 1 on.

@@ -1,8 +1,8 @@
 //! Leases, deadlines and patience go by tokio's clock, as its timers do; only connections, which wait
 //! for others, go by the system's. The two differ where a test has paused tokio's.
 //!
-//! Its timers then end at once, while sockets take their time. Nothing is answered in time, and what
-//! waits between two attempts does not.
+//! Its timers then end at once, while sockets need real time: every call times out, and there is no
+//! pause between two attempts.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -72,7 +72,7 @@ impl ScriptRegistry {
                 Ok(()) if attempt == MAX_ATTEMPTS => return Err(missing.into()),
                 Ok(()) => {}
                 // Another client was faster, or somebody else's functions have these names.
-                Err(taken) if says(&taken, "already exists") => {
+                Err(taken) if mentions(&taken, "already exists") => {
                     if attempt == MAX_ATTEMPTS {
                         return Err(unusable(&function, &taken).into());
                     }
@@ -108,7 +108,7 @@ fn is_forbidden(error: &Error) -> bool {
     matches!(error, Error::Redis(error) if error.code() == Some("NOPERM"))
 }
 
-fn says(error: &RedisError, words: &str) -> bool {
+fn mentions(error: &RedisError, words: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(words))
 }
 

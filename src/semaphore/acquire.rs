@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use crate::batching::Owner;
 use crate::error::Error;
-use crate::metrics::Came;
+use crate::metrics::Origin;
 use crate::protocol::Acquired;
 use crate::runtime::{Deadline, clock, within};
 use crate::semaphore::Permit;
@@ -23,12 +23,12 @@ use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
 /// Calls of a try in a row for which the server says that it has more ended leases to purge. Each
-/// removes thousands.
+/// removes a thousand.
 const MAX_TRIES: u32 = 1000;
 
 /// Grants in a row that were over before they could be handed out. A few may come of a thread that
 /// was busy for once.
-const MOST_LATE_GRANTS: u32 = 5;
+const MAX_LATE_GRANTS: u32 = 5;
 
 /// An acquisition that is not a permit yet.
 pub(super) struct Pending<'a> {
@@ -49,17 +49,17 @@ impl<'a> Pending<'a> {
             self.core.hold(std::iter::once(self.acquisition));
             self.core.waits().remove(&self.acquisition.number);
         }
-        let came = if was_queued { Came::FromTheQueue } else { Came::AtOnce };
-        self.into_permit(grant, came)
+        let origin = if was_queued { Origin::FromTheQueue } else { Origin::AtOnce };
+        self.into_permit(grant, origin)
     }
 
     /// Fails after a shutdown, which may have taken the wait away.
-    pub(super) fn into_permit(mut self, grant: Grant, came: Came) -> Result<Permit, Error> {
+    pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
         if self.acquisition.is_over() || self.core.closing.is_shut_down() {
             return Err(Error::Shutdown);
         }
         self.is_resolved = true;
-        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, came))
+        Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, origin))
     }
 }
 
@@ -158,7 +158,7 @@ impl Core {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
                     match self.confirm(acquisition, grant, "try_acquire", patience).await? {
-                        Some(grant) => return pending.into_permit(grant, Came::AtOnce).map(Some),
+                        Some(grant) => return pending.into_permit(grant, Origin::AtOnce).map(Some),
                         None => self.count_late(&mut late_grants)?,
                     }
                 }
@@ -247,7 +247,7 @@ impl Core {
     /// unless that does not help.
     fn count_late(&self, late_grants: &mut u32) -> Result<(), Error> {
         *late_grants += 1;
-        if *late_grants < MOST_LATE_GRANTS {
+        if *late_grants < MAX_LATE_GRANTS {
             return Ok(());
         }
         let (semaphore, lease) = (self.name.clone(), self.settings.first_lease());
@@ -271,7 +271,7 @@ impl Core {
                 return outcome;
             }
             if acquisition.asked() == asked {
-                return Err(self.home_rests("acquire", deadline.elapsed()));
+                return Err(self.home_stalled("acquire", deadline.elapsed()));
             }
         }
     }

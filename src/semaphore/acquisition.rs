@@ -32,7 +32,7 @@ pub(crate) struct Acquisition {
     /// Its name on the server.
     pub(crate) word: String,
     pub(crate) weight: u32,
-    /// From when it became a permit.
+    /// Set once it is a permit.
     lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,

@@ -7,7 +7,7 @@ use tracing::Instrument;
 
 use super::Semaphore;
 use crate::error::Error;
-use crate::metrics::Came;
+use crate::metrics::Origin;
 use crate::runtime::Deadline;
 use crate::semaphore::acquire::Pending;
 use crate::semaphore::core::{Adopt, Core};
@@ -72,7 +72,7 @@ impl Core {
         self.hold(std::iter::once(&acquisition));
         let grant = Grant { token: parts.fencing_token(), since: answer.sent };
         match self.confirm(&acquisition, grant, "adopt", patience).await? {
-            Some(grant) => pending.into_permit(grant, Came::Adopted),
+            Some(grant) => pending.into_permit(grant, Origin::Adopted),
             None => Err(self.not_adopted(parts)),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::error::Error;
 use crate::protocol::check_name;
-use crate::protocol::word::LONGEST_LEASE;
+use crate::protocol::word::MAX_TIME;
 use crate::semaphore::Semaphore;
 use crate::semaphore::core::Core;
 use crate::semaphore::maintenance;
@@ -256,7 +256,7 @@ impl SemaphoreBuilder {
     pub fn build(self) -> Result<Semaphore, Error> {
         check_name("name", &self.name)?;
         let limit = self.checked_limit()?;
-        if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
+        if self.lease < SHORTEST_LEASE || self.lease > MAX_TIME {
             let reason = format!("must be 10 ms to 7 days, not {:?}", self.lease);
             return Err(Error::invalid("lease", reason));
         }

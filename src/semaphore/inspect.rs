@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::protocol::Inspection;
+use crate::protocol::message::LAST_NUMBER;
 use crate::semaphore::Semaphore;
 
 /// How many holders and waiters one inspection tells of.
@@ -59,7 +60,9 @@ impl Semaphore {
         holders: Range<u64>,
         waiters: Range<u64>,
     ) -> Result<Inspection, Error> {
-        let page = |Range { start, end }: Range<u64>| (start, end.saturating_sub(start).min(PAGE));
+        let page = |Range { start, end }: Range<u64>| {
+            (start.min(LAST_NUMBER), end.saturating_sub(start).min(PAGE))
+        };
         self.inspect_page("inspect", page(holders), page(waiters)).await
     }
 

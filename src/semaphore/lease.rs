@@ -66,14 +66,14 @@ impl Lease {
     }
 
     fn change(&self, now: Instant, change: impl FnOnce(&mut Term)) -> Term {
-        let term = self.changed(change);
+        let term = self.update(change);
         if term.is_over() {
             self.hold.ended(now, term.is_lost());
         }
         term
     }
 
-    fn changed(&self, change: impl FnOnce(&mut Term)) -> Term {
+    fn update(&self, change: impl FnOnce(&mut Term)) -> Term {
         let watched = match &mut *self.kept() {
             Kept::Alone(term) => {
                 change(term);

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::semaphore::core::{Change, Limits};
 
 impl Semaphore {
-    /// The limit in force.
+    /// The limit in force; see [`Inspection::limit`](crate::Inspection::limit).
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! A semaphore, from its permits down to the calls that they take.
 
 // Layers, the lowest first; the other files are above them, in no order:
-// numbered, closing, settings, term, lease, acquisition, core, maintenance
+// closing, settings, term, lease, acquisition, core, maintenance
 mod acquire;
 mod acquire_all;
 mod acquisition;
@@ -14,7 +14,6 @@ mod lease;
 mod leave;
 mod limit;
 mod maintenance;
-mod numbered;
 mod permit;
 mod permit_parts;
 mod permit_watch;
@@ -134,7 +133,8 @@ impl Semaphore {
         pin!(self.core.acquire_within(1, 0, self.core.settings.acquire_timeout)).await
     }
 
-    /// Waits in the queue for a permit of this weight, from 1 to the limit.
+    /// Waits in the queue for a permit of this weight, from 1 to the limit. What weighs more than a
+    /// limit that was set at run time waits until that is raised or cleared.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ pub struct PermitWatch {
     token: u64,
     /// Not the lease itself, with which the permit would keep its connections.
     term: watch::Sender<Term>,
-    /// In which was connected.
+    /// The runtime that connected.
     home: Handle,
 }
 

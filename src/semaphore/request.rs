@@ -52,7 +52,8 @@ impl AcquireRequest {
         Self { core: core.clone(), weight, ahead, timeout }
     }
 
-    /// How much of the limit the permit takes: from 1 to the limit. Default: 1.
+    /// How much of the limit the permit takes: from 1 to the limit. Default: 1. What weighs more than
+    /// a limit that was set at run time waits until that is raised or cleared.
     ///
     /// # Examples
     ///

@@ -19,11 +19,11 @@ impl<C: ConnectionLike + Send> ConnectionLike for Asking<'_, C> {
 
     fn req_packed_commands<'a>(
         &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
+        _: &'a Pipeline,
+        _: usize,
+        _: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        self.0.req_packed_commands(pipeline, offset, count)
+        unreachable!("scripts are called one by one")
     }
 
     fn get_db(&self) -> i64 {

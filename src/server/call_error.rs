@@ -39,7 +39,7 @@ impl CallError {
         Self { error, may_have_run: false, was_cut_short: false, was_sent: false }
     }
 
-    /// Nor was there time for one.
+    /// There was no time to connect.
     pub(super) fn unsent_in_time() -> Self {
         Self { was_cut_short: true, ..Self::unsent(took_too_long()) }
     }

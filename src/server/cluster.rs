@@ -67,19 +67,17 @@ impl Cluster {
         // What cannot be opened at all is found here.
         let unusable = |error| url::explain_part("nodes", &error);
         Client::open(first.clone()).map_err(unusable)?;
-        let (slots, links, is_refreshing, refreshes) = Default::default();
-        let changes = watch::Sender::new(());
         Ok(Self {
             first,
             seeds,
             call_by,
             dialer,
             runtime,
-            slots,
-            links,
-            changes,
-            is_refreshing,
-            refreshes,
+            slots: Mutex::default(),
+            links: Mutex::default(),
+            changes: watch::Sender::new(()),
+            is_refreshing: AtomicBool::new(false),
+            refreshes: AtomicUsize::new(0),
         })
     }
 

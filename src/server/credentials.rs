@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use redis::RedisConnectionInfo;
 
@@ -64,18 +63,5 @@ impl fmt::Debug for Credentials {
 pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Asked before each connection.
-pub(crate) trait Provider: Send + Sync {
-    fn credentials(&self) -> BoxFuture<'_, Result<Credentials, BoxError>>;
-}
-
-impl<F, P, E> Provider for P
-where
-    P: Fn() -> F + Send + Sync,
-    F: Future<Output = Result<Credentials, E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    fn credentials(&self) -> BoxFuture<'_, Result<Credentials, BoxError>> {
-        let asked = self();
-        async { asked.await.map_err(Into::into) }.boxed()
-    }
-}
+pub(crate) type Provider =
+    dyn Fn() -> BoxFuture<'static, Result<Credentials, BoxError>> + Send + Sync;

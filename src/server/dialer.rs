@@ -25,13 +25,13 @@ const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(crate) struct Dialer {
     response_timeout: Duration,
-    credentials: Option<Arc<dyn Provider>>,
+    credentials: Option<Arc<Provider>>,
     /// Of the last connection for commands, to whatever server.
     last_number: Arc<AtomicU64>,
 }
 
 impl Dialer {
-    pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<dyn Provider>>) -> Self {
+    pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<Provider>>) -> Self {
         Self { response_timeout, credentials, last_number: Arc::default() }
     }
 
@@ -74,10 +74,10 @@ impl Dialer {
     }
 
     /// Whatever it does: a task that listens, say, must survive that.
-    async fn ask(&self, provider: &dyn Provider) -> Result<Credentials, String> {
+    async fn ask(&self, provider: &Provider) -> Result<Credentials, String> {
         // Less than connecting may take as a whole, so that it is told who was slow.
         let patience = self.response_timeout.mul_f64(0.9);
-        let asked = AssertUnwindSafe(async { provider.credentials().await }).catch_unwind();
+        let asked = AssertUnwindSafe(async { provider().await }).catch_unwind();
         match timeout(patience, asked).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
             Ok(Err(_)) => Err("it panicked".to_owned()),

@@ -109,8 +109,8 @@ impl Servers {
         }
     }
 
-    /// Before something is done in the background that no answer to can come while tokio's clock is
-    /// paused.
+    /// Before something is done in the background: waits a moment while tokio's clock is paused, since
+    /// no answer can arrive then.
     pub(crate) async fn rest_if_paused(&self) {
         if self.are_away() {
             clock::rest_if_paused().await;

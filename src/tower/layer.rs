@@ -39,7 +39,7 @@ impl SemaphoreLayer {
 
     /// How many requests may wait at once, at all services that this layer or a clone of it is put
     /// around, in this process. Beyond that a request that finds no permit free, or a queue, is
-    /// shed. Default: 1,000.
+    /// shed. Default: 1,000. With 0 nobody waits.
     ///
     /// # Examples
     ///
@@ -47,26 +47,6 @@ impl SemaphoreLayer {
     #[must_use]
     pub fn max_waiting(self, requests: usize) -> Self {
         Self { places: Arc::new(Places::new(requests.min(Places::MAX_PERMITS))), ..self }
-    }
-
-    /// Nobody waits: [`max_waiting(0)`](Self::max_waiting).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
-    /// # use redis_semaphore::tower::SemaphoreLayer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let searches = semaphores.semaphore("searches").limit(50).build()?;
-    /// let layer = SemaphoreLayer::new(searches).shed();
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn shed(self) -> Self {
-        self.max_waiting(0)
     }
 
     /// When a client that was shed may come again: `Retry-After`, in whole seconds, rounded up.

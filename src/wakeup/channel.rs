@@ -26,13 +26,16 @@ impl Channel {
     /// The one of a process, which is subscribed to before there are semaphores. In an outage
     /// requests are queued all the same, and asked for again after it.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
-        Self::named(format!("{prefix}:wake:{client}"))
-    }
-
-    pub(crate) fn named(name: String) -> Self {
-        let (listeners, is_wanted) = (AtomicUsize::new(1), AtomicBool::new(true));
-        let (heard, was_heard, changes) = Default::default();
-        Self { name, slot: 0, listeners, heard, was_heard, is_wanted, changes }
+        let name = process_name(prefix, client);
+        Self {
+            name,
+            slot: 0,
+            listeners: AtomicUsize::new(1),
+            heard: Notify::new(),
+            was_heard: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(true),
+            changes: watch::Sender::new(()),
+        }
     }
 
     /// From now on somebody listens.
@@ -134,6 +137,10 @@ impl Channels {
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
+}
+
+pub(crate) fn process_name(prefix: &str, client: &str) -> String {
+    format!("{prefix}:wake:{client}")
 }
 
 /// With the hash tag of the semaphore's keys: a script may only publish to channels of its slot.

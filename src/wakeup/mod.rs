@@ -15,7 +15,7 @@ mod single;
 
 use std::sync::Arc;
 
-pub(crate) use channel::{Channel, Channels, sharded_name};
+pub(crate) use channel::{Channel, Channels, process_name, sharded_name};
 pub(crate) use router::{Handler, Router};
 pub(crate) use sharded::try_sharded;
 pub(crate) use single::{Subscription, subscribe, subscribe_first};

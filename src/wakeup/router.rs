@@ -34,7 +34,6 @@ pub(crate) struct Router {
     ours: String,
     /// A connection from which nothing comes for so long is asked whether it is there.
     pub(super) ping_interval: Duration,
-    pub(super) response_timeout: Duration,
     /// How often the map of a cluster is read.
     pub(super) map_interval: Duration,
     /// All semaphores, by name.
@@ -46,23 +45,16 @@ pub(crate) struct Router {
 
 impl Router {
     /// Of the process that is `client` on the server, which must hear of it within `liveness`.
-    pub(crate) fn new(
-        wakeups: Wakeups,
-        client: &str,
-        response_timeout: Duration,
-        liveness: Duration,
-    ) -> Self {
+    pub(crate) fn new(wakeups: Wakeups, client: &str, liveness: Duration) -> Self {
         let ours = format!("{}:{client}:", wakeups.how());
-        let (handlers, parted, foreign) = Default::default();
         Self {
             wakeups,
             ours,
             ping_interval: liveness / 3,
-            response_timeout,
             map_interval: liveness,
-            handlers,
-            parted,
-            foreign,
+            handlers: Mutex::default(),
+            parted: Mutex::default(),
+            foreign: AtomicU64::new(0),
         }
     }
 

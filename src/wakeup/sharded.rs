@@ -24,7 +24,7 @@ use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster};
 
 /// Subscriptions that are made at the same time. In between messages are handled.
-const MOST_AT_ONCE: usize = 200;
+const MAX_AT_ONCE: usize = 200;
 /// How often the map is read while a channel has no node.
 const SEARCH_PAUSE: Duration = Duration::from_secs(1);
 
@@ -216,7 +216,7 @@ impl Listener {
             heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
         };
         let new = new.filter(|channel| !is_heard(channel));
-        let new: Vec<_> = new.take(MOST_AT_ONCE).collect();
+        let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
         // Nobody queues at one that was never heard.
         let may_have_missed = new.iter().any(|channel| channel.was_heard());
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
@@ -237,7 +237,7 @@ impl Listener {
             self.router.may_have_missed();
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {
-            true => Ok(new.len() < MOST_AT_ONCE),
+            true => Ok(new.len() < MAX_AT_ONCE),
             false => Err(Lost),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Subscription {
 /// For the first time. A server that is always the same one need not be found before.
 pub(crate) async fn subscribe_first(
     link: &Arc<Link>,
-    channel: &Channel,
+    channel: &str,
 ) -> Result<Subscription, RedisError> {
     let Some(client) = link.source().client() else {
         return subscribe(link, channel).await;
@@ -35,10 +35,7 @@ pub(crate) async fn subscribe_first(
     Ok(Subscription { sink, messages, beside: connected?.number })
 }
 
-pub(crate) async fn subscribe(
-    link: &Arc<Link>,
-    channel: &Channel,
-) -> Result<Subscription, RedisError> {
+pub(crate) async fn subscribe(link: &Arc<Link>, channel: &str) -> Result<Subscription, RedisError> {
     // Where the commands go: another server would not hear of the hand-offs there.
     let connected = link.connection().await?;
     let (sink, messages) = open(link, &connected.client, channel).await?;
@@ -49,12 +46,12 @@ pub(crate) async fn subscribe(
 async fn open(
     link: &Link,
     client: &Client,
-    channel: &Channel,
+    channel: &str,
 ) -> Result<(PubSubSink, PubSubStream), RedisError> {
     let subscribe = async {
         let client = link.dialer().ready(client).await?;
         let (mut sink, messages) = client.get_async_pubsub().await?.split();
-        sink.subscribe(&channel.name).await?;
+        sink.subscribe(channel).await?;
         Ok((sink, messages))
     };
     timeout(link.response_timeout(), subscribe)
@@ -131,7 +128,7 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
         pings.tick().await;
         clock::rest_if_paused().await;
         let ping = sink.ping::<redis::Value>();
-        if !matches!(timeout(router.response_timeout, ping).await, Ok(Ok(_))) {
+        if !matches!(timeout(link.response_timeout(), ping).await, Ok(Ok(_))) {
             return;
         }
         if link.source().may_move() {
@@ -166,7 +163,7 @@ async fn subscribe_again(
                 Ok(()) = connections.changed() => {}
             }
         }
-        match subscribe(link, channel).await {
+        match subscribe(link, &channel.name).await {
             Ok(subscription) => return subscription,
             Err(error) => {
                 tracing::debug!(%error, "subscribing failed, trying again");

@@ -184,7 +184,7 @@ fn waits(semaphore: Semaphore) -> SemaphoreLayer {
 }
 
 fn sheds(semaphore: Semaphore) -> SemaphoreLayer {
-    SemaphoreLayer::new(semaphore).shed().retry_after(Duration::from_secs(7))
+    SemaphoreLayer::new(semaphore).max_waiting(0).retry_after(Duration::from_secs(7))
 }
 
 #[tokio::test]

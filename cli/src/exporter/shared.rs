@@ -38,7 +38,7 @@ impl Looks {
 
     /// Once that is done, the library connects again by itself.
     pub async fn connect(&self) -> Result<&Semaphores, Failure> {
-        let connected = || connect(&self.server, Semaphores::builder().look_only());
+        let connected = || connect(&self.server, Semaphores::builder().read_only());
         self.semaphores.get_or_try_init(connected).await
     }
 

@@ -27,7 +27,7 @@ pub fn looking<T, E: Into<Failure>>(
     server: &Server,
     run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    run_with(server, Semaphores::builder().look_only(), run)
+    run_with(server, Semaphores::builder().read_only(), run)
 }
 
 fn run_with<T, E: Into<Failure>>(

@@ -45,7 +45,7 @@ pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
 
 async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     // Before the screen is taken: what is wrong from the start is told below the prompt.
-    let semaphores = connect(server, Semaphores::builder().look_only()).await?;
+    let semaphores = connect(server, Semaphores::builder().read_only()).await?;
     let (events, coming) = mpsc::unbounded_channel();
     screen::send_signals(events.clone())?;
     let mut screen = Screen::open()?;

@@ -75,7 +75,7 @@ impl Diagnosis {
 impl fmt::Debug for Diagnosis {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Diagnosis")
-            .field("servers", &self.servers.len())
+            .field("servers", &format_args!("{} listed", self.servers.len()))
             .field("worst", &self.worst())
             .finish()
     }
@@ -86,7 +86,7 @@ impl fmt::Debug for Examination {
         f.debug_struct("Examination")
             .field("address", &self.address)
             .field("version", &self.version)
-            .field("checks", &self.checks.len())
+            .field("checks", &format_args!("{} listed", self.checks.len()))
             .finish()
     }
 }

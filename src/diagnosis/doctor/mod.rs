@@ -37,7 +37,7 @@ pub(crate) async fn examine(servers: &Servers, prefix: &str) -> Result<Diagnosis
     Ok(Diagnosis { servers })
 }
 
-/// Should it ever be one for users' tests that serves the users.
+/// For a program that uses the server in memory, which is for tests, in production.
 #[cfg(feature = "local")]
 fn of_local() -> Diagnosis {
     let found = "it is in this process only, and keeps nothing: a server for tests";

@@ -63,7 +63,7 @@ impl Request for Acknowledge {
     const KIND: Kinds = acquisition::ACKNOWLEDGE;
     const AFTER: Kinds = acquisition::ACKNOWLEDGE;
     /// WAIT holds up what comes behind it on its connection.
-    const MOST_CALLS: usize = 1;
+    const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
     type Owner = Core;
     type Reply = Acknowledged;

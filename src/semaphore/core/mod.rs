@@ -18,6 +18,7 @@ mod remote;
 mod replication;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -37,7 +38,6 @@ use crate::protocol::message::HandOff;
 use crate::protocol::{Keys, millis, word};
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::closing::Closing;
-use crate::semaphore::numbered::Numbered;
 use crate::semaphore::settings::{Limit, Settings};
 use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
@@ -69,9 +69,9 @@ pub(crate) struct Core {
     adopts: Batcher<Adopt>,
     replication: Replication,
     /// What waits in the queue, by number.
-    waits: Mutex<Numbered<Arc<Acquisition>>>,
+    waits: Mutex<HashMap<u128, Arc<Acquisition>>>,
     /// What has a permit until its release is confirmed, or this process parts with it, by number.
-    held: Mutex<Numbered<Weak<Acquisition>>>,
+    held: Mutex<HashMap<u128, Weak<Acquisition>>>,
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
     rush: AtomicBool,
@@ -84,7 +84,7 @@ pub(crate) enum Task {
     Renew,
     /// An acquisition must be released, whatever the server has for it.
     Release(Arc<Acquisition>, ReleaseMode),
-    /// An acquire of it may reach the server later, but not after that.
+    /// An acquire of it may reach the server late: it is released again at that time.
     ReleaseAgain(Arc<Acquisition>, Instant),
     /// The lease of a permit begins anew, for the last time.
     Leave(Arc<Acquisition>),
@@ -106,15 +106,12 @@ impl Core {
         settings: Settings,
         context: Arc<Context>,
     ) -> (Arc<Self>, Tasks) {
-        let (prefix, client, router) = (&context.prefix, &context.name, &context.router);
+        let (prefix, client, router) = (&context.prefix, &context.client, &context.router);
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
         let meter = context.meters.meter(&name);
         let channel = router.channel_for(prefix, &name, client, slot);
         let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
         let (tasks, receiver) = mpsc::unbounded_channel();
-        let (closing, declared, waits, held, renewing, rush, wake_at) = Default::default();
-        let (acquires, releases, refreshes, acknowledges, adopts) = Default::default();
-        let replication = Replication::default();
         let core = Arc::new(Self {
             name,
             keys,
@@ -123,21 +120,21 @@ impl Core {
             settings,
             word_start,
             context,
-            closing,
+            closing: Closing::default(),
             meter,
             tasks,
-            declared,
-            acquires,
-            releases,
-            refreshes,
-            acknowledges,
-            adopts,
-            replication,
-            waits,
-            held,
-            renewing,
-            rush,
-            wake_at,
+            declared: AtomicBool::new(false),
+            acquires: Batcher::default(),
+            releases: Batcher::default(),
+            refreshes: Batcher::default(),
+            acknowledges: Batcher::default(),
+            adopts: Batcher::default(),
+            replication: Replication::default(),
+            waits: Mutex::default(),
+            held: Mutex::default(),
+            renewing: AtomicBool::new(false),
+            rush: AtomicBool::new(false),
+            wake_at: Mutex::new(None),
         });
         let handler: Weak<Self> = Arc::downgrade(&core);
         core.context.router.register(&core.name, handler);
@@ -172,8 +169,13 @@ impl Core {
     }
 
     /// What waits in the queue, by number.
-    pub(crate) fn waits(&self) -> MutexGuard<'_, Numbered<Arc<Acquisition>>> {
+    pub(crate) fn waits(&self) -> MutexGuard<'_, HashMap<u128, Arc<Acquisition>>> {
         self.waits.lock().expect("nothing panics while it is locked")
+    }
+
+    /// How long to go on giving back what is held: until the leases have ended anyway.
+    pub(crate) fn until_leases_end(&self) -> Duration {
+        self.settings.lease.max(self.context.settings.patience())
     }
 
     pub(crate) fn is_declared(&self) -> bool {
@@ -197,7 +199,7 @@ impl Core {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Numbered<Weak<Acquisition>>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<u128, Weak<Acquisition>>> {
         self.held.lock().expect("nothing panics while it is locked")
     }
 

@@ -122,7 +122,7 @@ impl Owner for Core {
         }
     }
 
-    fn home_rests(&self, operation: &'static str, elapsed: Duration) -> Error {
+    fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error {
         let last = (ErrorKind::Io, "the runtime that connected does not run").into();
         let last = clock::or_paused(last);
         self.error(operation, Failure::NoAnswer { elapsed, last })

@@ -27,7 +27,6 @@ impl Leaving {
 
 /// It goes on until the leases have ended anyway.
 async fn leave(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>) -> Done {
-    let patience = core.settings.lease.max(core.context.settings.patience());
-    core.leave_all(&acquisitions, Deadline::after(patience)).await;
+    core.leave_all(&acquisitions, Deadline::after(core.until_leases_end())).await;
     Done::Released
 }

@@ -69,17 +69,16 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         core.closing.shut_down();
         return;
     }
-    let (renewal, wake, heartbeat, again, unwanted) = Default::default();
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
         tasks,
         jobs: JoinSet::new(),
         releasing: 0,
-        renewal,
-        wake,
-        heartbeat,
-        again,
-        unwanted,
+        renewal: None,
+        wake: None,
+        heartbeat: Heartbeat::default(),
+        again: VecDeque::new(),
+        unwanted: Unwanted::default(),
     };
     context.spawn_tracked(maintenance.run(context.end()));
 }

@@ -1,5 +1,6 @@
 //! Gives back what was dropped, and what nobody here wants.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -10,15 +11,14 @@ use crate::batching::MAX_BATCH;
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode};
-use crate::semaphore::numbered::Numbered;
 
 /// What is to be given back.
 #[derive(Default)]
 pub(super) struct Releases {
     core: Option<Arc<Core>>,
     /// One may come twice: from its wait, and from an answer that found it still there.
-    returned: Numbered<Arc<Acquisition>>,
-    consumed: Numbered<Arc<Acquisition>>,
+    returned: HashMap<u128, Arc<Acquisition>>,
+    consumed: HashMap<u128, Arc<Acquisition>>,
 }
 
 impl Releases {
@@ -49,11 +49,10 @@ impl Releases {
 /// Goes on until Redis has nothing of them any more: the leases have ended. What may be in the queue
 /// can be granted for as long as this process is taken for alive.
 async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: ReleaseMode) -> Done {
-    let settings = &core.context.settings;
-    let held_for = core.settings.lease.max(settings.patience());
+    let held_for = core.until_leases_end();
     let patience = |acquisition: &Acquisition| match acquisition.lease() {
         Some(_) => held_for,
-        None => settings.liveness.saturating_add(held_for),
+        None => core.context.settings.liveness.saturating_add(held_for),
     };
     core.release_all(&acquisitions, mode, patience).await;
     Done::Released
@@ -97,7 +96,7 @@ impl Unwanted {
 pub(super) async fn release_unwanted(core: Arc<Core>, words: Vec<String>) -> Done {
     let (semaphore, permits, started) = (&core.name, words.len(), Instant::now());
     tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
-    let deadline = Deadline::after(core.settings.lease);
+    let deadline = Deadline::after(core.until_leases_end());
     if let Err(error) = core.insist(deadline, || core.release_unwanted(&words)).await {
         core.warn_of_unreleased(permits, started, &error);
     }

@@ -23,7 +23,7 @@ fn url_of_looker(server: &Server) -> String {
 }
 
 fn builder() -> SemaphoresBuilder {
-    Semaphores::builder().look_only()
+    Semaphores::builder().read_only()
 }
 
 /// All that looks, with one semaphore there that has a holder.

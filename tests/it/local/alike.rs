@@ -80,8 +80,8 @@ async fn waits_and_limits(told: &mut Transcript, one: &Semaphore, other: &Semaph
     told.fails("too many", one.add_permits(u32::MAX).await);
     told.note("more", one.add_permits(1).await.unwrap());
     told.note("cleared", other.clear_limit().await.unwrap());
-    told.fails("page", one.inspect_range(u64::MAX..u64::MAX, 0..0).await);
-    told.fails("page", one.inspect_range(0..0, 1 << 53..1 << 54).await);
+    let beyond = one.inspect_range(u64::MAX - 1..u64::MAX, 1 << 53..1 << 54).await.unwrap();
+    told.note("beyond the last", beyond.holders.len() + beyond.waiters.len());
     next.forget().await.unwrap();
     told.looks(one).await;
     first.release().await.unwrap();
@@ -161,5 +161,5 @@ async fn users_are_told_the_same_as_by_a_server() {
     for (real, local) in real.iter().zip(&local) {
         assert_eq!(local, real);
     }
-    assert_eq!((real.len(), local.len()), (38, 38), "{real:#?}");
+    assert_eq!((real.len(), local.len()), (37, 37), "{real:#?}");
 }
