@@ -46,11 +46,20 @@ async fn each_gets_the_format_that_it_knows() {
     assert!(get(exporter.address, "/other", "").await.head.starts_with("http/1.1 404"));
 }
 
+/// As that has it ignore some signals, or none.
+async fn started_by(starter: &[&str], server: &Server) -> Exporter {
+    let exporter = command(&server.url, &["--listen", "127.0.0.1:0"]);
+    let mut command = Command::new(starter[0]);
+    command.args(&starter[1..]).arg(exporter.get_program()).args(exporter.get_args());
+    Exporter::try_start(command.env("REDIS_URL", &server.url)).await.unwrap()
+}
+
 #[tokio::test]
 async fn it_ends_when_it_is_told_to() {
     let server = Server::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let mut exporter = Exporter::start(&server.url, &[]).await;
+        // Whoever runs tests in the background may have it ignored.
+        let mut exporter = started_by(&["env", "--default-signal=INT"], &server).await;
         exporter.scrape().await;
         exporter.process.signal(signal);
         let ended = async || exporter.process.0.try_wait().unwrap();
@@ -61,10 +70,7 @@ async fn it_ends_when_it_is_told_to() {
 #[tokio::test]
 async fn what_nohup_has_it_ignore_it_ignores() {
     let server = Server::start();
-    let exporter = command(&server.url, &["--listen", "127.0.0.1:0"]);
-    let mut nohup = Command::new("nohup");
-    nohup.arg(exporter.get_program()).args(exporter.get_args()).env("REDIS_URL", &server.url);
-    let exporter = Exporter::try_start(&mut nohup).await.unwrap();
+    let exporter = started_by(&["nohup"], &server).await;
     exporter.scrape().await;
     let catches = |signal| catches(exporter.process.0.id() as i32, signal);
     assert!(catches(Signal::SIGTERM) && !catches(Signal::SIGHUP));
