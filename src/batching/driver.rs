@@ -18,25 +18,8 @@ const MAX_RUNTIMES: u32 = 3;
 
 impl<R: Request> Batcher<R> {
     /// Sends a request, alone or with others that gather, and again while the failure is a passing
-    /// one, until then.
-    pub(crate) fn ask(
-        owner: &Arc<R::Owner>,
-        request: R,
-        deadline: Deadline,
-    ) -> impl Future<Output = Reply<R>> + Send {
-        Self::ask_as(owner, request, deadline, true)
-    }
-
-    /// For one of many that ask at once: a task makes the calls, with all that gathers.
-    pub(crate) fn ask_along(
-        owner: &Arc<R::Owner>,
-        request: R,
-        deadline: Deadline,
-    ) -> impl Future<Output = Reply<R>> + Send {
-        Self::ask_as(owner, request, deadline, false)
-    }
-
-    async fn ask_as(
+    /// one, until then. A caller that may not drive has a task make the calls.
+    pub(crate) async fn ask(
         owner: &Arc<R::Owner>,
         request: R,
         deadline: Deadline,

@@ -56,8 +56,7 @@ impl Found {
 
     fn said(error: RedisError) -> Option<Self> {
         let cause = cause_of(&error);
-        let reason = format!("{}: {}", cause.found, cause.advice);
-        Some(Self { kind: cause.kind, reason, source: Some(error) })
+        Some(Self { kind: cause.kind, reason: cause.reason(), source: Some(error) })
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) fn explain(
         return lacking(address, prefix, is_sharded, command, error);
     }
     let cause = cause_of(&error);
-    let reason = format!("{}: {}", cause.found, cause.advice);
-    Error::Connect { address, kind: cause.kind, reason, right: None, source: Some(error) }
+    let (kind, reason) = (cause.kind, cause.reason());
+    Error::Connect { address, kind, reason, right: None, source: Some(error) }
 }
 
 /// Says which right is missing. `is_sharded`: as in a cluster.

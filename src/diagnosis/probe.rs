@@ -271,14 +271,11 @@ impl Probe {
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             return self.replica(error);
         }
+        if let Some((found, advice)) = tls::trouble(&error).filter(|_| self.is_encrypted()) {
+            return self.said(Kind::Tls, format!("{found}: {advice}"), error);
+        }
         let cause = cause_of(&error);
-        let (found, advice) = match tls::trouble(&error).filter(|_| self.is_encrypted()) {
-            Some((found, advice)) => {
-                return self.said(Kind::Tls, format!("{found}: {advice}"), error);
-            }
-            None => (cause.found, cause.advice),
-        };
-        self.said(cause.kind, format!("{found}: {advice}"), error)
+        self.said(cause.kind, cause.reason(), error)
     }
 
     fn is_encrypted(&self) -> bool {

@@ -20,6 +20,12 @@ pub(crate) struct Cause {
     pub(crate) advice: &'static str,
 }
 
+impl Cause {
+    pub(crate) fn reason(&self) -> String {
+        format!("{}: {}", self.found, self.advice)
+    }
+}
+
 type Known = (&'static str, Kind, &'static str, &'static str);
 
 const TAKES_LONG: (&str, &str) = (

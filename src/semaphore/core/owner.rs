@@ -25,16 +25,16 @@ impl Core {
         request: R,
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask(self, request, deadline)
+        Batcher::ask(self, request, deadline, true)
     }
 
-    /// For one of many that ask at once: see [`Batcher::ask_along`].
+    /// The same for one of many that ask at once: a task makes the calls, with all that gathers.
     pub(crate) fn ask_along<R: Request<Owner = Self>>(
         self: &Arc<Self>,
         request: R,
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
-        Batcher::ask_along(self, request, deadline)
+        Batcher::ask(self, request, deadline, false)
     }
 
     /// Asks again also when it is refused: a right may be missing for a while, or room on a disk.
