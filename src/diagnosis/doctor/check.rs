@@ -13,7 +13,8 @@ use std::fmt::{self, Display, Formatter};
 #[non_exhaustive]
 pub struct Check {
     /// What was looked at: `role`, `commands`, `wake-ups`, `eviction`, `memory`, `persistence`,
-    /// `saves`, `replicas`, `clients` or `clock`, and `local` for a server in memory. There may be several about the same.
+    /// `saves`, `replicas`, `clients` or `clock`, and `local` for a server in memory. There may be
+    /// several about the same.
     pub name: &'static str,
     /// How bad it is.
     pub verdict: Verdict,

@@ -3,9 +3,9 @@
 //!
 //! What may be queued is in the table of waits from before its request goes out, since the message of
 //! a hand-off may overtake the reply. It enters the table of what is held before it leaves the one of
-//! waits, and stays there until its release is confirmed, or it is lost; where this process has parted with it, the
-//! router knows it for another lease. So a message that comes late, or twice, always finds what is in
-//! use, and whatever it does not find is to be given back.
+//! waits, and stays there until its release is confirmed, or it is lost; where this process has parted
+//! with it, the router knows it for another lease. So a message that comes late, or twice, always finds
+//! what is in use, and whatever it does not find is to be given back.
 
 mod acknowledge;
 mod acquire;
