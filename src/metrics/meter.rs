@@ -72,9 +72,7 @@ struct Handles {
 
 impl Handles {
     fn of(name: String) -> Self {
-        let acquires = |outcome: &'static str| {
-            counter!(ACQUIRES, "semaphore" => name.clone(), "outcome" => outcome)
-        };
+        let acquires = |outcome: &'static str| counter!(ACQUIRES, "semaphore" => name.clone(), "outcome" => outcome);
         Self {
             acquires: Outcome::LABELS.map(acquires),
             wait: histogram!(WAIT, "semaphore" => name.clone()),
