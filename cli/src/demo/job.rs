@@ -5,16 +5,13 @@
 //! worker may be killed at any moment and no page gets lost.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use redis_semaphore::redis::Direction::{Left, Right};
 use redis_semaphore::redis::aio::MultiplexedConnection;
-use redis_semaphore::redis::{AsyncConnectionConfig, Client, FromRedisValue, Pipeline, cmd, pipe};
+use redis_semaphore::redis::{Client, FromRedisValue, Pipeline, cmd, pipe};
 
 use crate::demo::{Result, plan};
-
-/// For how long Redis may be busy with others.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::server::connection_beside;
 
 pub struct Job {
     redis: MultiplexedConnection,
@@ -32,10 +29,7 @@ pub struct Progress {
 
 impl Job {
     pub async fn open(client: Client, prefix: &str) -> Result<Self> {
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        let redis = client.get_multiplexed_async_connection_with_config(&settings).await?;
+        let redis = connection_beside(&client).await?;
         let (waiting, done) = (format!("{prefix}:pages:waiting"), format!("{prefix}:pages:done"));
         Ok(Self { redis, prefix: prefix.to_owned(), waiting, done })
     }

@@ -1,12 +1,9 @@
 //! What the server says of its own work.
 
-use std::time::Duration;
-
 use redis_semaphore::redis::aio::MultiplexedConnection;
-use redis_semaphore::redis::{AsyncConnectionConfig, Client, InfoDict, RedisResult, cmd};
+use redis_semaphore::redis::{Client, InfoDict, RedisResult, cmd};
 
-/// For how long the server may be busy with others.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::server::connection_beside;
 
 /// What the server did for scripts: all clients, all scripts, since its statistics began.
 #[derive(Debug, Clone, Copy)]
@@ -30,11 +27,7 @@ pub struct Statistics {
 
 impl Statistics {
     pub async fn connect(client: Client) -> RedisResult<Self> {
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
-        let connection = client.get_multiplexed_async_connection_with_config(&settings).await?;
-        Ok(Self { connection })
+        Ok(Self { connection: connection_beside(&client).await? })
     }
 
     /// A script is counted as one call, however many commands it runs. Most go out as EVALSHA; a

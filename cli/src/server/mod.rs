@@ -5,14 +5,21 @@ pub mod passwords;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
+use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis_semaphore::redis::{Client, ConnectionAddr, ConnectionInfo, TlsMode};
+use redis_semaphore::redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode,
+};
 use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
 use tokio::runtime;
 
 use crate::failure::Failure;
 use options::Server;
+
+/// For how long the server may be busy with others.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs something with a connection of its own, which is shut down afterwards.
 pub fn with<T, E: Into<Failure>>(
@@ -41,6 +48,14 @@ fn run_with<T, E: Into<Failure>>(
         semaphores.shutdown().await;
         done.map_err(Into::into)
     })?
+}
+
+/// For other things than semaphores.
+pub async fn connection_beside(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let settings = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
 /// On this thread.
