@@ -86,13 +86,17 @@ fn with_cause(error: &Error) -> String {
     format!("{}{cause}", with_options(error))
 }
 
-/// The library cannot know how a client gets its certificates.
+/// The library cannot know how a client gets its certificates, and its password.
 fn with_options(error: &Error) -> String {
     let text = error.to_string();
     match error {
         Error::Connect { kind: ConnectErrorKind::Tls, .. } => text
             .replace("name the authority to the client", "name the authority with --tls-ca")
             .replace("give the client one", "give one with --tls-cert and --tls-key"),
+        Error::Connect { kind: ConnectErrorKind::Authentication, .. } => text.replace(
+            "give one, as in redis://user:password@host:6379/",
+            "give one by REDIS_PASSWORD or --password-file, and its user by --user",
+        ),
         _ => text,
     }
 }
@@ -101,7 +105,7 @@ fn option_of(what: &str) -> Option<&'static str> {
     Some(match what {
         "ahead" => "--ahead",
         "lease" => "--lease",
-        "nodes" | "url" => "--url",
+        "nodes" | "url" => "--url (REDIS_URL)",
         "prefix" => "--prefix",
         "response_timeout" => "--response-timeout",
         _ => return None,

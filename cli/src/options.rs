@@ -97,8 +97,11 @@ Exit status: that of the command; 128 and the number of the signal that killed i
   126  the command cannot be started
   127  the command was not found
 
-It waits without a word; `redis-semaphore inspect NAME` shows who holds and who waits. A signal that \
-ends the wait ends this tool, too.
+Who waits is served in the order of arrival. A line at a terminal tells of a wait, nothing a log; \
+`redis-semaphore inspect NAME` shows who holds and who waits. A signal that ends the wait ends this \
+tool, too.
+
+The command is run as it is: for pipes, `&&` and the like write -- sh -c '...'.
 
 The command has in its environment:
   REDIS_SEMAPHORE_NAME   the name of the semaphore

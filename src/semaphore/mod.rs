@@ -134,7 +134,8 @@ impl Semaphore {
     }
 
     /// Waits in the queue for a permit of this weight, from 1 to the limit. What weighs more than a
-    /// limit that was set at run time waits until that is raised or cleared.
+    /// limit that was set at run time waits until that is raised or cleared. For a timeout, see
+    /// [`request`](Self::request).
     ///
     /// # Errors
     ///

@@ -17,7 +17,9 @@ use crate::table::{millis, or_none, plain, rounded, table};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
+    after_help = "PROCESS says of one that waits whether its process is there, as far as Redis has \
+                  heard of it.\n\n\
+                  Exit status: 0 shown, 1 there is no such semaphore, others as for all commands."
 )]
 pub struct Inspect {
     /// The name of the semaphore

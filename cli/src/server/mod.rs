@@ -109,7 +109,8 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     if server.cluster || server.sentinel.is_some() {
         return Ok(None);
     }
-    let client = open(server, url)?.map_err(|error| Failure::usage(format!("--url: {error}")))?;
+    let client = open(server, url)?
+        .map_err(|error| Failure::usage(format!("--url (REDIS_URL): {error}")))?;
     let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
     let info = client.get_connection_info();
     let user = user.unwrap_or_else(|| "default".to_owned()); // also where the URL has another one
@@ -219,7 +220,7 @@ fn check(url: &str) -> Result<(), Failure> {
     match url.contains("unix://") || query.split('&').all(counts) {
         true => Ok(()),
         false => Err(Failure::usage(
-            "--url: what is behind \"?\" does not count: a database is told like \
+            "--url (REDIS_URL): what is behind \"?\" does not count: a database is told like \
              redis://host:6379/3",
         )),
     }

@@ -30,6 +30,6 @@ fn what_it_cannot_do_it_refuses() {
     ] {
         Outcome::of(tool(&[options, &["demo"]].concat())).fails(2, "demo: it wants one server");
     }
-    Outcome::of(tool(&["--url", "nowhere", "demo"])).fails(2, "--url: ");
+    Outcome::of(tool(&["--url", "nowhere", "demo"])).fails(2, "--url (REDIS_URL): ");
     Outcome::of(tool(&["--url", url, "demo"])).fails(69, "nothing listens there");
 }

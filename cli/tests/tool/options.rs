@@ -28,7 +28,7 @@ fn options_are_told_by_their_names() {
         (&["run", "jobs", "--limit", "1", "--ahead", "2h"], "--ahead: must be"),
         (&["--response-timeout", "0s", "run", "jobs"], "--response-timeout: must be"),
         (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
-        (&["--url", "nowhere", "run", "jobs"], "--url: \"nowhere\" does not begin"),
+        (&["--url", "nowhere", "run", "jobs"], "--url (REDIS_URL): \"nowhere\" does not begin"),
     ] {
         server.tool(&[arguments, &["--", "true"]].concat()).fails(2, words);
     }

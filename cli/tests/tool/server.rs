@@ -164,7 +164,7 @@ fn a_variable_that_is_empty_is_not_set() {
         command.env("REDIS_URL", "");
         command
     })
-    .fails(2, "url: it is empty");
+    .fails(2, "(REDIS_URL): it is empty");
 }
 
 #[test]

@@ -43,7 +43,11 @@ pub fn draw(state: &State, frame: &mut Frame, area: Rect) {
 
 fn nothing(state: &State) -> String {
     match state.list.is_some() {
-        true => format!("There is no semaphore{} under {}.", like(state), state.prefix),
+        true => format!(
+            "There is no semaphore{} under {}. A new one is seen after five looks.",
+            like(state),
+            state.prefix
+        ),
         false => "Looking for semaphores ...".to_owned(),
     }
 }
