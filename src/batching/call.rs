@@ -28,7 +28,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
         (least.min(left), limit.max(left))
     });
     let most = limit.min(owner.response_timeout());
-    let mut hasty = match least < most {
+    let mut impatient = match least < most {
         true => Impatient::take_out_of(&mut batch.requests, sent, most),
         false => Vec::new(),
     };
@@ -44,20 +44,20 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     let answer = {
         let mut attempt = pin!(R::attempt(&owner, write, limit));
         loop {
-            let Some(next) = hasty.iter().map(|hasty| hasty.deadline).min() else {
+            let Some(next) = impatient.iter().map(|impatient| impatient.deadline).min() else {
                 break attempt.await;
             };
             if let Ok(answer) = timeout_at(next, attempt.as_mut()).await {
                 break answer;
             }
-            for due in hasty.extract_if(.., |hasty| hasty.deadline <= next) {
+            for due in impatient.extract_if(.., |impatient| impatient.deadline <= next) {
                 let given_up = requests[due.index].out_of_patience(&owner, &took_too_long());
                 // Whoever asked may have gone.
                 let _ = due.reply.send(given_up);
             }
         }
     };
-    for Impatient { index, reply, .. } in hasty {
+    for Impatient { index, reply, .. } in impatient {
         batch.requests[index].reply = reply;
     }
     Ended { batch, sent, connection, answer }
@@ -72,15 +72,15 @@ struct Impatient<R: Request> {
 
 impl<R: Request> Impatient<R> {
     fn take_out_of(requests: &mut [Waiting<R>], sent: Instant, most: Duration) -> Vec<Self> {
-        let mut hasty = Vec::new();
+        let mut impatient = Vec::new();
         for (index, waiting) in requests.iter_mut().enumerate() {
             let left = waiting.deadline.left_at(sent);
             if left < most {
                 let (nobodys, _) = oneshot::channel();
                 let reply = mem::replace(&mut waiting.reply, nobodys);
-                hasty.push(Self { index, deadline: sent + left, reply });
+                impatient.push(Self { index, deadline: sent + left, reply });
             }
         }
-        hasty
+        impatient
     }
 }
