@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::semaphore::permit::{OnDrop, Permit};
+use crate::semaphore::on_drop::OnDrop;
+use crate::semaphore::permit::Permit;
 use crate::semaphore::permits::first_lost;
 use crate::semaphore::{AcquireRequest, Permits};
 

@@ -1,6 +1,7 @@
 //! Leaving a permit, so that it counts a start.
 
-use super::permit::{OnDrop, Permit};
+use super::on_drop::OnDrop;
+use super::permit::Permit;
 use crate::error::Error;
 
 impl Permit {

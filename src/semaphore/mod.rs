@@ -14,6 +14,7 @@ mod lease;
 mod leave;
 mod limit;
 mod maintenance;
+mod on_drop;
 mod permit;
 mod permit_parts;
 mod permit_watch;

@@ -13,8 +13,8 @@ use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, Refresh, Release, ReleaseMode};
 use crate::semaphore::lease::{Grant, Lease};
+use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit_watch::PermitWatch;
-use crate::semaphore::settings::Settings;
 
 /// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
 ///
@@ -79,29 +79,6 @@ pub struct Permit {
     pub(super) acquisition: Arc<Acquisition>,
     /// What is left to do when it is dropped.
     pub(super) on_drop: Option<OnDrop>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum OnDrop {
-    Release(ReleaseMode),
-    Leave,
-}
-
-impl OnDrop {
-    pub(super) const RETURN: Self = Self::Release(ReleaseMode::Return);
-
-    /// Unless its holder says otherwise.
-    pub(super) fn of(settings: &Settings) -> Self {
-        if settings.leave_on_drop { Self::Leave } else { Self::RETURN }
-    }
-
-    /// A permit that was lost is not consumed any more; a start that is left counts all the same.
-    fn unless_lost(self, was_lost: bool) -> Self {
-        match self {
-            Self::Release(_) if was_lost => Self::RETURN,
-            how => how,
-        }
-    }
 }
 
 impl Permit {

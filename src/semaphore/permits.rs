@@ -6,7 +6,8 @@ use std::future::pending;
 use futures_util::future::{join_all, select_all};
 
 use crate::error::Error;
-use crate::semaphore::permit::{OnDrop, Permit};
+use crate::semaphore::on_drop::OnDrop;
+use crate::semaphore::permit::Permit;
 
 /// Permits of several semaphores, which end together. From [`acquire_all`](crate::acquire_all).
 ///

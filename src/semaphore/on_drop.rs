@@ -1,0 +1,27 @@
+//! What becomes of a permit that is dropped.
+
+use crate::semaphore::core::ReleaseMode;
+use crate::semaphore::settings::Settings;
+
+#[derive(Clone, Copy)]
+pub(super) enum OnDrop {
+    Release(ReleaseMode),
+    Leave,
+}
+
+impl OnDrop {
+    pub(super) const RETURN: Self = Self::Release(ReleaseMode::Return);
+
+    /// Unless its holder says otherwise.
+    pub(super) fn of(settings: &Settings) -> Self {
+        if settings.leave_on_drop { Self::Leave } else { Self::RETURN }
+    }
+
+    /// A permit that was lost is not consumed any more; a start that is left counts all the same.
+    pub(super) fn unless_lost(self, was_lost: bool) -> Self {
+        match self {
+            Self::Release(_) if was_lost => Self::RETURN,
+            how => how,
+        }
+    }
+}
