@@ -166,7 +166,7 @@ async fn wrong_arguments_are_exit_status_2() {
         ("--time 99ms", "must be 100ms or more"),
         ("--time 8days", "must be 7days or less"),
         ("--hold soon", "invalid value 'soon' for '--hold <DURATION>'"),
-        ("--url nowhere", "url: "),
+        ("--url nowhere", "--url (REDIS_URL): "),
         ("--name {braces}", "no braces"),
         ("--haste", "unexpected argument '--haste'"),
     ] {
