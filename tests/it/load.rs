@@ -172,7 +172,7 @@ async fn wrong_arguments_are_exit_status_2() {
     ] {
         fails(&run(&url, arguments).await, 2, reason);
     }
-    fails(&run("", "").await, 2, "url: it is empty");
+    fails(&run("", "").await, 2, "(REDIS_URL): it is empty");
 }
 
 #[tokio::test]
