@@ -16,13 +16,11 @@ use crate::server::{CallError, took_too_long};
 pub(super) struct Ended<R: Request> {
     pub(super) batch: Batch<R>,
     pub(super) sent: Instant,
-    /// The number of the connection there was.
-    pub(super) connection: u64,
     pub(super) answer: Result<Vec<i64>, CallError>,
 }
 
 pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) -> Ended<R> {
-    let (sent, connection) = (Instant::now(), owner.connection());
+    let sent = Instant::now();
     let left = batch.requests.iter().map(|waiting| waiting.deadline.left_at(sent));
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
@@ -60,7 +58,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     for Impatient { index, reply, .. } in impatient {
         batch.requests[index].reply = reply;
     }
-    Ended { batch, sent, connection, answer }
+    Ended { batch, sent, answer }
 }
 
 /// Somebody whose patience ends before the call does. It goes on for the others.

@@ -1,55 +1,40 @@
 //! The calls of a batcher, until nothing waits.
 //!
-//! Where the server is near, one call is out at a time: what gathers meanwhile goes out with the
-//! next one, and costs the server a fraction of a call. Where it is far, nobody waits for the answer
-//! to somebody else's call: a call goes out beside others at once, with all that is asked for at the
-//! same moment. The fastest answer so far over this connection tells how far a server is. And should
-//! the answer of one that is near be [`LATE`], another call goes out all the same.
+//! Nobody waits for the answer to somebody else's call: a call goes out beside others at once, with
+//! all that is asked for at the same moment. Much gathers all the same, as tasks that were answered
+//! together ask together, and where very many calls are out what is asked for waits and gathers.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::RedisError;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::call::{Ended, call};
 use super::{Next, Outcome, Owner, Request, Waiting};
 use crate::runtime::clock;
 use crate::server::{Answer, Backoff, CallError, Failure};
 
-/// A server that has answered sooner is near. Where none has answered yet, one is late after that.
-const NEAR: Duration = Duration::from_micros(150);
-/// After so long the answer of a server that is near is late. Not sooner: a large call takes it
-/// long.
-const LATE: Duration = Duration::from_millis(4);
-
 /// Makes the calls of a batcher.
 pub(super) struct Dispatch<R: Request> {
     owner: Arc<R::Owner>,
     is_done: bool,
-    /// When the last call went out.
-    sent: Instant,
     backoff: Backoff,
     /// After a failure nothing goes out before.
-    paused_until: Instant,
+    paused_until: Option<Instant>,
 }
 
 impl<R: Request> Dispatch<R> {
     pub(super) fn new(owner: &Arc<R::Owner>) -> Self {
-        let now = Instant::now();
-        let (sent, paused_until) = (now, now);
         let backoff = Backoff::of_calls();
-        Self { owner: owner.clone(), is_done: false, sent, backoff, paused_until }
+        Self { owner: owner.clone(), is_done: false, backoff, paused_until: None }
     }
 
     pub(super) async fn run(mut self) {
         let owner = self.owner.clone();
         let batcher = R::batcher(&owner);
         let mut calls = FuturesUnordered::new();
-        let mut alarm = Alarm::default();
         // Whether others may follow at once, whose requests then go out in the same call.
         let mut may_be_more = owner.is_rush();
         loop {
@@ -60,19 +45,12 @@ impl<R: Request> Dispatch<R> {
             while let Some(Some(ended)) = calls.next().now_or_never() {
                 self.handle(ended);
             }
-            let (now, fastest) = (Instant::now(), batcher.fastest(owner.connection()));
-            let is_far = late_after(fastest).is_zero();
-            let next_call = self.next_call(calls.len(), fastest, now);
-            let may_send = next_call.is_some_and(|at| at <= now);
-            // What comes before the alarm is met by that.
-            let wants_next = is_far || !alarm.is_set();
-            match batcher.next(&owner, may_send, calls.is_empty(), wants_next) {
+            let may_send = calls.len() < R::MAX_CALLS && self.paused_until.is_none();
+            match batcher.next(&owner, may_send, calls.is_empty()) {
                 Next::Send(batch) => {
-                    self.sent = now;
                     calls.push(call(owner.clone(), batch));
                     continue;
                 }
-                Next::Wait => alarm.set(next_call),
                 Next::Rest => {}
                 Next::Done => break,
             }
@@ -82,25 +60,15 @@ impl<R: Request> Dispatch<R> {
                     self.handle(ended);
                     may_be_more = owner.is_rush();
                 }
-                () = batcher.changed() => may_be_more = is_far,
-                () = alarm.rings() => {}
+                () = batcher.changed() => may_be_more = true,
+                () = reached(self.paused_until) => self.paused_until = None,
             }
         }
         self.is_done = true;
     }
 
-    /// When the next call may go out; `None` when an answer must come before.
-    fn next_call(&self, out: usize, fastest: Option<Duration>, now: Instant) -> Option<Instant> {
-        let at = match out {
-            0 => now,
-            _ if out >= R::MAX_CALLS => return None,
-            _ => self.sent + late_after(fastest),
-        };
-        Some(at.max(self.paused_until))
-    }
-
     fn handle(&mut self, ended: Ended<R>) {
-        let Ended { batch, sent, connection, answer } = ended;
+        let Ended { batch, sent, answer } = ended;
         // Before a release may go that looks for it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
@@ -109,20 +77,16 @@ impl<R: Request> Dispatch<R> {
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(reply) => {
-                // Where that is another one by now, who knows which of them has answered.
-                if connection == self.owner.connection() {
-                    R::batcher(&self.owner).answered_after(connection, sent.elapsed());
-                }
                 self.backoff = Backoff::of_calls();
                 self.deliver(requests, sent, &reply);
             }
             Err(failure) if failure.is_transient() => {
-                let now = Instant::now();
                 // What fails beside others, for the same reason, lets nobody wait for longer.
-                if self.paused_until <= now {
-                    self.paused_until = now + self.backoff.next();
-                }
-                self.put_back(requests, &failure);
+                let now = Instant::now();
+                let still = self.paused_until.filter(|until| *until > now);
+                let next = still.unwrap_or_else(|| now + self.backoff.next());
+                self.paused_until = Some(next);
+                self.put_back(requests, &failure, next);
             }
             Err(failure) => self.refuse(requests, &failure.error),
         }
@@ -142,7 +106,7 @@ impl<R: Request> Dispatch<R> {
 
     /// Keeps requests for the next attempt. Whoever's patience will have ended by then is answered,
     /// also of those that have gathered meanwhile.
-    fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError) {
+    fn put_back(&self, mut requests: Vec<Waiting<R>>, failure: &CallError, next: Instant) {
         for waiting in &mut requests {
             waiting.is_repeated |= failure.may_have_run;
             if !failure.was_cut_short {
@@ -151,7 +115,7 @@ impl<R: Request> Dispatch<R> {
         }
         let batcher = R::batcher(&self.owner);
         batcher.put_back(requests);
-        let (next, is_paused) = (self.paused_until, clock::is_paused());
+        let is_paused = clock::is_paused();
         let waits_on =
             |waiting: &Waiting<R>| !is_paused && !waiting.deadline.left_at(next).is_zero();
         for waiting in batcher.sort_out(waits_on) {
@@ -176,40 +140,10 @@ impl<R: Request> Dispatch<R> {
     }
 }
 
-/// How long to wait for an answer before another call goes out.
-fn late_after(fastest: Option<Duration>) -> Duration {
-    match fastest {
-        Some(fastest) if fastest >= NEAR => Duration::ZERO,
-        Some(_) => LATE,
-        None => NEAR,
-    }
-}
-
-/// Rings when a call may go out that had to wait. It is not set anew for each call: most are
-/// answered before, and it costs more than a request does.
-#[derive(Default)]
-struct Alarm(Option<Pin<Box<Sleep>>>);
-
-impl Alarm {
-    fn is_set(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Unless it rings before that anyway.
-    fn set(&mut self, at: Option<Instant>) {
-        if let Some(at) = at
-            && self.0.as_ref().is_none_or(|set| set.deadline() > at)
-        {
-            self.0 = Some(Box::pin(sleep_until(at)));
-        }
-    }
-
-    async fn rings(&mut self) {
-        match &mut self.0 {
-            Some(set) => set.as_mut().await,
-            None => std::future::pending().await,
-        }
-        self.0 = None;
+async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,10 +1,9 @@
 //! Batching: what this process asks of one script of one semaphore.
 //!
-//! While a call is under way, further requests gather; they go out as the next call, in the order
-//! of their arrival. Where answers take long they do not wait for one: see [`dispatch`]. A
-//! request that comes alone goes at once, driven by its caller, which saves a task and the wake-up
-//! of a thread. As soon as anybody else depends on it, a task takes over: a caller that is dropped,
-//! or that is not polled for a while, holds nobody up.
+//! What is asked for at the same moment goes out as one call, in the order of arrival, beside the
+//! calls that are under way: see [`dispatch`]. A request that comes alone is driven by its caller,
+//! which saves a task and the wake-up of a thread. As soon as anybody else depends on it, a task
+//! takes over: a caller that is dropped, or that is not polled for a while, holds nobody up.
 //!
 //! With several calls under way, order is kept by three rules. Requests of one kind of one
 //! acquisition are never out at the same time, and its release goes out when its acquire is back,
@@ -128,8 +127,6 @@ struct State<R: Request> {
     arrivals: u64,
     /// Whoever makes the calls wants to know of the next one.
     wants_next: bool,
-    /// How soon the server has answered at best, over the connection of that number.
-    fastest: (u64, Option<Duration>),
     /// Calls are made until nothing waits.
     is_dispatching: bool,
     /// A task must make these calls: others depend on them than the one that began them.
@@ -167,9 +164,7 @@ struct Waiting<R: Request> {
 /// What there is to do for whoever makes the calls.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// Something waits that may go later.
-    Wait,
-    /// Nothing, until [`Batcher::changed`].
+    /// Nothing, until a call ends, or [`Batcher::changed`].
     Rest,
     /// Nobody makes calls any more.
     Done,
@@ -187,7 +182,6 @@ impl<R: Request> Default for Batcher<R> {
             waiting: VecDeque::new(),
             arrivals: 0,
             wants_next: false,
-            fastest: (0, None),
             is_dispatching: false,
             needs_task: false,
             calls: None,
@@ -202,29 +196,20 @@ impl<R: Request> Batcher<R> {
         self.state.lock().expect("nothing panics while it is locked")
     }
 
-    /// `may_send`: a call may go out now. `is_idle`: none is out. `wants_next`: who rests wants to
-    /// know of the next request.
-    fn next(
-        &self,
-        owner: &Arc<R::Owner>,
-        may_send: bool,
-        is_idle: bool,
-        wants_next: bool,
-    ) -> Next<R> {
+    /// `may_send`: a call may go out now. `is_idle`: none is out.
+    fn next(&self, owner: &Arc<R::Owner>, may_send: bool, is_idle: bool) -> Next<R> {
         let mut state = self.state();
         if may_send {
             let requests = state.take(owner);
             if !requests.is_empty() {
                 return Next::Send(Batch { owner: owner.clone(), requests });
             }
-        } else if !state.waiting.is_empty() {
-            return Next::Wait;
         }
         if is_idle && state.waiting.is_empty() {
             state.is_dispatching = false;
             return Next::Done;
         }
-        state.wants_next = wants_next;
+        state.wants_next = may_send;
         Next::Rest
     }
 
@@ -236,17 +221,6 @@ impl<R: Request> Batcher<R> {
     /// What was kept because another request was under way may go now.
     pub(crate) fn kept_may_go(&self) {
         self.changed.notify_one();
-    }
-
-    fn answered_after(&self, connection: u64, time: Duration) {
-        let fastest = self.fastest(connection).map_or(time, |fastest| fastest.min(time));
-        self.state().fastest = (connection, Some(fastest));
-    }
-
-    /// How soon the server answers over that connection, where it is known.
-    fn fastest(&self, connection: u64) -> Option<Duration> {
-        let (known, fastest) = self.state().fastest;
-        fastest.filter(|_| known == connection)
     }
 
     /// Puts requests back to where they were.

@@ -31,9 +31,6 @@ pub(crate) trait Owner: Send + Sync + 'static {
 
     fn write_keys(&self, cmd: &mut Cmd);
 
-    /// The number of the connection over which a call would go now.
-    fn connection(&self) -> u64;
-
     /// Makes a call, whose arguments these are.
     fn attempt(
         &self,

@@ -180,11 +180,6 @@ impl Link {
         }
     }
 
-    /// The number of the connection, 0 where there is none.
-    pub(super) fn number(&self) -> u64 {
-        if let State::Connected(connected) = &*self.state() { connected.number } else { 0 }
-    }
-
     /// Has a task connect. What waits for it must not keep the link that keeps it.
     fn attempt_to_connect(
         self: &Arc<Self>,

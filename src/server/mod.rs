@@ -86,19 +86,6 @@ impl Servers {
         }
     }
 
-    /// The number of the connection over which a call for that slot goes now: another one may lead
-    /// to another server.
-    pub(crate) fn connection_of(&self, slot: u16) -> u64 {
-        match self {
-            Self::One(link) => link.number(),
-            Self::Cluster(cluster) => {
-                cluster.node_of(slot).map_or(0, |node| cluster.link(&node).number())
-            }
-            #[cfg(feature = "local")]
-            Self::Local(_) => 0,
-        }
-    }
-
     /// The link to the server that has that slot. None to one in memory.
     pub(crate) fn link_of(&self, slot: u16) -> Result<Option<Arc<Link>>, CallError> {
         match self {

@@ -90,10 +90,6 @@ impl Owner for Core {
         cmd.arg(self.keys.0.len()).arg(&self.keys.0);
     }
 
-    fn connection(&self) -> u64 {
-        self.context.servers.connection_of(self.slot)
-    }
-
     fn attempt(
         &self,
         script: &'static str,

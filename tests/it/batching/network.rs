@@ -2,13 +2,12 @@
 //! else's call. What is under way is counted, by a proxy that lets through one direction at a time.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
-use crate::support::cluster::Cluster;
-use crate::support::observer::{Observer, eventually, in_time, passed};
+use crate::support::observer::{Observer, eventually, in_time};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, unique_name};
 
@@ -328,69 +327,4 @@ async fn a_shutdown_with_calls_that_are_out_leaves_nothing() {
     scene.observer.sees(1, 0).await;
     held.release().await.unwrap();
     scene.observer.sees(0, 0).await;
-}
-
-const MANY: u64 = 50;
-
-/// What is asked for while no answer comes. Of a server that is far each goes out at once, in a call
-/// of its own; to one taken for near most would go together.
-async fn is_taken_for_far(semaphore: &Semaphore, server: &Server, proxy: &Proxy) {
-    let calls = async || server.calls("evalsha");
-    // Of the first call after a slot has moved nobody knows how long each of its nodes took.
-    for _ in 0..2 {
-        let before = calls().await;
-        proxy.replies(Flow::Hold);
-        let slow = tokio::spawn(semaphore.request().acquire());
-        eventually("a call", calls, |calls| *calls > before).await;
-        passed(Instant::now() + Duration::from_millis(2)).await;
-        proxy.replies(Flow::Pass);
-        in_time("a permit", slow).await.unwrap().unwrap().release().await.unwrap();
-    }
-    proxy.replies(Flow::Hold);
-    let client = redis::Client::open(server.admin_url()).unwrap();
-    let mut beside = client.get_multiplexed_async_connection().await.unwrap();
-    let before = calls().await;
-    let mut acquires = JoinSet::new();
-    for _ in 0..MANY {
-        acquires.spawn(semaphore.request().acquire());
-        redis::cmd("PING").exec_async(&mut beside).await.unwrap();
-    }
-    eventually("many calls", calls, |calls| *calls > before + MANY / 2).await;
-    proxy.replies(Flow::Pass);
-    in_time("all permits", acquires.join_all()).await;
-}
-
-/// The calls of one script were at rest meanwhile: none of them has failed.
-#[tokio::test]
-async fn after_a_new_connection_the_server_may_be_far() {
-    let scene = Scene::set(MANY as u32, PATIENT).await;
-    for _ in 0..20 {
-        scene.semaphore.acquire().await.unwrap().release().await.unwrap();
-    }
-    scene.proxy.cut_commands();
-    scene.semaphore.inspect().await.unwrap();
-    is_taken_for_far(&scene.semaphore, &scene.server, &scene.proxy).await;
-}
-
-#[tokio::test]
-async fn after_the_move_of_its_slot_the_node_may_be_far() {
-    let Some(cluster) = Cluster::start(2, false).await else { return };
-    let name = cluster.name_at(0);
-    let builder = Semaphores::builder().response_timeout(PATIENT);
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(MANY as u32 + 1).build().unwrap();
-    for _ in 0..20 {
-        semaphore.acquire().await.unwrap().release().await.unwrap();
-    }
-    let proxy = Proxy::start(cluster.nodes[1].port).await;
-    let port = proxy.port().to_string();
-    let mut announce = redis::cmd("CONFIG");
-    announce.arg(&["SET", "cluster-announce-port", &port]).exec(&mut cluster.connect(1)).unwrap();
-    cluster.all_say("the node is behind a proxy", |cluster, node| {
-        cluster.run::<String>(node, &["NODES"]).contains(&format!(":{port}@"))
-    });
-    cluster.move_slot(&name, 0, 1);
-    // It connects to that node: held back, the answers to that would be, too.
-    let _connected = semaphore.acquire().await.unwrap();
-    is_taken_for_far(&semaphore, &cluster.nodes[1], &proxy).await;
 }
