@@ -58,6 +58,8 @@ impl Lease {
         self.term.lock().expect("nothing panics while it is locked")
     }
 
+    /// Whoever judges it looks at the clock before, and `change` after that: so what was seen to be
+    /// lost is not renewed.
     fn term(&self) -> Term {
         match &*self.kept() {
             Kept::Alone(term) => *term,
@@ -65,10 +67,10 @@ impl Lease {
         }
     }
 
-    fn change(&self, now: Instant, change: impl FnOnce(&mut Term)) -> Term {
-        let term = self.update(change);
+    fn change(&self, change: impl FnOnce(&mut Term, Instant)) -> Term {
+        let term = self.update(|term| change(term, Instant::now()));
         if term.is_over() {
-            self.hold.ended(now, term.is_lost());
+            self.hold.ended(Instant::now(), term.is_lost());
         }
         term
     }
@@ -108,16 +110,16 @@ impl Lease {
 
     /// A renewal was granted that was asked for at `sent`. Answers whether it is still held.
     pub(crate) fn renewed(&self, sent: Instant, duration: Duration) -> bool {
-        let (now, ends) = (Instant::now(), sent + lasts(duration));
+        let ends = sent + lasts(duration);
         // It may have been sent later than the duration was reckoned.
         let ends = self.latest_end.map_or(ends, |latest| latest.min(ends));
-        !self.change(now, |term| term.renew(now, ends)).is_lost_at(now)
+        !self.change(|term, now| term.renew(now, ends)).is_lost()
     }
 
     /// Answers whether nobody has told of it yet.
     pub(crate) fn lose(&self) -> bool {
         let mut is_news = false;
-        self.change(Instant::now(), |term| {
+        self.change(|term, _| {
             term.lose();
             is_news = term.tell();
         });
@@ -125,12 +127,13 @@ impl Lease {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.term().is_lost_at(Instant::now())
+        let now = Instant::now();
+        self.term().is_lost_at(now)
     }
 
     /// Answers whether it was lost before.
-    pub(crate) fn let_go(&self, now: Instant) -> bool {
-        self.change(now, |term| term.let_go(now)).is_lost_at(now)
+    pub(crate) fn let_go(&self) -> bool {
+        self.change(Term::let_go).is_lost()
     }
 
     pub(crate) fn expires_in(&self) -> Duration {

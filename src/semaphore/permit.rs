@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::batching::Request;
 use crate::error::Error;
 use crate::metrics::Origin;
@@ -172,10 +170,9 @@ impl Permit {
         // the rest.
         self.on_drop = Some(how);
         async move {
-            let now = Instant::now();
-            let was_lost = self.let_go(now);
             let core = &self.core;
-            let deadline = Deadline::since(now, core.context.settings.patience());
+            let deadline = Deadline::after(core.context.settings.patience());
+            let was_lost = self.let_go();
             let (was_found, operation) = match how.unless_lost(was_lost) {
                 OnDrop::Release(mode) => {
                     let request = Release { acquisition: self.acquisition.clone(), mode };
@@ -202,9 +199,9 @@ impl Permit {
     }
 
     /// Answers whether it was lost before.
-    pub(super) fn let_go(&self, now: Instant) -> bool {
+    pub(super) fn let_go(&self) -> bool {
         self.acquisition.end();
-        let was_lost = self.lease().let_go(now);
+        let was_lost = self.lease().let_go();
         if was_lost {
             self.core.lose(&self.acquisition);
         }
@@ -371,7 +368,7 @@ impl Drop for Permit {
         let Some(on_drop) = self.on_drop.take() else {
             return;
         };
-        let was_lost = self.let_go(Instant::now());
+        let was_lost = self.let_go();
         match on_drop.unless_lost(was_lost) {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
             OnDrop::Leave => self.core.leave(&self.acquisition),

@@ -4,8 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::error::Error;
 use crate::protocol::{check_name, word};
 use crate::semaphore::Permit;
@@ -156,7 +154,7 @@ impl Permit {
         self.on_drop = None;
         let lease = self.lease();
         let (token, expires_in) = (lease.token, lease.expires_in());
-        self.let_go(Instant::now());
+        self.let_go();
         self.core.part_with(&self.acquisition);
         PermitParts {
             name: self.core.name.clone(),

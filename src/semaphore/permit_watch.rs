@@ -76,9 +76,10 @@ impl PermitWatch {
     pub async fn ended(&self) {
         let mut term = self.term.subscribe();
         loop {
+            let now = Instant::now();
             // From here on no change goes unnoticed.
             let seen = *term.borrow_and_update();
-            if seen.is_over_at(Instant::now()) {
+            if seen.is_over_at(now) {
                 return;
             }
             let (mut changed, mut timer) = (pin!(term.changed()), Timer::new(seen.ends()));

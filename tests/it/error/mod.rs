@@ -171,6 +171,20 @@ async fn passwords() {
     }
 }
 
+/// A server that wants a password refuses a long call in other words than NOAUTH.
+#[tokio::test]
+async fn a_password_that_is_set_later() {
+    let server = Server::start();
+    let semaphores = Semaphores::builder().response_timeout(PATIENCE);
+    let semaphores = semaphores.connect(&server.admin_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let mut admin = server.connect();
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
+    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
+    let refused = in_time("an answer", semaphore.try_acquire()).await.unwrap_err();
+    assert!(whole(&refused).contains("the server wants a password, and got none"), "{refused:?}");
+}
+
 #[tokio::test]
 async fn passwords_of_a_provider() {
     let server = Server::start();
