@@ -3,20 +3,20 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};
 use std::io;
-use std::process::ExitCode;
 
 use redis_semaphore::{ConnectErrorKind, Error};
-
-use crate::output::tell;
 
 /// The answer is no.
 pub const NO: u8 = 1;
 /// Wrong options, as clap has it.
 pub const USAGE: u8 = 2;
-/// Redis cannot be reached or used, or gave no answer.
+/// Redis cannot be reached or used, refused the call, or gave no answer.
 pub const UNAVAILABLE: u8 = 69;
 /// The permit was lost.
 pub const LOST: u8 = 70;
+/// A bug of `top`, which loses no permits. As sysexits.h has it.
+#[cfg(feature = "top")]
+pub const SOFTWARE: u8 = 70;
 /// The system refused what any program needs: a file, a process, a signal.
 pub const SYSTEM: u8 = 71;
 /// The output could not be written.
@@ -47,11 +47,6 @@ impl Failure {
     /// One of several semaphores cannot be used, which the error names.
     pub fn of_one(error: &Error) -> Self {
         Self::new(NO, with_cause(error))
-    }
-
-    pub fn tell(self) -> ExitCode {
-        tell(format_args!("redis-semaphore: {}", self.reason));
-        ExitCode::from(self.status)
     }
 }
 

@@ -79,7 +79,14 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
 /// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.
 fn start_log() {
     let log = std::env::var("RUST_LOG").unwrap_or_default();
-    let log = log.parse().unwrap_or(Targets::new());
+    let log = log.parse().unwrap_or_else(|error| {
+        // Other programs share that variable: no reason to fail.
+        output::tell(format_args!(
+            "redis-semaphore: RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing is \
+             logged."
+        ));
+        Targets::new()
+    });
     let shown = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(log);
     tracing_subscriber::registry().with(shown).with(run::outages()).init();
 }

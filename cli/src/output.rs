@@ -2,8 +2,16 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use crate::failure::{Failure, UNWRITABLE};
+
+impl Failure {
+    pub fn tell(self) -> ExitCode {
+        tell(format_args!("redis-semaphore: {self}"));
+        ExitCode::from(self.status)
+    }
+}
 
 /// A part of the answer, a line or several, on standard output.
 pub fn say(text: impl Display) -> Result<(), Failure> {

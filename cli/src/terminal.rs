@@ -8,7 +8,7 @@ pub fn can_draw(output: &impl IsTerminal) -> bool {
 }
 
 /// See no-color.org.
-pub fn has_colours(output: &impl IsTerminal) -> bool {
+fn has_colours(output: &impl IsTerminal) -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
     can_draw(output) && !is_unwanted
 }
@@ -30,6 +30,14 @@ impl Paint {
 
     pub fn red(self, text: &str) -> String {
         self.paint("31", text)
+    }
+
+    pub fn yellow(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    pub fn magenta(self, text: &str) -> String {
+        self.paint("35", text)
     }
 
     pub fn faint(self, text: &str) -> String {

@@ -3,7 +3,6 @@
 use std::io::stdout;
 use std::process::ExitCode;
 
-use anstyle::{AnsiColor, Style};
 use clap::Args;
 use redis_semaphore::{Check, Diagnosis, Examination, Semaphores, Verdict};
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use crate::failure::Failure;
 use crate::format::Format;
 use crate::server::looking;
 use crate::server::options::Server;
-use crate::terminal::has_colours;
+use crate::terminal::Paint;
 
 #[derive(Debug, Args)]
 #[command(
@@ -57,19 +56,16 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 
 /// As the library displays it, with the verdicts in colours where there are some.
 fn as_text(diagnosis: &Diagnosis) -> String {
-    let mut text = diagnosis.to_string();
-    if !has_colours(&stdout()) {
-        return text;
-    }
-    for (verdict, colour) in [
-        (Verdict::Danger, AnsiColor::Red),
-        (Verdict::Hint, AnsiColor::Yellow),
-        (Verdict::Unchecked, AnsiColor::Magenta),
-        (Verdict::Fine, AnsiColor::Green),
-    ] {
-        let style = Style::new().fg_color(Some(colour.into()));
-        let coloured = format!("\n{style}{verdict}{style:#} ");
-        text = text.replace(&format!("\n{verdict} "), &coloured);
+    let (mut text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
+    let colours: [(Verdict, fn(Paint, &str) -> String); 4] = [
+        (Verdict::Danger, Paint::red),
+        (Verdict::Hint, Paint::yellow),
+        (Verdict::Unchecked, Paint::magenta),
+        (Verdict::Fine, Paint::green),
+    ];
+    for (verdict, colour) in colours {
+        let coloured = colour(paint, &verdict.to_string());
+        text = text.replace(&format!("\n{verdict} "), &format!("\n{coloured} "));
     }
     text
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::duration::{WEEK, duration};
 use crate::number::number;
 use crate::pattern::{self, Pattern};
 
@@ -43,7 +44,7 @@ pub struct Exporter {
         long,
         default_value = "8s",
         value_name = "DURATION",
-        value_parser = humantime::parse_duration
+        value_parser = duration(Duration::from_millis(50), WEEK)
     )]
     pub timeout: Duration,
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use humantime::format_duration;
 use redis_semaphore::Semaphores;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -103,5 +104,6 @@ impl Looks {
 }
 
 fn too_slow(patience: Duration) -> Failure {
-    Failure::new(UNAVAILABLE, format!("the semaphores could not be looked at within {patience:?}"))
+    let patience = format_duration(patience);
+    Failure::new(UNAVAILABLE, format!("the semaphores could not be looked at within {patience}"))
 }

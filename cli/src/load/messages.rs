@@ -18,8 +18,8 @@ pub struct Order {
     pub hold: Duration,
 }
 
-/// The second line to a worker, when all are ready: when to work, by the clock that all share.
-/// There is no third. The end of the input means that it is over now, whatever the time.
+/// The second line to a worker, when all are ready: it begins at once, and ends then, by the clock
+/// that all share. There is no third. The end of the input means that it is over now, whatever the time.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Window {
     pub begin: u64,

@@ -109,6 +109,7 @@ async fn gather(
                 is_interrupted = true;
                 window.end = window.end.min(clock::now());
                 crew.end_early();
+                too_long.as_mut().reset(Instant::now() + PATIENCE);
             }
             () = &mut too_long => return Err("not all processes have ended in time".into()),
         }

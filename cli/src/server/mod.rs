@@ -206,11 +206,14 @@ type Opened = Result<Client, redis_semaphore::redis::RedisError>;
 #[cfg_attr(not(feature = "tls"), expect(unused_variables))]
 fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
     check(url)?;
+    let opened = Client::open(url);
     #[cfg(feature = "tls")]
-    if let Some(certificates) = certificates(server)? {
-        return Ok(Client::build_with_tls(url, certificates));
+    if let (Ok(client), Some(certificates)) = (&opened, certificates(server)?) {
+        let info = client.get_connection_info().clone();
+        let wrong = |error| Failure::usage(format!("--tls-ca, --tls-cert, --tls-key: {error}"));
+        return Client::build_with_tls(info, certificates).map(Ok).map_err(wrong);
     }
-    Ok(Client::open(url))
+    Ok(opened)
 }
 
 /// Another database is another semaphore. The library refuses this, too, where it sees the URL.

@@ -3,32 +3,60 @@
 use std::time::Duration;
 
 use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+use crate::output::tell;
 use crate::overlap::overlap;
 use crate::survey::{PAGE, Summary};
 use crate::table::at_most;
+use crate::top::event::{Answer, Call, Change, Event, Trouble};
 use crate::top::look::Look;
-use crate::top::update::{Answer, Call, Change, Event, Trouble, TroubleKind};
 
 pub struct Calls {
     semaphores: Semaphores,
     events: UnboundedSender<Event>,
+    changes: JoinSet<()>,
 }
 
 impl Calls {
     pub fn new(semaphores: Semaphores, events: UnboundedSender<Event>) -> Self {
-        Self { semaphores, events }
+        Self { semaphores, events, changes: JoinSet::new() }
     }
 
-    pub fn make(&self, call: Call) {
+    pub fn make(&mut self, call: Call) {
         let (semaphores, events) = (self.semaphores.clone(), self.events.clone());
-        tokio::spawn(async move {
+        let is_change = matches!(call, Call::Change { .. });
+        let made = async move {
             let answer = answer(&semaphores, call).await;
             // Nobody listens any more when this program ends.
             let _ = events.send(Event::Answer(answer));
-        });
+        };
+        if is_change {
+            self.changes.spawn(made);
+        } else {
+            tokio::spawn(made);
+        }
+    }
+
+    /// Whoever has asked for a change and left is told what came of it, on a terminal of its own.
+    pub async fn end(mut self, mut coming: UnboundedReceiver<Event>) {
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = coming.recv() => event,
+                made = self.changes.join_next() => match made {
+                    Some(_) => continue,
+                    None => return,
+                },
+            };
+            match event {
+                Some(Event::Answer(Answer::Changed { outcome, .. })) => tell(outcome),
+                Some(Event::Leave) | None => return,
+                Some(_) => {}
+            }
+        }
     }
 }
 
@@ -70,8 +98,8 @@ async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Resul
             format!("{name}: the limit is {limit} now, for all processes, until it is cleared.")
         }
         Change::ClearLimit => {
-            let limit = semaphore.clear_limit().await?;
-            format!("{name}: the limit that was set is cleared; {limit} is in force now.")
+            semaphore.clear_limit().await?;
+            format!("{name}: no limit is set at run time any more.")
         }
         Change::Revoke(id) => match semaphore.revoke(&id).await? {
             Revoked::Permit { lease, .. } => revoked(lease),
@@ -104,10 +132,10 @@ fn revoked(lease: Duration) -> String {
 }
 
 fn trouble(error: Error) -> Trouble {
-    let kind = match &error {
-        Error::Connect { .. } if !error.is_transient() => TroubleKind::Lasting,
-        Error::Refused { .. } | Error::Invalid { .. } => TroubleKind::One,
-        _ => TroubleKind::Away,
+    let is_away = match &error {
+        Error::Connect { .. } => error.is_transient(),
+        Error::Refused { .. } | Error::Invalid { .. } => false,
+        _ => true,
     };
-    Trouble { reason: Failure::from(error).reason, kind }
+    Trouble { reason: Failure::from(error).reason, is_away }
 }

@@ -4,9 +4,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::top::cursor::Cursor;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
+use crate::top::event::{Call, Change, Wish};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
-use crate::top::update::{Call, Change, Wish, look_again, settle};
 
 /// Digits of the largest limit.
 const DIGITS: usize = 10;
@@ -17,7 +17,7 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
         return (key.code == KeyCode::Char('c')).then_some(Wish::Leave);
     }
     state.message = None;
-    settle(state);
+    state.settle();
     match state.dialogue.take() {
         Some(Dialogue::Limit { name, now, typed }) => {
             let (typed, wish) = in_limit(&name, typed, key.code);
@@ -73,12 +73,12 @@ fn in_view(state: &mut State, key: KeyCode) -> Option<Wish> {
 fn open(state: &mut State) {
     let Some(name) = state.marked().map(str::to_owned) else { return };
     state.open = Some(Open::new(&name));
-    look_again(state, &name);
+    state.look_again(&name);
 }
 
 fn close(state: &mut State) {
     state.open = None;
-    settle(state);
+    state.settle();
 }
 
 fn sort(state: &mut State, digit: char) {

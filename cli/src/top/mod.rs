@@ -7,6 +7,7 @@ mod calls;
 mod cursor;
 mod dialogue;
 mod draw;
+mod event;
 mod keys;
 mod look;
 pub mod options;
@@ -28,10 +29,11 @@ use crate::failure::{Failure, UNAVAILABLE};
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
+use crate::top::event::{Event, Wish};
 use crate::top::options::Top;
 use crate::top::screen::Screen;
 use crate::top::state::{Moment, State};
-use crate::top::update::{Event, Wish, settle, update};
+use crate::top::update::update;
 
 pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -46,12 +48,16 @@ pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
 async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     // Before the screen is taken: what is wrong from the start is told below the prompt.
     let semaphores = connect(server, Semaphores::builder().read_only()).await?;
-    let (events, coming) = mpsc::unbounded_channel();
+    let (events, mut coming) = mpsc::unbounded_channel();
     screen::send_signals(events.clone())?;
     let mut screen = Screen::open()?;
     screen::send_keys(events.clone());
     let state = State::new(&server.prefix, asked, screen.size()?);
-    show(state, &mut screen, &Calls::new(semaphores, events), coming).await
+    let mut calls = Calls::new(semaphores, events);
+    let outcome = show(state, &mut screen, &mut calls, &mut coming).await;
+    drop(screen);
+    calls.end(coming).await;
+    outcome
 }
 
 /// Until somebody leaves. There is a new picture at each tick and after each key, and not after
@@ -59,8 +65,8 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
 async fn show(
     mut state: State,
     screen: &mut Screen,
-    calls: &Calls,
-    mut coming: UnboundedReceiver<Event>,
+    calls: &mut Calls,
+    coming: &mut UnboundedReceiver<Event>,
 ) -> Result<(), Failure> {
     let pace = (state.every / 4).clamp(Duration::from_millis(20), Duration::from_millis(250));
     let mut ticks = tokio::time::interval(pace);
@@ -70,7 +76,7 @@ async fn show(
         let now = Moment::now();
         schedule::due(&mut state, now.instant).into_iter().for_each(|call| calls.make(call));
         if is_old {
-            settle(&mut state);
+            state.settle();
             screen.draw(|frame| draw::draw(&state, now, frame))?;
         }
         let mut event = tokio::select! {

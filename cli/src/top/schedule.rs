@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::top::event::Call;
 use crate::top::state::{Row, State};
-use crate::top::update::Call;
 
 /// Looks whose answers are awaited.
 const AT_ONCE: usize = 4;
@@ -46,10 +46,11 @@ mod tests {
     use ratatui::layout::Size;
 
     use super::*;
+    use crate::top::event::{Answer, Event};
     use crate::top::look::Look;
     use crate::top::options::Top;
     use crate::top::state::Moment;
-    use crate::top::update::{Answer, Event, update};
+    use crate::top::update::update;
 
     const EVERY: Duration = Duration::from_secs(1);
 

@@ -8,13 +8,11 @@ use ratatui::layout::Size;
 use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, SOFTWARE};
 use crate::interruption::interruption;
 use crate::output::unwritable;
-use crate::top::update::Event;
+use crate::top::event::Event;
 
-/// A bug, as sysexits.h has it.
-const SOFTWARE: u8 = 70;
 const UNUSABLE: &str = "the terminal cannot be used";
 
 /// The terminal is given back when this is dropped. After a panic, wherever it was, ratatui's hook

@@ -114,6 +114,21 @@ impl State {
         }
     }
 
+    /// At once, and not only when its turn comes.
+    pub fn look_again(&mut self, name: &str) {
+        if let Some(row) = self.rows.get_mut(name) {
+            row.looked_at = None;
+        }
+    }
+
+    /// The list may have changed under its cursor. It is sorted for that, so this is not for each
+    /// answer, but before a picture, and before a key.
+    pub fn settle(&mut self) {
+        let mut cursor = self.cursor.clone();
+        cursor.settle(&self.sorted());
+        self.cursor = cursor;
+    }
+
     pub fn height_of_list(&self) -> usize {
         usize::from(self.size.height.saturating_sub(OTHER_LINES))
     }

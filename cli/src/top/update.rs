@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ratatui::crossterm::event::KeyEvent;
-use ratatui::layout::Size;
-
+use crate::top::event::{Answer, Event, Trouble, Wish};
 use crate::top::keys;
 use crate::top::look::Look;
 use crate::top::state::{List, Moment, Row, State};
@@ -13,67 +11,6 @@ use crate::top::state::{List, Moment, Row, State};
 /// The server looks through all its keys for the names. So it is left alone for much longer.
 const NAMES_PACE: u32 = 5;
 const NAMES_SHARE: u32 = 10;
-
-pub enum Event {
-    Key(KeyEvent),
-    Resized(Size),
-    Answer(Answer),
-    /// Somebody wants this program to end.
-    Leave,
-}
-
-pub enum Answer {
-    Names(Result<(Vec<String>, Duration), Trouble>),
-    Look {
-        name: String,
-        whole: bool,
-        found: Result<Look, Trouble>,
-    },
-    /// What came of a change, for a person.
-    Changed {
-        name: String,
-        outcome: String,
-    },
-}
-
-pub struct Trouble {
-    pub reason: String,
-    pub kind: TroubleKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum TroubleKind {
-    /// There was no answer. That may pass.
-    Away,
-    /// It will not pass by itself.
-    Lasting,
-    /// One semaphore cannot be read; others can.
-    One,
-}
-
-/// Something to ask Redis for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Call {
-    Names,
-    Look { name: String, whole: bool },
-    Change { name: String, change: Change },
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    SetLimit(u32),
-    ClearLimit,
-    /// By the id of a permit or a request.
-    Revoke(String),
-}
-
-/// What an event leads to, besides another state.
-#[derive(Debug, PartialEq)]
-pub enum Wish {
-    Call(Call),
-    Leave,
-    Fail(String),
-}
 
 pub fn update(state: &mut State, event: Event, now: Moment) -> Option<Wish> {
     match event {
@@ -86,17 +23,10 @@ pub fn update(state: &mut State, event: Event, now: Moment) -> Option<Wish> {
         }
         Event::Answer(Answer::Changed { name, outcome }) => {
             state.message = Some(outcome);
-            look_again(state, &name);
+            state.look_again(&name);
         }
     }
     None
-}
-
-/// At once, and not only when its turn comes.
-pub fn look_again(state: &mut State, name: &str) {
-    if let Some(row) = state.rows.get_mut(name) {
-        row.looked_at = None;
-    }
 }
 
 fn names(
@@ -112,7 +42,7 @@ fn names(
             keep(state, names);
             state.list = Some(List { last: now.time, trouble: None });
         }
-        Err(Trouble { reason, kind: TroubleKind::Away }) => state.contact.trouble = Some(reason),
+        Err(Trouble { reason, is_away: true }) => state.contact.trouble = Some(reason),
         Err(Trouble { reason, .. }) => {
             // Without a list there is nothing to show.
             let Some(list) = &mut state.list else { return Some(Wish::Fail(reason)) };
@@ -147,9 +77,9 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
     }
     let look = match found {
         Ok(look) => Ok(look),
-        Err(Trouble { reason, kind: TroubleKind::One }) => Err(reason),
         // The last picture stays.
-        Err(trouble) => return state.contact.trouble = Some(trouble.reason),
+        Err(Trouble { reason, is_away: true }) => return state.contact.trouble = Some(reason),
+        Err(Trouble { reason, .. }) => Err(reason),
     };
     heard(state, now);
     if let Some(row) = state.rows.get_mut(name) {
@@ -167,12 +97,4 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
 fn heard(state: &mut State, now: Moment) {
     state.contact.last = now;
     state.contact.trouble = None;
-}
-
-/// The list may have changed under its cursor. It is sorted for that, so this is not for each
-/// answer, but before a picture, and before a key.
-pub fn settle(state: &mut State) {
-    let mut cursor = state.cursor.clone();
-    cursor.settle(&state.sorted());
-    state.cursor = cursor;
 }

@@ -10,6 +10,16 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
+#[test]
+fn a_log_that_cannot_be_had_is_told() {
+    let server = Server::start();
+    let mut command = tool(&["ls"]);
+    command.env("REDIS_URL", &server.url).env("RUST_LOG", "redis_semaphore=warning");
+    let outcome = Outcome::of(command);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("RUST_LOG=redis_semaphore=warn. Nothing"), "{outcome:?}");
+}
+
 #[tokio::test]
 async fn output_that_cannot_be_written_is_status_74() {
     let server = Server::start_with(&["--appendonly", "yes"]);

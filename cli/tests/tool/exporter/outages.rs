@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::scrape::{Exporter, get, use_all};
 use crate::support::eventually_async;
 use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
 
 const FAST: [&str; 2] = ["--response-timeout", "200ms"];
 /// The library would wait for two of these.
@@ -113,4 +114,9 @@ async fn scrapes_at_the_same_time_share_one_look() {
         assert_eq!(other.unwrap().body, first);
     }
     server.signal(Signal::SIGCONT);
+}
+
+#[test]
+fn a_look_must_have_some_time() {
+    Outcome::of(tool(&["exporter", "--timeout", "0s"])).fails(2, "50ms or more");
 }

@@ -6,6 +6,7 @@ use redis_semaphore::redis::cmd;
 
 use super::pane::Pane;
 use super::support::top;
+use super::three;
 use crate::support::folder::Folder;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, TOOL, tool};
@@ -22,6 +23,22 @@ fn keys_leave_it() {
         let text = pane.must_be_as_before(&folder.0);
         assert!(text.contains("left: 0"), "{key}: {text}");
     }
+}
+
+/// Whoever leaves right after a change hears of it below the prompt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_made_before_it_ends() {
+    let server = Server::start();
+    let (jobs, _permits) = three(&server).await;
+    let folder = Folder::create();
+    let pane = Pane::start_between_looks(&top(&server), &folder.0);
+    pane.wait_for_text("3/3");
+    pane.press(&["Down", "l"]);
+    pane.wait_for_text("New limit");
+    pane.press(&["7", "Enter", "q"]);
+    let text = pane.must_be_as_before(&folder.0);
+    assert!(text.contains("jobs: the limit is 7 now"), "{text}");
+    assert_eq!(jobs.limit().await.unwrap(), 7);
 }
 
 #[test]

@@ -130,7 +130,7 @@ async fn a_limit_is_set_and_cleared() {
     pane.wait_for_text("4/4");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, Some(4));
     pane.press(&["l", "c"]);
-    pane.wait_for_text("cleared; 3 is in force now");
+    pane.wait_for_text("jobs: no limit is set at run time any more.");
     pane.wait_for_text("4/3");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, None);
 }
