@@ -185,7 +185,7 @@ impl Calls {
     ) -> Vec<Cmd> {
         let call = |words: &[String]| {
             let mut cmd = self.call(&self.acquire, name);
-            cmd.arg("declare").arg(limit).arg(15000);
+            cmd.arg("declared").arg(limit).arg(15000);
             for word in words {
                 cmd.arg(word).arg(place);
             }

@@ -69,11 +69,11 @@ impl Contention {
         client: &Client,
         connect: impl AsyncFn() -> std::result::Result<Semaphores, Error>,
     ) -> Result<Figure> {
-        let mut floor = Floor::at(client).await?;
+        let floor = Floor::at(client).await?;
         let mut rounds = Rounds::default();
         for _ in 0..rounds_of(ROUNDS) {
             // While nothing else is under way.
-            let round_trip = round_trip(&mut floor).await?;
+            let round_trip = round_trip(&floor).await?;
             let semaphores = connect().await?;
             let name = unique_name(self.id);
             let semaphore = semaphores.semaphore(name).limit(self.load.limit).build()?;
@@ -101,12 +101,12 @@ async fn own_error(
     target: f64,
 ) -> Result<Figure> {
     let network = Network::to(url()?, Way::of(one_way))?;
-    let mut through = Floor::at(&network.client()?).await?;
-    let mut direct = Floor::at(&client()?).await?;
+    let through = Floor::at(&network.client()?).await?;
+    let direct = Floor::at(&client()?).await?;
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
-        let trip = round_trip(&mut direct).await? + 2 * one_way;
-        rounds.add(micros(trip), micros(round_trip(&mut through).await?));
+        let trip = round_trip(&direct).await? + 2 * one_way;
+        rounds.add(micros(trip), micros(round_trip(&through).await?));
     }
     let (medians, ratio) = rounds.medians();
     Ok(Figure::new(id, what, "us", medians, ratio, Better::AtMost(target)))

@@ -76,11 +76,11 @@ async fn main() -> Result<()> {
 
 /// Crate and floor take turns.
 async fn at(client: &Client, jitter: f64) -> Result<[Point; 2]> {
-    let mut floor = Floor::at(client).await?;
+    let floor = Floor::at(client).await?;
     let mut trips = Vec::new();
     let (mut relay, mut ours) = (Rounds::default(), Rounds::default());
     for _ in 0..rounds_of(ROUNDS) {
-        let trip = round_trip(&mut floor).await?;
+        let trip = round_trip(&floor).await?;
         trips.push(trip.as_secs_f64() * 1e3);
         let name = unique_name("network");
         let design = Relay::at(client, &name, LOAD.limit).await?;

@@ -23,6 +23,11 @@ pub trait Ends: Send + Sized + 'static {
     /// Gives it, and answers when that began.
     fn give(&mut self) -> impl Future<Output = Result<Duration>> + Send;
 
+    /// Before somebody is told that it waits.
+    fn get_ready(&mut self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// Waits for it, and answers when it was there. It is free afterwards.
     fn receive(&mut self) -> impl Future<Output = Result<Duration>> + Send;
 }
@@ -87,11 +92,15 @@ impl Ends for OfMessages {
         Ok(begun)
     }
 
+    async fn get_ready(&mut self) -> Result<()> {
+        if self.messages.is_none() {
+            self.messages = Some(relay::listen(&client()?, &self.name).await?.into_on_message());
+        }
+        Ok(())
+    }
+
     async fn receive(&mut self) -> Result<Duration> {
-        let messages = match &mut self.messages {
-            Some(messages) => messages,
-            none => none.insert(relay::listen(&client()?, &self.name).await?.into_on_message()),
-        };
+        let messages = self.messages.as_mut().ok_or("nobody listens yet")?;
         messages.next().await.ok_or("the connection for messages is lost")?;
         moment::now()
     }

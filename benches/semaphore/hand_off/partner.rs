@@ -75,6 +75,7 @@ pub fn serve<E: Ends>(runner: &Runner, name: &str) -> Result<()> {
     let here = Arc::new(Mutex::new(runner.run(E::open(name))));
     for line in io::stdin().lines() {
         line?;
+        runner.run(async { here.lock().await.get_ready().await });
         println!("asks");
         let here = here.clone();
         // In a task, as in a program.

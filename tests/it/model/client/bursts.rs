@@ -57,7 +57,11 @@ impl Clients {
                 self.case.model.ask(request, ask.waits);
             }
         }
-        let batches = batches(asks.len());
+        // What may be too heavy goes by itself.
+        let may_be_too_heavy = |ask: &Ask| u64::from(ask.weight) > self.case.model.declared;
+        let turns = asks.windows(2);
+        let turns = turns.filter(|pair| may_be_too_heavy(&pair[0]) != may_be_too_heavy(&pair[1]));
+        let batches = batches(asks.len(), lead) + turns.count() as u64;
         // Those that were under way are given back, and once more when their answers come.
         let strays = if is_dropped { 2 * batches } else { 0 };
         Batches { now: batches, strays }
@@ -95,7 +99,7 @@ impl Clients {
         }
         // What was lost before may be given back when all looks settled.
         let strays = (last == Some(End::Drop)).into();
-        Batches { now: now + batches(numbers.len()) - 1, strays }
+        Batches { now: now + batches(numbers.len(), lead) - 1, strays }
     }
 
     async fn start_end(&mut self, number: usize, end: End, held: bool) {
@@ -117,7 +121,7 @@ impl Clients {
         let mut permits = self.permits_of(client);
         // What is known to be lost is not asked for.
         permits.retain(|number| !self.case.permits[number].is_lost());
-        let (mut now, mut in_call) = (1, BTreeSet::new());
+        let (mut now, mut asked) = (1, BTreeSet::new());
         if permits.is_empty() {
             return Batches { now: 0, strays: 0 };
         }
@@ -128,13 +132,10 @@ impl Clients {
             let expected = Answer::Held(self.case.model.holds(number));
             let refresh = async move { was_held(permit.refresh().await) };
             self.start_other(format!("refresh of {number}"), expected, refresh).await;
-            // No permit is twice in a call.
-            if !in_call.insert(number) {
-                in_call = BTreeSet::from([number]);
-                now += 1;
-            }
+            // One that is out goes out again when it is back.
+            now += u64::from(!asked.insert(number));
         }
-        Batches { now: now + batches(picks.len()) - 1, strays: 0 }
+        Batches { now: now + batches(picks.len(), lead) - 1, strays: 0 }
     }
 
     pub fn cancel(&mut self, client: usize, picks: &[usize]) -> Batches {
@@ -225,16 +226,16 @@ pub struct Batches {
     pub strays: u64,
 }
 
-/// Lets what came before have its turn. What follows gathers, as nothing here waits for an answer.
+/// Lets what came before have its turn.
 async fn give_way_after(lead: usize, index: usize) {
     if lead == index && lead > 0 {
         tokio::task::yield_now().await;
     }
 }
 
-/// The first goes out alone. All others gather meanwhile.
-fn batches(count: usize) -> u64 {
-    if count > 1 { 2 } else { 1 }
+/// The first goes out alone, and what is asked for before others have had their turn together.
+fn batches(count: usize, lead: usize) -> u64 {
+    1 + u64::from(count > 1) + u64::from(1 < lead && lead < count)
 }
 
 fn take(numbers: &mut Vec<usize>, pick: usize) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
@@ -16,9 +16,6 @@ use crate::support::server::{Server, unique_name};
 
 pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
 pub type Acquiring = Future<Result<Option<Permit>, Error>>;
-
-/// An answer that has not come for so long lets another call go out.
-const LATE: Duration = Duration::from_micros(150);
 
 /// Longer than the test takes, so that clients call for no reason but our operations.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -58,8 +55,7 @@ pub struct Case {
     pub acquiring: BTreeMap<usize, Acquiring>,
     pub others: Vec<Other>,
     pub permits: BTreeMap<usize, Arc<Permit>>,
-    /// By the number of the request.
-    /// As far as they are [`counted`].
+    /// By the number of the request, as far as they are [`counted`].
     pub ids: Vec<String>,
     pub last_token: u64,
 }
@@ -149,7 +145,6 @@ impl Clients {
     pub async fn apply(&mut self, step: &Step) -> Result<(), String> {
         let Step { client, lead, burst } = step;
         let (calls_before, own_before) = (self.calls(), self.own_calls);
-        let started = Instant::now();
         let heavy_before = self.refused_as_too_heavy();
         let batches = match burst {
             Burst::Acquire(asks) => self.acquire(*client, *lead, asks).await,
@@ -165,10 +160,7 @@ impl Clients {
         // may have asked again, and has given back what it asked for.
         let heavy = 4 * (self.refused_as_too_heavy() - heavy_before);
         let calls = self.calls() - calls_before - (self.own_calls - own_before);
-        // On a busy machine answers come late. Then calls go out beside those that are out, but
-        // none sooner after another than this.
-        let late = (started.elapsed().as_micros() / LATE.as_micros()) as u64;
-        let allowed = batches.now + batches.strays + heavy + self.strays + late;
+        let allowed = batches.now + batches.strays + heavy + self.strays;
         self.strays = batches.strays + heavy;
         match calls <= allowed {
             true => Ok(()),
