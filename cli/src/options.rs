@@ -25,7 +25,7 @@ Exit status (`run` has more of them, see there):
   0   done
   1   done, and the answer is no: see the command
   2   an option is wrong
-  69  Redis cannot be reached or used, or gave no answer
+  69  Redis cannot be reached or used, refused the call, or gave no answer
   71  the system refused a file, a process or the like
   74  the output could not be written
 
@@ -90,7 +90,7 @@ Of all jobs with this name one at a time, and at most ten starts in any minute:
 
 Exit status: that of the command; 128 and the number of the signal that killed it; or
   2    an option is wrong, or no limit is in force and there is no --limit
-  69   Redis cannot be reached or used, or gave no answer; the command was not started
+  69   Redis cannot be reached or used, refused the call, or gave no answer; the command was not started
   70   the permit was lost; the command was not started, was ended, or had just ended by itself
   71   the system refused a file, a process or the like; the command was not started
   75   no permit within --timeout, or none at once with --no-wait
@@ -109,10 +109,11 @@ The command has in its environment:
   REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
 
 It runs in a process group of its own, in the foreground of the terminal where there is one. SIGALRM, \
-SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to that group. \
-When the permit is lost, the group gets SIGTERM, and SIGKILL after --grace; where renewals fail, early \
-enough that both come before the lease ends. The same happens when this tool is killed, or stopped alone: \
-^Z stops both. What the command leaves behind in the background goes on without a permit.
+SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to that \
+group. When the permit is lost, the group gets SIGTERM, and SIGKILL after --grace; where renewals fail, \
+early enough that both come before the lease ends. The same happens when this tool is killed, or stopped \
+alone (kill -STOP): ^Z stops both. What the command leaves behind in the background goes on without a \
+permit.
 
 With --leave the permit is held until the command has started, and then counts that start for the \
 length of --lease. The command goes on without it, also when this tool is killed. What could not be \

@@ -18,18 +18,16 @@ pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 /// Starts this program again, with the same options. It must end when its input does, so that it
 /// never outlives this process.
 pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
-    let start = || {
-        Command::new(std::env::current_exe()?)
-            .args(std::env::args_os().skip(1))
-            .env(role::VARIABLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C is for the parent alone, which then ends the workers in good order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-    };
-    start().map_err(Failure::system("a worker cannot be started"))
+    Command::new(role::THIS_PROGRAM)
+        .args(std::env::args_os().skip(1))
+        .env(role::VARIABLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Ctrl-C is for the parent alone, which then ends the workers in good order.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(Failure::system("a worker cannot be started"))
 }
 
 /// Until the worker has ended, or nobody listens any more.

@@ -9,9 +9,9 @@ use redis_semaphore::Semaphores;
 use crate::support::observer::{eventually, in_time};
 use crate::support::server::Server;
 
-/// Every text of a table in `docs/operations.md` is one that the crate logs.
+/// Of the table of what the crate logs: whether it does is not looked at.
 #[test]
-fn the_log_says_what_operations_tells() {
+fn each_line_of_operations_stands_in_the_source() {
     let page = include_str!("../../docs/operations.md");
     let (_, section) = page.split_once("## What the log says").unwrap();
     let texts: Vec<&str> = section

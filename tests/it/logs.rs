@@ -24,22 +24,34 @@ impl Write for Log {
 }
 
 impl Log {
-    fn losses_of(&self, id: &str) -> usize {
+    /// What this thread logs, for as long as there are the guards.
+    fn here() -> (Self, [impl Sized; 2]) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        // While there is only one subscriber, tracing asks the thread that comes to a line first
+        // whether anybody wants it. In the thread of another test nobody does, and then nobody gets
+        // it.
+        let not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish();
+        let not_the_only_one = not_the_only_one.set_default();
+        let logged_here = subscriber.with_ansi(false).finish().set_default();
+        (log, [logged_here, not_the_only_one])
+    }
+
+    fn count(&self, words: &[&str]) -> usize {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains("permit lost") && line.contains(id)).count()
+        text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    fn losses_of(&self, id: &str) -> usize {
+        self.count(&["permit lost", id])
     }
 }
 
 /// However it is found out, and also where its holder drops it at that moment.
 #[tokio::test]
 async fn each_loss_is_told_once() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-    // While there is only one subscriber, tracing asks the thread that comes to a line first whether
-    // anybody wants it. In the thread of another test nobody does, and then nobody gets it.
-    let _not_the_only_one = tracing_subscriber::fmt().with_writer(io::sink).finish().set_default();
-    let _logged_here = subscriber.with_ansi(false).finish().set_default();
+    let (log, _logged) = Log::here();
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
     let builder = || semaphores.semaphore(unique_name()).limit(1);
     let mut lost = Vec::new();
@@ -72,4 +84,21 @@ async fn each_loss_is_told_once() {
     semaphores.shutdown().await;
     assert_eq!(lost.iter().map(|id| log.losses_of(id)).collect::<Vec<_>>(), [1; 4]);
     assert_eq!(log.losses_of(&held), 0);
+}
+
+/// Once, by the one that changes what the server was told.
+#[tokio::test]
+async fn limits_that_differ_are_told() {
+    let (log, _logged) = Log::here();
+    let name = unique_name();
+    for (limit, warnings) in [(3, 0), (3, 0), (5, 1)] {
+        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
+        for _ in 0..2 {
+            semaphore.acquire().await.unwrap().release().await.unwrap();
+        }
+        let differs = ["WARN", "another client declared another limit", &name];
+        assert_eq!(log.count(&differs), warnings, "limit {limit}");
+    }
+    assert_eq!(log.count(&["declared=5 before=3", &name]), 1);
 }

@@ -56,16 +56,14 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 
 /// As the library displays it, with the verdicts in colours where there are some.
 fn as_text(diagnosis: &Diagnosis) -> String {
-    let (mut text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
-    let colours: [(Verdict, fn(Paint, &str) -> String); 4] = [
-        (Verdict::Danger, Paint::red),
-        (Verdict::Hint, Paint::yellow),
-        (Verdict::Unchecked, Paint::magenta),
-        (Verdict::Fine, Paint::green),
+    let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
+    let coloured = [
+        (Verdict::Danger, paint.red(&Verdict::Danger.to_string())),
+        (Verdict::Hint, paint.yellow(&Verdict::Hint.to_string())),
+        (Verdict::Unchecked, paint.magenta(&Verdict::Unchecked.to_string())),
+        (Verdict::Fine, paint.green(&Verdict::Fine.to_string())),
     ];
-    for (verdict, colour) in colours {
-        let coloured = colour(paint, &verdict.to_string());
-        text = text.replace(&format!("\n{verdict} "), &format!("\n{coloured} "));
-    }
-    text
+    coloured.iter().fold(text, |text, (verdict, coloured)| {
+        text.replace(&format!("\n{verdict} "), &format!("\n{coloured} "))
+    })
 }

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -15,10 +16,12 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
-use super::THIS_PROGRAM;
 use crate::failure::Failure;
 use crate::options::Run;
 use crate::role;
+
+/// How often to look whether the group of a command that ends is gone.
+pub const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -75,7 +78,7 @@ impl Running {
     pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let failed = Failure::system("the command cannot be prepared");
         let role = format!("{} {}", role::STARTER, std::process::id());
-        let mut starter = command(THIS_PROGRAM.as_ref(), &asked.command, asked, permit);
+        let mut starter = command(role::THIS_PROGRAM.as_ref(), &asked.command, asked, permit);
         let id = starter.env(role::VARIABLE, role).spawn().map_err(failed)?.id() as i32;
         let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
         let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

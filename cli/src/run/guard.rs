@@ -16,13 +16,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::THIS_PROGRAM;
-use super::command::Running;
+use super::command::{Running, SHORT_PAUSE};
 use crate::output::tell;
 use crate::role;
-
-/// How often to look whether a group is gone.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// How often to look whether a command that is stopped without a permit goes on.
 const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
@@ -47,7 +43,7 @@ pub struct Guard {
 
 impl Guard {
     pub fn start(grace: Duration) -> io::Result<Self> {
-        let child = Command::new(THIS_PROGRAM)
+        let child = Command::new(role::THIS_PROGRAM)
             // What `pkill -f` looks at: see `watch`.
             .arg0("semaphore-guard")
             // What is set there is for the tool, and may be a password.
@@ -147,7 +143,7 @@ fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Ins
 fn end(command: &Running, kill_at: Instant) {
     command.terminate();
     while command.has_group() && Instant::now() < kill_at {
-        thread::sleep(PAUSE);
+        thread::sleep(SHORT_PAUSE);
     }
     command.signal(Signal::SIGKILL);
 }

@@ -7,19 +7,18 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redis_semaphore::{Error, Permit};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, timeout};
 
-use super::command::{Change, Ended, Running};
+use super::command::{Change, Ended, Running, SHORT_PAUSE};
 use super::guard::{Guard, Word};
+use super::job;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::times::Times;
 use crate::output::tell;
 
-/// How often to look whether the group of a command that ends is gone.
-const SHORT_PAUSE: Duration = Duration::from_millis(10);
-/// How long it takes at most until a process that stops itself is stopped.
-const UNTIL_STOPPED: Duration = Duration::from_millis(100);
+/// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the command needs all the time.
 pub struct Held<'a> {
@@ -36,6 +35,10 @@ pub struct Hold<'a> {
     command: Running,
     terminal: Option<Terminal>,
     is_stopped: bool,
+    /// This process was told to stop, and has told the command.
+    is_to_stop: bool,
+    /// It has gone on with this process, which is about to hear of the SIGCONT that did that.
+    has_gone_on: bool,
     /// This process was sent a SIGINT itself.
     is_interrupted: bool,
     ended: Option<Ended>,
@@ -53,8 +56,17 @@ pub struct Outcome {
 impl<'a> Hold<'a> {
     pub fn new(held: Option<Held<'a>>, command: Running) -> Self {
         let terminal = Terminal::open();
-        let (is_stopped, is_interrupted, ended, kill_at) = (false, false, None, None);
-        Self { held, command, terminal, is_stopped, is_interrupted, ended, kill_at }
+        Self {
+            held,
+            command,
+            terminal,
+            is_stopped: false,
+            is_to_stop: false,
+            has_gone_on: false,
+            is_interrupted: false,
+            ended: None,
+            kill_at: None,
+        }
     }
 
     pub async fn until_ended(mut self, signals: &mut Signals) -> Outcome {
@@ -114,11 +126,20 @@ impl<'a> Hold<'a> {
                     self.note(change).await;
                 }
             }
+            // To go on twice would undo a stop in between.
+            Signal::SIGCONT if self.has_gone_on => self.has_gone_on = false,
             Signal::SIGCONT => self.go_on().await,
+            // It would be nothing to this process, so it is nothing to the command.
+            Signal::SIGTSTP if !job::can_stop() => {}
+            // What is left to stop is this process: see `stopped`.
+            Signal::SIGTSTP if self.is_stopped => self.stop().await,
             signal if self.command.is_out_of_reach() => tell(format_args!(
                 "redis-semaphore: {signal} is not passed on: the command runs as another user"
             )),
-            signal => self.command.signal(signal),
+            signal => {
+                self.is_to_stop |= signal == Signal::SIGTSTP;
+                self.command.signal(signal);
+            }
         }
     }
 
@@ -157,25 +178,36 @@ impl<'a> Hold<'a> {
             return;
         }
         self.is_stopped = true;
-        let Some(terminal) = &self.terminal else {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_from(self.command.group);
+        } else if !self.is_to_stop {
             // Nobody has it go on at a terminal. The permit is kept.
             return;
-        };
-        terminal.take_from(self.command.group);
-        let until = Instant::now() + UNTIL_STOPPED;
-        // To all of its group, as the terminal would do it.
-        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
-        // Where no shell could have it go on, it is not stopped by that. Nor may the command be.
-        sleep_until(until.into()).await;
+        }
+        if self.is_to_stop || !job::can_stop() {
+            self.stop().await;
+        } else {
+            // Others of the job have commands to stop, too. This process is told among them.
+            job::stop_all();
+        }
+    }
+
+    /// Where no shell could have the tool go on it is not stopped. Nor may the command be.
+    async fn stop(&mut self) {
+        self.has_gone_on = job::stop_this_process();
         self.go_on().await;
     }
 
     /// The command goes on only if it still has the permit.
     async fn go_on(&mut self) {
+        self.is_to_stop = false;
         if self.is_stopped && self.kill_at.is_none() {
             if let Some(held) = &self.held {
-                let lost = matches!(held.permit.refresh().await, Err(Error::Lost { .. }));
-                if lost || held.times.left(held.permit).is_zero() {
+                // The rest of the lease is for the end of the command, where there is no answer.
+                let patience = PATIENCE.min(held.permit.expires_in() / 2);
+                let answer = timeout(patience, held.permit.refresh()).await;
+                let is_lost = matches!(answer, Ok(Err(Error::Lost { .. })));
+                if is_lost || held.times.left(held.permit).is_zero() {
                     self.terminate();
                     return;
                 }
@@ -218,8 +250,9 @@ impl<'a> Hold<'a> {
             return;
         };
         let name = *name;
-        self.kill_at = Some(Instant::now() + times.grace);
-        guard.tell(Word::Ending(times.grace));
+        let grace = times.grace_left(permit);
+        self.kill_at = Some(Instant::now() + grace);
+        guard.tell(Word::Ending(grace));
         let reason = match permit.is_lost() {
             true => {
                 "the permit was lost (revoked, forgotten by the server, or not renewed while this \

@@ -14,12 +14,14 @@ mod acquire;
 mod command;
 mod guard;
 mod hold;
+mod job;
 mod outages;
 mod signals;
 mod starter;
 mod terminal;
 mod times;
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -39,10 +41,6 @@ use guard::Guard;
 use hold::{Held, Hold, Outcome};
 use signals::{Signals, die_of};
 use times::Times;
-
-/// For what this process starts as a part of itself. By its own path there may be another program
-/// meanwhile, or none: an upgrade does not wait for those that run.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long to wait for an answer at the end, where it does not matter much.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -148,32 +146,47 @@ async fn permitted(
                 (Ok(command), Some(guard)) => {
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
                     let outcome = Hold::new(Some(held), command).until_ended(signals).await;
-                    given_back(&semaphores, permit, Ok(outcome)).await
+                    given_back(&semaphores, permit, Ok(outcome), signals).await
                 }
                 (Ok(command), None) => left(semaphores, permit, command, signals).await,
                 // Nothing was started, so nothing counts.
-                (Err(failure), _) => given_back(&semaphores, permit, Err(failure)).await,
+                (Err(failure), _) => given_back(&semaphores, permit, Err(failure), signals).await,
             }
         }
         Ok(Err(signal)) => {
-            leave_queue(&semaphores).await;
+            give_up(&semaphores).await;
             Ok(End::Of(signal))
         }
         Err(failure) => {
             let status = failure.tell();
-            leave_queue(&semaphores).await;
+            give_up(&semaphores).await;
             Ok(End::Told(status))
         }
     }
 }
 
-/// What waited leaves the queue. That goes out when the wait ends; an answer is not waited for long.
-async fn leave_queue(semaphores: &Semaphores) {
+/// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when the
+/// wait ends; an answer is not waited for long.
+async fn give_up(semaphores: &Semaphores) {
     if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
         tell(
             "redis-semaphore: Redis does not answer: the request leaves the queue when it has not \
-             been heard of for a while",
+             been heard of for a while, and a permit that was granted stays taken until its lease \
+             ends",
         );
+    }
+}
+
+/// Does what is still to be done with Redis when the command has ended. After a signal that would end
+/// the tool an answer is not waited for long. Where there is none, this answers the signal.
+async fn unless_signalled<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = T>,
+) -> Result<T, Signal> {
+    let mut work = pin!(work);
+    tokio::select! {
+        done = &mut work => Ok(done),
+        signal = signals.next_fatal(|| ()) => timeout(PATIENCE, work).await.map_err(|_| signal),
     }
 }
 
@@ -185,7 +198,7 @@ async fn left(
     signals: &mut Signals,
 ) -> Result<End, Failure> {
     let leaving = permit.leave();
-    let leaving = async {
+    let leaving = tokio::spawn(async move {
         match leaving.await {
             // However long the command takes, Redis is not needed any more.
             Ok(()) => {
@@ -200,18 +213,25 @@ async fn left(
                 Some(semaphores)
             }
         }
+    });
+    let outcome = Hold::new(None, command).until_ended(signals).await;
+    let given_up = match unless_signalled(signals, leaving).await {
+        Ok(Ok(None)) => None,
+        Ok(Ok(Some(trying))) => unless_signalled(signals, trying.shutdown()).await.err(),
+        Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
+        Err(signal) => {
+            tell("redis-semaphore: Redis does not answer: more commands than the limit may start");
+            Some(signal)
+        }
     };
-    let (outcome, trying) = tokio::join!(Hold::new(None, command).until_ended(signals), leaving);
-    if let Some(semaphores) = trying {
-        semaphores.shutdown().await;
-    }
-    Ok(as_command(outcome.ended))
+    Ok(as_command(outcome.ended, given_up))
 }
 
 async fn given_back(
     semaphores: &Semaphores,
     permit: Permit,
     outcome: Result<Outcome, Failure>,
+    signals: &mut Signals,
 ) -> Result<End, Failure> {
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
         // There may be nothing to give back, and no server.
@@ -219,23 +239,28 @@ async fn given_back(
         let _ = timeout(PATIENCE, semaphores.shutdown()).await;
         return Ok(End::Lost);
     }
-    match permit.release().await {
-        Err(error @ Error::Lost { .. }) => return outcome.and(Err(error.into())),
+    let stays_taken = "the permit stays taken until its lease ends";
+    let given_up = match unless_signalled(signals, permit.release()).await {
+        Ok(Ok(())) => unless_signalled(signals, semaphores.shutdown()).await.err(),
+        Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // It was tried for long enough.
-        Err(error) => {
-            tell(format_args!(
-                "redis-semaphore: {error}: the permit stays taken until its lease ends"
-            ));
+        Ok(Err(error)) => {
+            tell(format_args!("redis-semaphore: {error}: {stays_taken}"));
+            None
         }
-        Ok(()) => semaphores.shutdown().await,
-    }
-    Ok(as_command(outcome?.ended))
+        Err(signal) => {
+            tell(format_args!("redis-semaphore: Redis does not answer: {stays_taken}"));
+            Some(signal)
+        }
+    };
+    Ok(as_command(outcome?.ended, given_up))
 }
 
-fn as_command(ended: Ended) -> End {
-    match ended {
-        // A shell's loop ends at ^C only if what it ran has died of that.
-        ended if ended.is_interrupt() => End::Of(Signal::SIGINT),
-        ended => End::With(ended),
+/// `given_up`: the signal that ended what was to be done after that.
+fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
+    // A shell's loop ends at ^C only if what it ran has died of that.
+    match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
+        true => End::Of(Signal::SIGINT),
+        false => End::With(ended),
     }
 }

@@ -8,16 +8,18 @@ use nix::unistd::getpid;
 use signal_hook::low_level::emulate_default_handler;
 use tokio::sync::mpsc;
 
+use super::job::stop_this_process;
 use crate::interruption::{listen, not_ignored};
 
 /// What is meant for the command.
-const FOR_COMMAND: [Signal; 9] = [
+const FOR_COMMAND: [Signal; 10] = [
     Signal::SIGALRM,
     Signal::SIGCONT,
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
     Signal::SIGTERM,
+    Signal::SIGTSTP,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGWINCH,
@@ -28,8 +30,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends this process. What it was told to ignore the command is to
-    /// ignore, too.
+    /// From here on none of them ends or stops this process. What it was told to ignore the command
+    /// is to ignore, too.
     pub fn listen() -> io::Result<Self> {
         // Whoever started this process may have kept it from hearing of its children.
         SigSet::from_iter([Signal::SIGCHLD]).thread_unblock()?;
@@ -41,12 +43,15 @@ impl Signals {
         self.heard.recv().await.expect("its tasks end with the runtime")
     }
 
-    /// The next one that would end a process which does not listen. `on_child` is called when a child
-    /// may have ended.
+    /// The next one that would end a process which does not listen. One that would stop it does so.
+    /// `on_child` is called when a child may have ended.
     pub async fn next_fatal(&mut self, mut on_child: impl FnMut()) -> Signal {
         loop {
             match self.next().await {
                 Signal::SIGCHLD => on_child(),
+                Signal::SIGTSTP => {
+                    stop_this_process();
+                }
                 Signal::SIGCONT | Signal::SIGWINCH => {}
                 fatal => return fatal,
             }

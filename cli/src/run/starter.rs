@@ -14,18 +14,18 @@ use crate::role;
 
 /// Becomes the command, which is in the arguments. `tool`: the process that started this one.
 pub fn become_command(tool: &str) -> Result<ExitCode, Failure> {
-    let failed = || Failure::system("the command cannot wait for its guard");
+    let failed = Failure::system("the command cannot wait for its guard");
     let die_with_the_tool = Some(rustix::process::Signal::KILL);
-    set_parent_process_death_signal(die_with_the_tool).map_err(|error| failed()(error.into()))?;
+    set_parent_process_death_signal(die_with_the_tool).map_err(|error| failed(error.into()))?;
     let has_ended = || parent_id().to_string() != tool;
     if !has_ended() {
-        raise(Signal::SIGSTOP).map_err(|error| failed()(error.into()))?;
+        raise(Signal::SIGSTOP).map_err(|error| failed(error.into()))?;
     }
     if has_ended() {
         return Ok(ExitCode::from(LOST));
     }
     // From here on that is up to the guard.
-    set_parent_process_death_signal(None).map_err(|error| failed()(error.into()))?;
+    set_parent_process_death_signal(None).map_err(|error| failed(error.into()))?;
     let mut command = env::args_os().skip(1);
     let program = command.next().unwrap_or_default();
     let error = Command::new(&program).args(command).env_remove(role::VARIABLE).exec();

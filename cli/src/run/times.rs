@@ -14,7 +14,7 @@ const LONGEST_MARGIN: Duration = Duration::from_secs(1);
 const SHORTEST_LEASE: Duration = Duration::from_millis(500);
 
 pub struct Times {
-    /// From SIGTERM to SIGKILL.
+    /// From SIGTERM to SIGKILL, at most.
     pub grace: Duration,
     /// From SIGKILL to the end of the lease: signals take a moment, too.
     margin: Duration,
@@ -53,6 +53,15 @@ impl Times {
     /// The same for the guard, who comes second.
     pub fn left_for_guard(&self, permit: &Permit) -> Duration {
         permit.expires_in().saturating_sub(self.grace + self.margin / 2)
+    }
+
+    /// From SIGTERM to SIGKILL, where that begins now: the command is killed before its lease ends.
+    /// Once the permit is lost there is nothing to be kept, and all of the grace is the command's.
+    pub fn grace_left(&self, permit: &Permit) -> Duration {
+        match permit.is_lost() {
+            true => self.grace,
+            false => self.grace.min(permit.expires_in().saturating_sub(self.margin)),
+        }
     }
 
     /// How long not to look at the permit: so short that each renewal is seen before the time is up

@@ -56,11 +56,11 @@ async fn a_queue_is_served_in_the_order_of_arrival() {
 async fn a_stream_outlives_its_lease_and_stops_when_the_permit_is_lost() {
     let name = unique_name();
     let observer = observe(&name, 1).await;
-    let mut stream = Process::start("hold", &["stream", &name, "1", "1500"]);
+    let mut stream = Process::start("hold", &["stream", &name, "1", "3000"]);
     stream.reads("granted ").await;
     let at_first = observer.look().await.holders[0].id.clone();
     let mut elapsed = 0;
-    while elapsed < 3500 {
+    while elapsed < 7000 {
         let chunk = stream.reads("chunk ").await;
         let (_, time) = chunk.split_once(" after ").unwrap();
         elapsed = time.strip_suffix(" ms").unwrap().parse().unwrap();
@@ -80,15 +80,15 @@ async fn a_stream_outlives_its_lease_and_stops_when_the_permit_is_lost() {
 #[tokio::test]
 async fn a_lock_is_waited_for_until_the_timeout_or_until_a_dead_holders_lease_ends() {
     let name = unique_name();
-    let mut holder = Process::start("hold", &["lock", &name, "1000", "1500"]);
+    let mut holder = Process::start("hold", &["lock", &name, "1000", "3000"]);
     holder.reads("granted ").await;
-    let refused = output_of("hold", &["lock", &name, "1000", "1500"]).await;
+    let refused = output_of("hold", &["lock", &name, "1000", "3000"]).await;
     let waited = refused.strip_prefix("waiting\ntimed out after ").expect(&refused);
     let (milliseconds, position) = waited.split_once(" ms, at position ").unwrap();
     assert!(milliseconds.parse::<u32>().unwrap() >= 1000, "{refused}");
     assert_eq!(position, "1\n");
 
-    let mut next = Process::start("hold", &["lock", &name, "20000", "1500"]);
+    let mut next = Process::start("hold", &["lock", &name, "20000", "3000"]);
     let observer = observe(&name, 1).await;
     observer.sees(1, 1).await;
     holder.signal(Signal::SIGKILL);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
 use tokio::task::JoinSet;
@@ -225,29 +225,27 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
 async fn functions_that_are_removed_as_soon_as_they_are_there_only_cost_time() {
     let Some(server) = start() else { return };
     let semaphore = build(&by_functions(&server.url()).await, 2);
-    let is_over = Arc::new(AtomicBool::new(false));
+    let removed = Arc::new(AtomicUsize::new(0));
     let removing = std::thread::spawn({
-        let (mut redis, is_over) = (server.connect(), is_over.clone());
+        let (mut redis, removed) = (server.connect(), removed.clone());
         move || {
-            let mut removed = 0;
-            while !is_over.load(Ordering::SeqCst) {
+            while removed.load(Ordering::SeqCst) < 20 {
                 let libraries: Vec<redis::Value> =
                     redis::cmd("FUNCTION").arg("LIST").query(&mut redis).unwrap();
                 if !libraries.is_empty() {
                     redis::cmd("FUNCTION").arg("FLUSH").exec(&mut redis).unwrap();
-                    removed += 1;
+                    removed.fetch_add(1, Ordering::SeqCst);
                 }
             }
-            removed
         }
     });
-    for _ in 0..50 {
-        let permit = in_time("a permit", semaphore.acquire()).await.unwrap();
-        in_time("its release", permit.release()).await.unwrap();
-    }
-    is_over.store(true, Ordering::SeqCst);
-    let removed = removing.join().unwrap();
-    assert!(removed > 20, "{removed}");
+    let turns = async {
+        while removed.load(Ordering::SeqCst) < 20 {
+            semaphore.acquire().await.unwrap().release().await.unwrap();
+        }
+    };
+    in_time("the last removal", turns).await;
+    removing.join().unwrap();
 }
 
 #[tokio::test]

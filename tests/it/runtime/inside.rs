@@ -16,7 +16,7 @@ use crate::support::server::{shared_url, unique_name};
 async fn what_was_polled_there_goes_on_at_home() {
     let on_home = tokio::spawn(async {
         let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-        let lease = Duration::from_secs(1);
+        let lease = Duration::from_secs(4);
         let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
         let semaphore = builder.build().unwrap();
         for ends in [false, true] {

@@ -1,8 +1,7 @@
 //! The errors that are not about one argument's text. None of them changes anything.
 
-use super::{Refusal, START_US, Scripts, Timed};
+use super::{Refusal, Timed};
 use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
-use crate::model::moving;
 use crate::support::scripts;
 
 #[test]
@@ -288,10 +287,7 @@ fn a_full_server_hands_on_what_is_given_back_while_its_slot_moves() {
         ("refresh", "other 60000 holder 1", 1000),
         ("wake", "", 1000),
     ] {
-        let (server, mut moving) = moving::start("timed");
-        server.clock.freeze_at(START_US);
-        let scripts = Scripts::new(server.connect(), "timed");
-        let mut semaphore = Timed { server, scripts, now_us: START_US };
+        let (mut semaphore, mut moving) = Timed::start_moving();
         let mut listener = semaphore.listen("client");
         semaphore.acquire(3, "holder 2 1000 try other 1 60000 try");
         semaphore.acquire_for(3, "client publish 600000", "waiter 1 60000 wait");

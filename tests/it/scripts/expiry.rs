@@ -1,7 +1,6 @@
 //! Nothing stays for ever, and nothing goes while it is used.
 
-use super::{START_US, Scripts, Timed, outcomes};
-use crate::model::moving;
+use super::{Timed, outcomes};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -220,10 +219,7 @@ fn marks_keep_their_key_for_their_lease() {
 /// not end the call.
 #[test]
 fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
-    let (server, mut moving) = moving::start("timed");
-    server.clock.freeze_at(START_US);
-    let scripts = Scripts::new(server.connect(), "timed");
-    let mut semaphore = Timed { server, scripts, now_us: START_US };
+    let (mut semaphore, mut moving) = Timed::start_moving();
     semaphore.acquire_for(1, "client poll 1000", "a 1 1000 try b 1 600000 wait");
     // "b" stands for the permit from now on, and waits no more.
     let arguments = [semaphore.word("a"), semaphore.word("b")];

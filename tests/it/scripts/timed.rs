@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use super::{START_US, Scripts};
+use crate::model::moving::{self, Moving};
 use crate::support::listener::Listener;
 use crate::support::server::Server;
 
@@ -16,7 +17,16 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn start() -> Self {
-        let server = Server::start();
+        Self::on(Server::start())
+    }
+
+    /// One whose slot is on its way to another node during each call that the second one makes.
+    pub(super) fn start_moving() -> (Self, Moving) {
+        let (server, moving) = moving::start("timed");
+        (Self::on(server), moving)
+    }
+
+    fn on(server: Server) -> Self {
         server.clock.freeze_at(START_US);
         let scripts = Scripts::new(server.connect(), "timed");
         Self { server, scripts, now_us: START_US }

@@ -220,7 +220,7 @@ fn a_server_that_does_not_tell_who_listens_or_that_sends_nothing_still_grants() 
     }
 }
 
-/// Finding E: what is known of one channel says nothing about the other.
+/// The two channels have the same name. That nobody listens to one says nothing about the other.
 #[test]
 fn a_client_may_listen_to_plain_and_to_sharded_messages() {
     let mut semaphore = with_one_holder();

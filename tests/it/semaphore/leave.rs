@@ -12,7 +12,10 @@ use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 /// Longer than any test may take.
-const LONG: Duration = Duration::from_secs(300);
+pub(super) const LONG: Duration = Duration::from_secs(300);
+
+/// How much longer a new lease is at least than one that `use_up` has used.
+pub(super) const USED: Duration = Duration::from_secs(30);
 
 const LIMIT: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(2);
@@ -82,9 +85,17 @@ async fn no_window_holds_more_starts_than_the_limit() {
     assert!(shortest >= window, "{} starts within {shortest} ms", LIMIT + 1);
 }
 
+/// How much is left of a lease when some is used up by the server's clock, so that a new one can be
+/// seen.
+pub(super) async fn use_up(server: &Server, left: impl AsyncFn() -> Duration) -> Duration {
+    let before = left().await;
+    server.clock.run_ahead_by(60_000_000);
+    eventually("some is used up", left, |left| *left + USED < before).await
+}
+
 /// A semaphore whose permits are not renewed, and one such permit of whose lease some is used up.
 struct Scene {
-    _server: Server,
+    server: Server,
     proxy: Proxy,
     observer: Observer,
     semaphores: Semaphores,
@@ -100,22 +111,19 @@ impl Scene {
         let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
         let builder = semaphores.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
         let semaphore = builder.auto_renew(false).build().unwrap();
-        Self { _server: server, proxy, observer, semaphores, semaphore }
+        Self { server, proxy, observer, semaphores, semaphore }
     }
 
     async fn left(&self) -> Duration {
         self.observer.sees(1, 0).await.holders[0].expires_in
     }
 
-    /// How much is left when some is used up, so that a new lease can be seen.
     async fn used(&self) -> Duration {
-        let before = self.left().await;
-        let used = |left: &Duration| *left + Duration::from_millis(50) < before;
-        eventually("some is used up", async || self.left().await, used).await
+        use_up(&self.server, async || self.left().await).await
     }
 
     async fn begins_anew(&self, used: Duration) {
-        eventually("a new lease", async || self.left().await, |left| *left > used).await;
+        eventually("a new lease", async || self.left().await, |left| *left > used + USED).await;
     }
 }
 
@@ -124,7 +132,7 @@ async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(3);
     let semaphore = semaphores.semaphore(&name).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
@@ -144,7 +152,7 @@ async fn the_lease_begins_with_the_leave() {
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
     permit.leave().await.unwrap();
-    assert!(scene.left().await > used);
+    assert!(scene.left().await > used + USED);
 }
 
 /// So it does where nobody waits for the answer, or somebody gives up.
@@ -197,13 +205,12 @@ async fn a_leave_in_an_outage_happens_after_it() {
     let left = async || observer.sees(1, 0).await.holders[0].expires_in;
     proxy.refuse_connections(true);
     proxy.cut_all();
-    let used = left().await;
+    let used = use_up(&server, left).await;
     let refused = permit.leave().await;
     assert!(matches!(refused, Err(Error::Unavailable { operation: "leave", .. })), "{refused:?}");
-    let before = left().await;
-    assert!(before < used);
+    assert!(left().await <= used);
     proxy.refuse_connections(false);
-    eventually("a new lease", left, |left| *left > before).await;
+    eventually("a new lease", left, |left| *left > used + USED).await;
 }
 
 #[tokio::test]
@@ -238,7 +245,7 @@ async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
     let used = scene.used().await;
     drop(permit);
     scene.semaphores.shutdown().await;
-    assert!(scene.left().await > used);
+    assert!(scene.left().await > used + USED);
 
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
@@ -280,18 +287,19 @@ async fn a_permit_that_was_lost_is_not_left() {
     next.leave().await.unwrap();
 }
 
-/// The whole lease counts, however long the permit may be held.
+/// The whole lease counts, however long the permit may be held. The server's clock stands still, so
+/// it is exact.
 #[tokio::test]
 async fn max_hold_does_not_shorten_the_last_lease() {
     let server = Server::start();
+    server.clock.freeze_at(1_700_000_000_000_000);
     let observer = Observer::new(&server.url(), "left", 1).await;
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let builder = semaphores.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
     let permit = builder.build().unwrap().acquire().await.unwrap();
-    let left = async || observer.sees(1, 0).await.holders[0].expires_in;
-    let before = left().await;
-    let used = |left: &Duration| *left + Duration::from_millis(50) < before;
-    let used = eventually("some is used up", left, used).await;
+    let some = Duration::from_millis(100);
+    let rest = async || permit.expires_in();
+    eventually("some of it is over", rest, |rest| *rest + some < LONG).await;
     permit.leave().await.unwrap();
-    assert!(left().await > used + Duration::from_millis(40));
+    assert!(observer.sees(1, 0).await.holders[0].expires_in + some / 2 > LONG);
 }

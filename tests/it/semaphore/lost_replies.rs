@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 
+use super::leave::{LONG, USED, use_up};
 use crate::support::observer::{Observer, eventually};
 use crate::support::proxy::{Flow, Proxy};
 use crate::support::server::{Server, unique_name};
 
 struct Scene {
-    _server: Server,
+    server: Server,
     proxy: Proxy,
     semaphore: Semaphore,
     observer: Observer,
@@ -26,9 +27,9 @@ impl Scene {
             .connect(&proxy.url())
             .await
             .unwrap();
-        let semaphore = semaphores.semaphore(name).limit(2).build().unwrap();
+        let semaphore = semaphores.semaphore(name).limit(2).lease(LONG).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        Self { _server: server, proxy, semaphore, observer }
+        Self { server, proxy, semaphore, observer }
     }
 
     /// Runs a call whose first reply is lost: `done` says when the server has done it.
@@ -106,18 +107,15 @@ async fn of_a_release() {
 async fn of_a_refresh() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
-    let before = scene.observer.look().await.holders[0].expires_in;
-    // Some of the lease is used up, so that a refresh can be seen.
     let left = async || scene.observer.look().await.holders[0].expires_in;
-    eventually("used up", left, |left| *left + Duration::from_millis(50) < before).await;
-    let used = left().await;
+    let used = use_up(&scene.server, left).await;
     let refresh = async move {
         permit.refresh().await.unwrap();
         permit
     };
     let refreshed = async |seen: &Observer| {
         let left = async || seen.look().await.holders[0].expires_in;
-        eventually("refreshed", left, |left| *left > used).await;
+        eventually("refreshed", left, |left| *left > used + USED).await;
     };
     let permit = scene.lose_the_reply(refresh, refreshed).await;
     permit.release().await.unwrap();

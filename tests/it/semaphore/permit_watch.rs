@@ -57,7 +57,7 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
 #[tokio::test]
 async fn a_refresh_puts_the_end_off() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let lease = Duration::from_millis(600);
+    let lease = Duration::from_secs(3);
     let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();

@@ -11,12 +11,12 @@ use rustix::process::geteuid;
 use super::support::server::{await_held_and_queued, shared_url};
 use super::support::tool::{Tool, children, run};
 use crate::support::folder::Folder;
-use crate::support::tool::TOOL;
+use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 
 /// Runs what follows as the first process of a name space.
 fn unshare() -> Command {
-    let mut unshare = Command::new("unshare");
+    let mut unshare = unaware("unshare");
     if !geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }

@@ -110,12 +110,17 @@ fn await_heartbeat(url: &str) {
 
 /// Of a tool that gets its permit when the server answers nothing any more: how it ends.
 fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
+    let (_server, mut tool) = start_in_an_outage("500ms", command);
+    (tool.ended().code(), tool.errors())
+}
+
+fn start_in_an_outage(response_timeout: &str, command: &[&str]) -> (Server, Tool) {
     let server = Server::start();
     let sleep = ["a", "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let mut holder = Tool::start(&mut run(&server.url, &sleep));
     assert_eq!(holder.line(), "on");
-    let head = ["a", "--leave", "--lease", "1h", "--response-timeout", "500ms", "--"];
-    let mut waiting = Tool::start(&mut run(&server.url, &[&head, command].concat()));
+    let head = ["a", "--leave", "--lease", "1h", "--response-timeout", response_timeout, "--"];
+    let waiting = Tool::start(&mut run(&server.url, &[&head, command].concat()));
     await_held_and_queued(&server.url, "a", (1, 1));
     await_heartbeat(&server.url);
     waiting.signal(Signal::SIGSTOP);
@@ -126,7 +131,7 @@ fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
     server.signal(Signal::SIGSTOP);
     // The message is there.
     waiting.signal(Signal::SIGCONT);
-    (waiting.ended().code(), waiting.errors())
+    (server, waiting)
 }
 
 #[test]
@@ -142,4 +147,14 @@ fn what_cannot_be_started_and_still_counts_is_told() {
     assert_eq!(status, Some(127), "{told}");
     assert!(told.contains("the permit stays taken until its lease ends"), "{told}");
     assert!(told.contains("/no/such/command"), "{told}");
+}
+
+#[test]
+fn a_signal_ends_the_leaving_without_redis() {
+    let script = "trap '' TERM; echo on; exit 3";
+    let (_server, mut tool) = start_in_an_outage("10min", &["sh", "-c", script]);
+    assert_eq!(tool.line(), "on");
+    assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
+    let told = tool.errors();
+    assert!(told.contains("more commands than the limit may start"), "{told}");
 }

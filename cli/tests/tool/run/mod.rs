@@ -10,5 +10,6 @@ mod outages;
 mod queue;
 mod signals;
 mod status;
+mod stop;
 mod support;
 mod terminal;

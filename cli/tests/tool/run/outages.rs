@@ -51,6 +51,8 @@ fn a_timeout_comes_in_time_without_redis() {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].contains("no permit within 10 s"), "{told}");
     assert!(lines[1].contains("Redis does not answer: the request leaves the queue"), "{told}");
+    // Nobody knows.
+    assert!(lines[1].contains("a permit that was granted stays taken"), "{told}");
 }
 
 #[test]
@@ -76,4 +78,21 @@ fn a_permit_that_is_lost_is_given_back_to_nobody() {
     eventually("a renewal", is_renewed);
     server.signal(Signal::SIGSTOP);
     assert_eq!(tool.ended().code(), Some(70), "{}", tool.errors());
+}
+
+#[test]
+fn a_signal_ends_the_giving_back_without_redis() {
+    let server = Server::start();
+    let file = std::env::temp_dir().join(unique_name());
+    let script = "trap '' TERM; echo on; while [ ! -e $0 ]; do sleep 0.01; done; exit 3";
+    let command = ["a", "--", "sh", "-c", script, file.to_str().unwrap()];
+    let mut tool = start(&server, &[&PATIENT[..], &command].concat());
+    assert_eq!(tool.line(), "on");
+    server.signal(Signal::SIGSTOP);
+    std::fs::write(&file, "").unwrap();
+    // The command has done what it was to do.
+    assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
+    let told = tool.errors();
+    assert!(told.contains("the permit stays taken until its lease ends"), "{told}");
+    std::fs::remove_file(file).unwrap();
 }

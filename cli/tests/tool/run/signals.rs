@@ -59,6 +59,26 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
     await_held_and_queued(&url, &name, (0, 0));
 }
 
+/// It leads a session of its own, as that of a service does.
+#[test]
+fn a_tool_that_no_shell_could_have_go_on_is_not_stopped_nor_is_its_command() {
+    let (url, name) = (shared_url(), unique_name());
+    // It starts nothing: see `terminal.rs`.
+    let script = "trap 'echo heard' WINCH; echo on; while :; do :; done";
+    let mut tool = Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "sh", "-c", script]));
+    assert_eq!(tool.line(), "on");
+    tool.signal(Signal::SIGTSTP);
+    tool.signal(Signal::SIGWINCH);
+    assert_eq!(tool.line(), "heard");
+    let mut waiting = Tool::start(&mut run(&url, &[&name, "--", "echo", "ran"]));
+    await_held_and_queued(&url, &name, (1, 1));
+    waiting.signal(Signal::SIGTSTP);
+    tool.signal(Signal::SIGTERM);
+    tool.ended();
+    assert_eq!(waiting.line(), "ran");
+    assert!(waiting.ended().success());
+}
+
 /// As with nohup.
 #[test]
 fn what_the_tool_was_told_to_ignore_the_command_ignores() {

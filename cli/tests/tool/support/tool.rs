@@ -6,15 +6,21 @@ use serde_json::Value;
 
 pub const TOOL: &str = env!("CARGO_BIN_EXE_redis-semaphore");
 
-/// With nothing in its environment that says where a server is.
 pub fn tool(arguments: &[&str]) -> Command {
-    let mut command = Command::new(TOOL);
+    let mut command = unaware(TOOL);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A program with nothing in its environment that says where a server is, or what to log.
+pub fn unaware(program: &str) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("REDIS_") {
             command.env_remove(name);
         }
     }
-    command.args(arguments).stdin(Stdio::null());
+    command.env_remove("RUST_LOG");
     command
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -10,7 +10,7 @@ use nix::pty::openpty;
 
 use super::tool::DEFAULT_SIGNALS;
 use crate::support::eventually;
-use crate::support::tool::TOOL;
+use crate::support::tool::{TOOL, unaware};
 
 pub struct Shell {
     child: Child,
@@ -26,7 +26,7 @@ impl Shell {
     pub fn start(url: &str) -> Self {
         let pair = openpty(None, None).unwrap();
         let slave = || pair.slave.try_clone().unwrap();
-        let child = Command::new("env")
+        let child = unaware("env")
             .args([DEFAULT_SIGNALS, "setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"])
             .env("REDIS_URL", url)
             .env("TOOL", TOOL)

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
-use crate::support::tool::TOOL;
+use crate::support::process::Process;
+use crate::support::tool::{TOOL, unaware};
 use crate::support::{DEADLINE, eventually};
 
 /// For `env`: whoever runs tests in the background may have them ignored.
@@ -32,7 +32,7 @@ pub fn script(url: &str, text: &str) -> Command {
 /// Runs what follows in the same process. The tool would take the terminal of whoever runs the
 /// tests.
 fn without_terminal(url: &str) -> Command {
-    let mut command = Command::new("env");
+    let mut command = unaware("env");
     command.args([DEFAULT_SIGNALS, "setsid"]);
     command.env("REDIS_URL", url).env("TOOL", TOOL).stdin(Stdio::null());
     command
@@ -46,7 +46,7 @@ pub fn outcome(command: &mut Command) -> (i32, String) {
 
 /// One that runs beside the test.
 pub struct Tool {
-    child: Child,
+    process: Process,
     /// Of the command's output.
     lines: Receiver<String>,
     errors: Option<thread::JoinHandle<String>>,
@@ -54,29 +54,29 @@ pub struct Tool {
 
 impl Tool {
     pub fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let (sender, lines) = mpsc::channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let output = BufReader::new(process.0.stdout.take().unwrap());
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }
         });
-        let mut stderr = child.stderr.take().unwrap();
+        let mut stderr = process.0.stderr.take().unwrap();
         let errors = Some(thread::spawn(move || {
             let mut text = String::new();
             stderr.read_to_string(&mut text).unwrap();
             text
         }));
-        Self { child, lines, errors }
+        Self { process, lines, errors }
     }
 
     pub fn id(&self) -> i32 {
-        self.child.id() as i32
+        self.process.0.id() as i32
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.id()), signal).unwrap();
+        self.process.signal(signal);
     }
 
     /// The next line of the command's output.
@@ -96,19 +96,20 @@ impl Tool {
     }
 
     pub fn ended(&mut self) -> ExitStatus {
-        eventually("the end of the tool", || self.child.try_wait().unwrap())
+        eventually("the end of the tool", || self.process.0.try_wait().unwrap())
+    }
+
+    /// Sends it this signal until it has ended: it may hear of one too early for what is tested.
+    pub fn ended_by(&mut self, signal: Signal) -> ExitStatus {
+        eventually("the end of the tool", || {
+            self.signal(signal);
+            self.process.0.try_wait().unwrap()
+        })
     }
 
     /// Once it has ended.
     pub fn errors(&mut self) -> String {
         self.errors.take().unwrap().join().unwrap()
-    }
-}
-
-impl Drop for Tool {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -121,6 +122,14 @@ pub fn is_alive(process: i32) -> bool {
 pub fn state(process: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether its group is in the foreground of its terminal.
+pub fn has_terminal(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' ').collect::<Vec<_>>());
+    // State, parent, group, session, terminal, and the group in the foreground of that.
+    fields.is_some_and(|fields| fields[2] == fields[5])
 }
 
 /// The processes of which this one is the parent.

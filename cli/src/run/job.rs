@@ -1,0 +1,44 @@
+//! The job of a shell that this process belongs to: all of it stops at ^Z, and goes on with `fg` or `bg`.
+
+use std::fs;
+use std::os::unix::process::parent_id;
+
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::{Pid, getpgid, getpgrp, getsid};
+
+use crate::interruption::not_ignored;
+
+/// As the terminal would do it. This process, which listens to SIGTSTP, hears of it as the others do.
+pub fn stop_all() {
+    // To its own group a process may always send a signal.
+    let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+}
+
+/// What SIGTSTP does to a process that does not listen to it. Returns when this one goes on, and whether
+/// it was stopped: then a SIGCONT has come.
+pub fn stop_this_process() -> bool {
+    can_stop() && raise(Signal::SIGSTOP).is_ok()
+}
+
+/// Whether SIGTSTP stops this process: not where no shell could have it go on, or it would not hear
+/// of that.
+pub fn can_stop() -> bool {
+    not_ignored([Signal::SIGTSTP, Signal::SIGCONT]).count() == 2 && has_shell()
+}
+
+/// Looks for the shell among the ancestors: it is the first of another group, in the same session.
+fn has_shell() -> bool {
+    let group = getpgrp();
+    let mut ancestor = Some(Pid::from_raw(parent_id() as i32));
+    while let Some(member) = ancestor.filter(|ancestor| getpgid(Some(*ancestor)) == Ok(group)) {
+        ancestor = parent(member);
+    }
+    ancestor.is_some_and(|shell| getsid(Some(shell)) == getsid(None))
+}
+
+fn parent(process: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, in which there may be anything, and the state.
+    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+    parent.parse().ok().map(Pid::from_raw)
+}

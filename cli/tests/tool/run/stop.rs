@@ -1,0 +1,174 @@
+//! ^Z where the tool is told of it, or Redis is silent afterwards. The rest is in `terminal.rs`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+
+use super::support::pty::Shell;
+use super::support::server::{connect, lease_end, now, shared_url};
+use super::support::tool::{Tool, has_terminal, is_alive, run, state};
+use crate::support::folder::Folder;
+use crate::support::server::Server;
+use crate::support::{eventually, unique_name};
+
+/// Where commands say who they are, and are told to end.
+struct Files(Folder);
+
+impl Files {
+    fn create() -> Self {
+        Self(Folder::create())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.0.join(name)
+    }
+
+    /// A script that runs until it may end, and SIGTERM does not end it. It starts nothing: see
+    /// `terminal.rs`.
+    fn script(&self, name: &str) -> String {
+        let (ids, end) = (self.path(name), self.path("end"));
+        format!(
+            "trap \"\" TERM; echo $$ $PPID > {}; while [ ! -e {} ]; do :; done; exit 4",
+            ids.display(),
+            end.display()
+        )
+    }
+
+    /// The command of that script, and its tool.
+    fn ids(&self, name: &str) -> [i32; 2] {
+        eventually("a command", || {
+            let text = fs::read_to_string(self.path(name)).ok()?;
+            let ids: Vec<_> = text.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            ids.try_into().ok()
+        })
+    }
+
+    fn let_end(&self) {
+        fs::write(self.path("end"), "").unwrap();
+    }
+}
+
+fn await_stop(processes: impl IntoIterator<Item = i32>) {
+    for process in processes {
+        eventually("a stop", || (state(process) == Some('T')).then_some(()));
+    }
+}
+
+/// Such a shell does not tell what runs already that it is in the foreground now.
+#[test]
+fn a_command_that_was_started_in_the_background_stops_with_its_tool() {
+    let (name, files) = (unique_name(), Files::create());
+    let mut shell = Shell::start(&shared_url());
+    let script = files.script("one");
+    shell.enter(&format!("$TOOL run {name} --limit 1 --lease 3s -- sh -c '{script}' &"));
+    let [command, tool] = files.ids("one");
+    shell.enter("fg; echo then $?");
+    eventually("the foreground", || has_terminal(tool).then_some(()));
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    assert_eq!(state(command), Some('T'));
+    shell.enter("fg; echo finally $?");
+    files.let_end();
+    shell.sees("finally 4");
+}
+
+/// One of them has the terminal.
+#[test]
+fn commands_of_one_job_stop_together() {
+    let (name, files) = (unique_name(), Files::create());
+    let mut shell = Shell::start(&shared_url());
+    let script = files.script("{}");
+    shell.enter(&format!(
+        "printf \"1\\n2\\n\" | xargs -P2 -I{{}} $TOOL run {name} --limit 2 -- sh -c '{script}'; \
+         echo then $?"
+    ));
+    let both = [files.ids("1"), files.ids("2")];
+    eventually("the foreground", || both.iter().any(|[it, _]| has_terminal(*it)).then_some(()));
+    for _ in 0..3 {
+        shell.press("\x1a");
+        shell.sees("Stopped");
+        await_stop(both.into_iter().flatten());
+        shell.enter("fg; echo finally $?");
+        eventually("the foreground", || both.iter().any(|[it, _]| has_terminal(*it)).then_some(()));
+        for process in both.into_iter().flatten() {
+            eventually("all to go on", || (state(process) != Some('T')).then_some(()));
+        }
+    }
+    files.let_end();
+    // A command of its has failed.
+    shell.sees("finally 123");
+}
+
+#[test]
+fn a_wait_is_stopped_and_goes_on() {
+    let (url, name) = (shared_url(), unique_name());
+    let sleep = [&*name, "--limit", "1", "--", "sh", "-c", "echo on; exec sleep 600"];
+    let holder = Tool::start(&mut run(&url, &sleep));
+    assert_eq!(holder.line(), "on");
+    let mut shell = Shell::start(&url);
+    shell.enter(&format!("$TOOL run {name} -- echo r''an"));
+    shell.sees("waiting for a permit");
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    holder.signal(Signal::SIGTERM);
+    shell.enter("fg");
+    shell.sees("ran");
+}
+
+/// A tool whose command is stopped, and a server that says nothing from then on.
+fn stop_in_an_outage(files: &Files, name: &str, options: &str) -> (Server, Shell, [i32; 2], u128) {
+    let server = Server::start();
+    let mut shell = Shell::start(&server.url);
+    let script = files.script("one");
+    shell.enter(&format!("$TOOL run {name} --limit 1 {options} -- sh -c '{script}'"));
+    let ids = files.ids("one");
+    eventually("the foreground", || has_terminal(ids[0]).then_some(()));
+    shell.press("\x1a");
+    shell.sees("Stopped");
+    await_stop(ids);
+    let end = lease_end(&mut connect(&server.url), name);
+    server.signal(Signal::SIGSTOP);
+    (server, shell, ids, end)
+}
+
+#[test]
+fn a_command_that_goes_on_without_redis_is_killed_before_its_lease_ends() {
+    let (name, files) = (unique_name(), Files::create());
+    let options = "--lease 9s --grace 3s --response-timeout 500ms";
+    let (_server, mut shell, [command, _], end) = stop_in_an_outage(&files, &name, options);
+    // Less than the grace is left.
+    eventually("the last seconds of the lease", || (now() + 2_000 > end).then_some(()));
+    shell.enter("fg; echo finally $?");
+    eventually("the end of the command", || (!is_alive(command)).then_some(()));
+    let ended = now();
+    assert!(ended < end, "it ended {} ms after its lease", ended - end);
+    shell.sees("the permit cannot be renewed");
+    shell.sees("finally 70");
+}
+
+/// Less than is needed to end it, but Redis answers.
+#[test]
+fn a_command_goes_on_with_the_last_seconds_of_its_lease() {
+    let (name, files) = (unique_name(), Files::create());
+    let (server, mut shell, _, end) = stop_in_an_outage(&files, &name, "--lease 15s --grace 5s");
+    server.signal(Signal::SIGCONT);
+    eventually("the last seconds of the lease", || (now() + 5_500 > end).then_some(()));
+    shell.enter("fg; echo finally $?");
+    eventually("a renewal", || (lease_end(&mut connect(&server.url), &name) > end).then_some(()));
+    files.let_end();
+    shell.sees("finally 4");
+}
+
+/// Until then no signal would be heard.
+#[test]
+fn a_command_does_not_wait_for_an_answer_for_long_before_it_goes_on() {
+    let (name, files) = (unique_name(), Files::create());
+    let options = "--lease 1h --response-timeout 10min";
+    let (server, mut shell, [command, _], _) = stop_in_an_outage(&files, &name, options);
+    shell.enter("fg; echo finally $?");
+    eventually("the command to go on", || (state(command) != Some('T')).then_some(()));
+    server.signal(Signal::SIGCONT);
+    files.let_end();
+    shell.sees("finally 4");
+}
