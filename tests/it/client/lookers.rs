@@ -62,6 +62,21 @@ async fn changes_nothing(semaphores: &Semaphores, name: &str, id: &str) {
     assert_eq!(now.holders[0].id, id);
 }
 
+/// Whoever only looks may do so at a replica, too.
+#[tokio::test]
+async fn who_only_looks_may_end_at_a_replica() {
+    let (primary, name) = (Server::start(), unique_name());
+    let theirs = Semaphores::connect(&primary.url()).await.unwrap();
+    let _permit = theirs.semaphore(&*name).limit(2).build().unwrap().acquire().await.unwrap();
+    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let semaphores = builder().connect(&replica.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(&*name).limit_in_force().build().unwrap();
+    let held = async || semaphore.inspect().await.map_or(0, |now| now.held);
+    eventually("what the primary has", held, |held| *held == 1).await;
+    let refused = semaphore.set_limit(9).await.unwrap_err();
+    assert!(whole(&refused).contains("replica"), "{}", whole(&refused));
+}
+
 #[tokio::test]
 async fn who_may_only_look_sees_all_and_changes_nothing() {
     let (server, name) = (Server::start(), unique_name());

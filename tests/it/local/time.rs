@@ -238,6 +238,32 @@ async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
     assert_eq!(starts, [1, 2, 31, 32, 61].map(Duration::from_secs));
 }
 
+/// Held for as long as it may be, it counts its start for that.
+#[tokio::test(start_paused = true)]
+async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
+    let [one, other] = builders(1).map(|builder| builder.max_hold(LEASE / 3).build().unwrap());
+    let started = Instant::now();
+    one.acquire().await.unwrap().leave().await.unwrap();
+    let _next = other.acquire().await.unwrap();
+    assert_eq!(started.elapsed(), LEASE / 3);
+}
+
+/// Whoever adopts a permit holds it for its own lease, and for as long as it may itself.
+#[tokio::test(start_paused = true)]
+async fn who_adopts_a_permit_counts_anew() {
+    let [one, other] = builders(1);
+    let one = one.max_hold(LEASE * 2).build().unwrap();
+    let other = other.lease(LEASE * 2).max_hold(LEASE * 3).build().unwrap();
+    let parted = one.acquire().await.unwrap().into_parts();
+    sleep(LEASE - SECOND).await;
+    let adopted = other.adopt(parted).await.unwrap();
+    assert!(adopted.expires_in() > LEASE * 2 - SECOND, "{:?}", adopted.expires_in());
+    let started = Instant::now();
+    adopted.lost().await;
+    let held = started.elapsed();
+    assert!(held > LEASE * 3 - SECOND && held <= LEASE * 3, "{held:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_moves_or_ends_with_its_lease() {
     let [one, other] = semaphores(1);

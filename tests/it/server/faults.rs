@@ -330,3 +330,29 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     }
     permit.release().await.unwrap();
 }
+
+/// The server's clock jumps beyond the lease: whoever waits is served, and the holder hears of it.
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
+    let server = Server::start();
+    let of_process = async || {
+        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let lease = Duration::from_secs(6);
+        semaphores.semaphore("clock").limit(1).lease(lease).build().unwrap()
+    };
+    let (one, other) = (of_process().await, of_process().await);
+    let first = one.acquire().await.unwrap();
+    let waiting = start_waiting(&other);
+    let queued = async || one.inspect().await.unwrap().queued;
+    eventually("the waiter", queued, |queued| *queued == 1).await;
+    server.clock.run_ahead_by(60_000_000);
+    let second = turn(waiting).await.unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    in_time("the loss", first.lost()).await;
+    // And back again, by more than any lease: nobody loses what it holds.
+    server.clock.run_ahead_by(0);
+    second.refresh().await.unwrap();
+    assert_eq!(one.inspect().await.unwrap().held, 1);
+    second.release().await.unwrap();
+    assert!(one.try_acquire().await.unwrap().is_some());
+}
