@@ -37,6 +37,7 @@ mod workers;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
@@ -59,8 +60,8 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
         start_log();
     }
     match command {
-        Command::Completions(asked) => commands::completions::print(&asked),
-        Command::Man => commands::man::print(),
+        Command::Completions(asked) => commands::completions::print(&asked, Options::command()),
+        Command::Man => commands::man::print(Options::command()),
         Command::Demo => demo::run(server, role),
         Command::Load(asked) => load::run(&server, &asked, role.is_some()),
         Command::Ls(asked) => commands::ls::run(&server, &asked),

@@ -1,12 +1,10 @@
 //! What may be asked for on the command line, and in the environment.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::completions::Completions;
 use crate::commands::doctor::Doctor;
 use crate::commands::inspect::Inspect;
 use crate::commands::limit::Limit;
@@ -16,7 +14,7 @@ use crate::commands::revoke::Revoke;
 use crate::exporter::options::Exporter;
 use crate::failure::Failure;
 use crate::load::options::Load;
-use crate::number::number;
+use crate::run::options::Run;
 use crate::server::options::Server;
 use crate::server::passwords;
 
@@ -83,42 +81,6 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-const RUN: &str = "\
-Of all jobs with this name one at a time, and at most ten starts in any minute:
-  redis-semaphore run nightly --limit 1 -- ./back-up
-  redis-semaphore run mails --limit 10 --lease 60s --leave -- ./send-mail
-
-Exit status: that of the command; 128 and the number of the signal that killed it; or
-  2    an option is wrong, or no limit is in force and there is no --limit
-  69   Redis cannot be reached or used, refused the call, or gave no answer; the command was not started
-  70   the permit was lost; the command was not started, was ended, or had just ended by itself
-  71   the system refused a file, a process or the like; the command was not started
-  75   no permit within --timeout, or none at once with --no-wait
-  126  the command cannot be started
-  127  the command was not found
-
-Who waits is served in the order of arrival. A line at a terminal tells of a wait, nothing a log; \
-`redis-semaphore inspect NAME` shows who holds and who waits. A signal that ends the wait ends this \
-tool, too.
-
-The command is run as it is: for pipes, `&&` and the like write -- sh -c '...'.
-
-The command has in its environment:
-  REDIS_SEMAPHORE_NAME   the name of the semaphore
-  REDIS_SEMAPHORE_ID     the permit, as Redis shows it
-  REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
-
-It runs in a process group of its own, in the foreground of the terminal where there is one. SIGALRM, \
-SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to that \
-group. When the permit is lost, the group gets SIGTERM, and SIGKILL after --grace; where renewals fail, \
-early enough that both come before the lease ends. The same happens when this tool is killed, or stopped \
-alone (kill -STOP): ^Z stops both. What the command leaves behind in the background goes on without a \
-permit.
-
-With --leave the permit is held until the command has started, and then counts that start for the \
-length of --lease. The command goes on without it, also when this tool is killed. What could not be \
-started does not count.";
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command while holding a permit: wait for one, renew it, give it back
@@ -151,65 +113,4 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page, in roff
     Man,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = RUN)]
-pub struct Run {
-    /// The name of the semaphore. One that begins with a dash cannot be used here, as it would be
-    /// taken for an option
-    pub name: String,
-    /// How much may be held at once. This declares it for everybody: of several the newest is in
-    /// force [default: the limit in force]
-    #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
-    pub limit: Option<u32>,
-    /// How much of the limit the command takes
-    #[arg(
-        long,
-        value_name = "WEIGHT",
-        default_value_t = 1,
-        value_parser = number(1..=u32::MAX)
-    )]
-    pub weight: u32,
-    /// How long to wait for a permit [default: without end]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub timeout: Option<Duration>,
-    /// Take a permit at once or not at all
-    #[arg(long, conflicts_with_all = ["timeout", "ahead"])]
-    pub no_wait: bool,
-    /// Wait ahead of those who came at most this much earlier: up to 1h
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "0s",
-        value_parser = humantime::parse_duration
-    )]
-    pub ahead: Duration,
-    /// For how long a permit is held without renewal: for so long it stays taken after --leave, and
-    /// when the machine or this tool has crashed. Without --leave at least 500ms. The command goes on
-    /// without Redis for at least two thirds of it, less --grace and a second: 14s by default
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = humantime::parse_duration
-    )]
-    pub lease: Duration,
-    /// What the command has between SIGTERM and SIGKILL when the permit is lost: at most a third of
-    /// --lease, since it comes off the time for which renewals may fail [default: 5s, or a third of
-    /// --lease where that is shorter]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub grace: Option<Duration>,
-    /// Count starts instead of what runs: leave the permit when the command has started. So at most
-    /// --limit commands start in any --lease, and no loss ends them
-    #[arg(long, conflicts_with = "grace")]
-    pub leave: bool,
-    /// The command and its arguments, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-pub struct Completions {
-    pub shell: clap_complete::Shell,
 }

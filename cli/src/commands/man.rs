@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
 use crate::failure::Failure;
-use crate::options::Options;
 use crate::output::{unwritable, write};
 
-pub fn print() -> Result<ExitCode, Failure> {
-    let mut whole = Options::command().disable_help_subcommand(true);
+/// `tool`: all that it understands.
+pub fn print(tool: Command) -> Result<ExitCode, Failure> {
+    let mut whole = tool.disable_help_subcommand(true);
     // Gives each command its whole name.
     whole.build();
     let mut text = Vec::new();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::time::timeout;
 
+use super::options::Run;
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT};
-use crate::options::Run;
 use crate::output::tell;
 use crate::survey::limit_of;
 

@@ -16,8 +16,8 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
+use super::options::Run;
 use crate::failure::Failure;
-use crate::options::Run;
 use crate::role;
 
 /// How often to look whether the group of a command that ends is gone.

@@ -15,6 +15,7 @@ mod command;
 mod guard;
 mod hold;
 mod job;
+pub mod options;
 mod outages;
 mod signals;
 mod starter;
@@ -32,13 +33,13 @@ use redis_semaphore::{Error, Permit, Semaphores};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, LOST};
-use crate::options::Run;
 use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use command::{Ended, Running};
 use guard::Guard;
 use hold::{Held, Hold, Outcome};
+use options::Run;
 use signals::{Signals, die_of};
 use times::Times;
 

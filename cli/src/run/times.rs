@@ -5,8 +5,8 @@ use std::time::Duration;
 use humantime::format_duration;
 use redis_semaphore::Permit;
 
+use super::options::Run;
 use crate::failure::Failure;
-use crate::options::Run;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 const LONGEST_MARGIN: Duration = Duration::from_secs(1);
