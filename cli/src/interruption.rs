@@ -8,10 +8,15 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// Ends with the number of the first signal that asks this program to end.
-pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
+/// The signals that ask this program to end.
+pub fn interruptions() -> Result<mpsc::UnboundedReceiver<Signal>, Failure> {
     let asks = not_ignored([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
-    let mut asked = listen(asks).map_err(Failure::system("signals cannot be listened to"))?;
+    listen(asks).map_err(Failure::system("signals cannot be listened to"))
+}
+
+/// Ends with the number of the first of them.
+pub fn interruption() -> Result<impl Future<Output = u8>, Failure> {
+    let mut asked = interruptions()?;
     Ok(async move {
         match asked.recv().await {
             Some(signal) => signal as u8,

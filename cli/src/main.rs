@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failure> {
     let Options { server, command } = options;
     if !(draws(&command) && std::io::stderr().is_terminal()) {
-        start_log();
+        start_log(role.is_none());
     }
     match command {
         Command::Completions(asked) => commands::completions::print(&asked, Options::command()),
@@ -78,14 +78,16 @@ fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failu
 }
 
 /// Shows what the library does with RUST_LOG=redis_semaphore=debug. Standard output is for answers.
-fn start_log() {
+fn start_log(is_first: bool) {
     let log = std::env::var("RUST_LOG").unwrap_or_default();
     let log = log.parse().unwrap_or_else(|error| {
         // Other programs share that variable: no reason to fail.
-        output::tell(format_args!(
-            "redis-semaphore: RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing is \
-             logged."
-        ));
+        if is_first {
+            output::tell(format_args!(
+                "redis-semaphore: RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing \
+                 is logged."
+            ));
+        }
         Targets::new()
     });
     let shown = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(log);

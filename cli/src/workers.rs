@@ -19,6 +19,7 @@ pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 /// never outlives this process.
 pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
     Command::new(role::THIS_PROGRAM)
+        .arg0("redis-semaphore")
         .args(std::env::args_os().skip(1))
         .env(role::VARIABLE, role)
         .stdin(Stdio::piped())

@@ -164,7 +164,7 @@ struct Waiting<R: Request> {
 /// What there is to do for whoever makes the calls.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// Nothing, until a call ends, or [`Batcher::changed`].
+    /// Nothing, until a call or a pause ends, or [`Batcher::changed`].
     Rest,
     /// Nobody makes calls any more.
     Done,

@@ -137,6 +137,7 @@ impl Lease {
     }
 
     pub(crate) fn expires_in(&self) -> Duration {
-        self.term().left_at(Instant::now())
+        let now = Instant::now();
+        self.term().left_at(now)
     }
 }

@@ -4,7 +4,7 @@
 use std::future;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use redis_semaphore::{Error, Permit};
 use tokio::time::{sleep, timeout};
@@ -19,6 +19,7 @@ use crate::output::tell;
 
 /// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
 const PATIENCE: Duration = Duration::from_secs(5);
+const UNTIL_NEXT_TRY: Duration = Duration::from_millis(100);
 
 /// What the command needs all the time.
 pub struct Held<'a> {
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub ended: Ended,
     /// It was told to end, since the permit was lost, or about to be.
     pub was_terminated: bool,
+    /// It had the terminal, and died of its ^C, of which our own group has not heard.
+    pub is_interrupted: bool,
 }
 
 impl<'a> Hold<'a> {
@@ -92,12 +95,9 @@ impl<'a> Hold<'a> {
         };
         let terminal = self.terminal.as_ref();
         let had_terminal = terminal.is_some_and(|terminal| terminal.take_from(self.command.group));
-        if had_terminal && ended.is_interrupt() && !self.is_interrupted {
-            // Of its ^C our own group has not heard: a script that runs this tool would go on.
-            let _ = kill(Pid::from_raw(0), Signal::SIGINT);
-        }
+        let is_interrupted = had_terminal && ended.is_interrupt() && !self.is_interrupted;
         self.tell(Word::Done);
-        Outcome { ended, was_terminated: self.kill_at.is_some() }
+        Outcome { ended, was_terminated: self.kill_at.is_some(), is_interrupted }
     }
 
     /// Once the command has ended. Without a permit nothing of it may go on.
@@ -195,6 +195,10 @@ impl<'a> Hold<'a> {
     /// Where no shell could have the tool go on it is not stopped. Nor may the command be.
     async fn stop(&mut self) {
         self.has_gone_on = job::stop_this_process();
+        if !self.has_gone_on {
+            // What wants the terminal, and does not get it, would stop again and again.
+            sleep(UNTIL_NEXT_TRY).await;
+        }
         self.go_on().await;
     }
 

@@ -14,6 +14,11 @@ pub fn stop_all() {
     let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
 }
 
+/// A script that runs this tool would go on after ^C. It is heard of here, too.
+pub fn interrupt_all() {
+    let _ = kill(Pid::from_raw(0), Signal::SIGINT);
+}
+
 /// What SIGTSTP does to a process that does not listen to it. Returns when this one goes on, and whether
 /// it was stopped: then a SIGCONT has come.
 pub fn stop_this_process() -> bool {

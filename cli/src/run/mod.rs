@@ -225,7 +225,7 @@ async fn left(
             Some(signal)
         }
     };
-    Ok(as_command(outcome.ended, given_up))
+    Ok(as_command(&outcome, given_up))
 }
 
 async fn given_back(
@@ -254,14 +254,18 @@ async fn given_back(
             Some(signal)
         }
     };
-    Ok(as_command(outcome?.ended, given_up))
+    Ok(as_command(&outcome?, given_up))
 }
 
 /// `given_up`: the signal that ended what was to be done after that.
-fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
+fn as_command(outcome: &Outcome, given_up: Option<Signal>) -> End {
+    // Not before all is given back: this process hears of it, too, and would hurry.
+    if outcome.is_interrupted {
+        job::interrupt_all();
+    }
     // A shell's loop ends at ^C only if what it ran has died of that.
-    match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
+    match outcome.ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
         true => End::Of(Signal::SIGINT),
-        false => End::With(ended),
+        false => End::With(outcome.ended),
     }
 }

@@ -26,10 +26,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
+use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
-use crate::top::event::{Event, Wish};
+use crate::top::event::{Answer, Event, Wish};
 use crate::top::options::Top;
 use crate::top::screen::Screen;
 use crate::top::state::{Moment, State};
@@ -54,19 +55,22 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     screen::send_keys(events.clone());
     let state = State::new(&server.prefix, asked, screen.size()?);
     let mut calls = Calls::new(semaphores, events);
-    let outcome = show(state, &mut screen, &mut calls, &mut coming).await;
+    let mut unseen = Vec::new();
+    let outcome = show(state, &mut screen, &mut calls, &mut coming, &mut unseen).await;
     drop(screen);
+    unseen.into_iter().for_each(tell);
     calls.end(coming).await;
     outcome
 }
 
-/// Until somebody leaves. There is a new picture at each tick and after each key, and not after
+/// Until somebody leaves: what came of a change, and was not drawn by then, is `unseen`. There is a new picture at each tick and after each key, and not after
 /// each answer: with thousands of semaphores these come faster than anybody can see.
 async fn show(
     mut state: State,
     screen: &mut Screen,
     calls: &mut Calls,
     coming: &mut UnboundedReceiver<Event>,
+    unseen: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let pace = (state.every / 4).clamp(Duration::from_millis(20), Duration::from_millis(250));
     let mut ticks = tokio::time::interval(pace);
@@ -78,6 +82,7 @@ async fn show(
         if is_old {
             state.settle();
             screen.draw(|frame| draw::draw(&state, now, frame))?;
+            unseen.clear();
         }
         let mut event = tokio::select! {
             event = coming.recv() => event,
@@ -86,6 +91,9 @@ async fn show(
         is_old = event.is_none();
         while let Some(happened) = event {
             is_old |= !matches!(happened, Event::Answer(_));
+            if let Event::Answer(Answer::Changed { outcome, .. }) = &happened {
+                unseen.push(outcome.clone());
+            }
             match update(&mut state, happened, Moment::now()) {
                 Some(Wish::Call(call)) => calls.make(call),
                 Some(Wish::Leave) => return Ok(()),

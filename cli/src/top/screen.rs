@@ -9,7 +9,7 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::failure::{Failure, SOFTWARE};
-use crate::interruption::interruption;
+use crate::interruption::interruptions;
 use crate::output::unwritable;
 use crate::top::event::Event;
 
@@ -70,10 +70,9 @@ pub fn send_keys(events: UnboundedSender<Event>) {
 }
 
 pub fn send_signals(events: UnboundedSender<Event>) -> Result<(), Failure> {
-    let interrupted = interruption()?;
+    let mut interruptions = interruptions()?;
     tokio::spawn(async move {
-        interrupted.await;
-        let _ = events.send(Event::Leave);
+        while interruptions.recv().await.is_some() && events.send(Event::Leave).is_ok() {}
     });
     Ok(())
 }

@@ -54,8 +54,7 @@ pub enum Burst {
 #[derive(Debug, Clone)]
 pub struct Step {
     client: usize,
-    /// How many operations are started before those that gather while the first call is under way.
-    /// With 0 all gather before the first call.
+    /// How many operations are started before what came so far has its turn. With 0 all of them.
     lead: usize,
     burst: Burst,
 }
