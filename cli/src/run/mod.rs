@@ -147,7 +147,13 @@ async fn permitted(
                 (Ok(command), Some(guard)) => {
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
                     let outcome = Hold::new(Some(held), command).until_ended(signals).await;
-                    given_back(&semaphores, permit, Ok(outcome), signals).await
+                    let is_interrupted = outcome.is_interrupted;
+                    let end = given_back(&semaphores, permit, Ok(outcome), signals).await;
+                    // Not before all is given back: this process hears of it, too, and would hurry.
+                    if is_interrupted {
+                        job::interrupt_all();
+                    }
+                    end
                 }
                 (Ok(command), None) => left(semaphores, permit, command, signals).await,
                 // Nothing was started, so nothing counts.
@@ -225,7 +231,10 @@ async fn left(
             Some(signal)
         }
     };
-    Ok(as_command(&outcome, given_up))
+    if outcome.is_interrupted {
+        job::interrupt_all();
+    }
+    Ok(as_command(outcome.ended, given_up))
 }
 
 async fn given_back(
@@ -254,18 +263,14 @@ async fn given_back(
             Some(signal)
         }
     };
-    Ok(as_command(&outcome?, given_up))
+    Ok(as_command(outcome?.ended, given_up))
 }
 
 /// `given_up`: the signal that ended what was to be done after that.
-fn as_command(outcome: &Outcome, given_up: Option<Signal>) -> End {
-    // Not before all is given back: this process hears of it, too, and would hurry.
-    if outcome.is_interrupted {
-        job::interrupt_all();
-    }
+fn as_command(ended: Ended, given_up: Option<Signal>) -> End {
     // A shell's loop ends at ^C only if what it ran has died of that.
-    match outcome.ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
+    match ended.is_interrupt() || given_up == Some(Signal::SIGINT) {
         true => End::Of(Signal::SIGINT),
-        false => End::With(outcome.ended),
+        false => End::With(ended),
     }
 }

@@ -1,0 +1,67 @@
+//! Passwords that are wrong, missing, or not to be had: what is said of them, and that none is shown.
+
+use redis_semaphore::{ConnectErrorKind, Semaphores};
+
+use super::{PATIENCE, assert_says, refusal};
+use crate::support::acl;
+use crate::support::errors::whole;
+use crate::support::observer::in_time;
+use crate::support::server::{Server, unique_name};
+
+#[tokio::test]
+async fn passwords() {
+    let server = Server::start();
+    let url = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port);
+    // Nobody has set one.
+    let refused = refusal(&url(":geheim")).await;
+    let words = ["the server has no password, and was given one: leave it out"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+    assert!(!format!("{refused:?} {}", whole(&refused)).contains("geheim"), "{refused:?}");
+
+    let set = ["SET", "requirepass", "geheim"];
+    redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
+    let refused = refusal(&server.admin_url()).await;
+    let words = ["the server wants a password, and got none (NOAUTH): give one"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+    for user in [":falsch", "nobody:falsch", &format!("{}:falsch", acl::USER)] {
+        for url in [url(user), format!("{}?protocol=resp3", url(user))] {
+            let refused = refusal(&url).await;
+            let words = ["does not know this user with this password", "(WRONGPASS)"];
+            assert_says(&refused, ConnectErrorKind::Authentication, &words);
+            assert!(!format!("{refused:?} {}", whole(&refused)).contains("falsch"), "{refused:?}");
+        }
+    }
+}
+
+/// A server that wants a password refuses a long call in other words than NOAUTH.
+#[tokio::test]
+async fn a_password_that_is_set_later() {
+    let server = Server::start();
+    let semaphores = Semaphores::builder().response_timeout(PATIENCE);
+    let semaphores = semaphores.connect(&server.admin_url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let mut admin = server.connect();
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
+    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
+    let refused = in_time("an answer", semaphore.try_acquire()).await.unwrap_err();
+    assert!(whole(&refused).contains("the server wants a password, and got none"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn passwords_of_a_provider() {
+    let server = Server::start();
+    let (url, builder) = (server.admin_url(), || Semaphores::builder().response_timeout(PATIENCE));
+    let wrong = async || {
+        Ok::<_, std::io::Error>(redis_semaphore::Credentials::new("falsch").username(acl::USER))
+    };
+    let connecting = builder().credentials_provider(wrong).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["does not know this user with this password", "(WRONGPASS)"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+
+    let broken = async || Err(std::io::Error::other("the vault is closed"));
+    let connecting = builder().credentials_provider(broken).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    let words = ["the credentials provider failed: the vault is closed: mend the provider"];
+    assert_says(&refused, ConnectErrorKind::Authentication, &words);
+}
