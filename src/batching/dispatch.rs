@@ -27,7 +27,7 @@ pub(super) struct Dispatch<R: Request> {
 
 impl<R: Request> Dispatch<R> {
     pub(super) fn new(owner: &Arc<R::Owner>) -> Self {
-        let backoff = Backoff::of_calls();
+        let backoff = Backoff::of_calls(owner.response_timeout());
         Self { owner: owner.clone(), is_done: false, backoff, paused_until: None }
     }
 
@@ -77,7 +77,7 @@ impl<R: Request> Dispatch<R> {
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
             Ok(reply) => {
-                self.backoff = Backoff::of_calls();
+                self.backoff = Backoff::of_calls(self.owner.response_timeout());
                 self.deliver(requests, sent, &reply);
             }
             Err(failure) if failure.is_transient() => {

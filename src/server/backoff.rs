@@ -12,18 +12,20 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Between attempts of a call.
-    pub(crate) fn of_calls() -> Self {
-        Self::between(Duration::from_millis(5), Duration::from_millis(250))
+    pub(crate) fn of_calls(response_timeout: Duration) -> Self {
+        Self::between(5, 250, response_timeout)
     }
 
-    /// Between attempts to connect: so that a call, which has patience for two timeouts, meets more
-    /// than one of them.
+    /// Between attempts to connect.
     pub(crate) fn of_connections(response_timeout: Duration) -> Self {
-        let longest = Duration::from_secs(1).min(response_timeout / 2);
-        Self::between(longest.min(Duration::from_millis(20)), longest)
+        Self::between(20, 1_000, response_timeout)
     }
 
-    fn between(first: Duration, longest: Duration) -> Self {
+    /// In milliseconds. A call has patience for two timeouts, of which no pause takes more than a
+    /// quarter.
+    fn between(first: u64, longest: u64, response_timeout: Duration) -> Self {
+        let longest = Duration::from_millis(longest).min(response_timeout / 2);
+        let first = Duration::from_millis(first).min(longest);
         Self { first, longest, last: Duration::ZERO }
     }
 
@@ -37,6 +39,15 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Else who tries for two timeouts might give up within the first.
+    #[test]
+    fn no_pause_takes_more_than_half_a_timeout() {
+        let timeout = Duration::from_millis(200);
+        for mut backoff in [Backoff::of_calls(timeout), Backoff::of_connections(timeout)] {
+            assert!((0..10).all(|_| backoff.next() <= timeout / 2), "{backoff:?}");
+        }
+    }
 
     /// A thousand clients that come back together show it, too, but not on a busy machine.
     #[test]

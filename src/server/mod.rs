@@ -129,7 +129,7 @@ impl Servers {
         write: impl Fn(&mut Cmd),
         deadline: Deadline,
     ) -> Result<Answer<T>, Failure> {
-        let mut backoff = Backoff::of_calls();
+        let mut backoff = Backoff::of_calls(deadline.left_at(Instant::now()) / 2);
         let mut is_repeated = false;
         let mut before = None;
         loop {

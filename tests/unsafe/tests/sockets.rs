@@ -59,12 +59,12 @@ fn sockets_to(port: u16) -> Vec<Options> {
     .collect()
 }
 
+/// A moment after it is connected: a socket is there before its options are set.
 async fn has_usual(what: &str, port: u16, count: usize) {
-    let look = async || sockets_to(port);
-    let sockets = eventually(what, look, |sockets| sockets.len() == count).await;
-    for socket in sockets {
-        assert_eq!(socket, USUAL, "{what}");
-    }
+    let is_usual = |sockets: &Vec<Options>| {
+        sockets.len() == count && sockets.iter().all(|socket| *socket == USUAL)
+    };
+    eventually(what, async || sockets_to(port), is_usual).await;
 }
 
 /// Has that server, which is at this port, asked for acknowledgements, over one more connection.

@@ -78,7 +78,7 @@ impl Scene {
                 panic!("{error:?}");
             };
             assert_eq!(semaphore, "dam");
-            // An attempt that could not end in time is not begun.
+            // An attempt that could not begin in time is not waited for: no pause takes that long.
             assert!(elapsed > response_timeout, "{elapsed:?}");
         }
     }
