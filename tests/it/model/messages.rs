@@ -26,6 +26,10 @@ impl System {
 
     /// Fails when there is a message that the model knows nothing of.
     pub(super) fn listen(&mut self, client: usize, listens: bool) -> Result<(), String> {
+        // Valkey 8.0 refuses to end what has not begun.
+        if !listens && !self.model.listening.contains(CLIENTS[client].1) {
+            return Ok(());
+        }
         let command = if listens { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
         let packed =
             redis::cmd(command).arg(format!("sem:wake:{}", CLIENTS[client].1)).get_packed_command();
