@@ -2,21 +2,14 @@
 //! semaphore that is new and has seen one length of leases only. The hour passes on a server of its
 //! own, whose clock is moved on.
 
-#[allow(dead_code)] // tests use more of it
-#[path = "../../tests/it/support/clock.rs"]
-mod clock;
-#[path = "../../tests/it/support/preload.rs"]
-mod preload;
-
 use redis::Client;
+use test_support::server::Server;
 
 use crate::calls::{Calls, Case, LEASE};
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
-use crate::support::own_server::OwnServer;
 use crate::support::rounds::{Rounds, rounds_of};
 use crate::support::server::unique_name;
-use clock::Clock;
 
 const ROUNDS: usize = 9;
 const MINUTES: i64 = 60;
@@ -30,27 +23,22 @@ const STANDING: u64 = 100;
 const USED: &str = "used";
 
 pub async fn p11() -> Result<Vec<Figure>> {
-    let folder = std::env::temp_dir().join(unique_name("clock"));
-    std::fs::create_dir(&folder)?;
-    let clock = Clock::create(&folder);
-    let server = OwnServer::start_with(&[], &[], |command| clock.preload(command))?;
-    let mut calls = Calls::to(&Client::open(server.url())?).await?;
+    let server = Server::start();
+    let mut calls = Calls::to(&Client::open(server.admin_url())?).await?;
     for minute in 0..MINUTES {
         for (weight, lease) in (1..).zip(LEASES) {
             // Half of them are given back, the others' leases end.
             let words = calls.hold(USED, 20, weight, lease).await?;
             calls.give_back(USED, &words[..10]).await?;
         }
-        clock.run_ahead_by((minute + 1) * MINUTE);
+        server.clock.run_ahead_by((minute + 1) * MINUTE);
     }
     // All that was granted in that hour has ended. It goes on with long leases.
-    clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
+    server.clock.run_ahead_by((2 * MINUTES + 1) * MINUTE);
     let beside_long = measure(&mut calls, LONG).await?;
     // Those have ended, too, and it has the same leases as the new one.
-    clock.run_ahead_by((2 * MINUTES + 12) * MINUTE);
+    server.clock.run_ahead_by((2 * MINUTES + 12) * MINUTE);
     let afterwards = measure(&mut calls, LEASE).await?;
-    drop(server);
-    std::fs::remove_dir_all(&folder)?;
     let worse = |(one, other): (Figure, Figure)| if one.ratio > other.ratio { one } else { other };
     Ok(beside_long.into_iter().zip(afterwards).map(worse).collect())
 }

@@ -5,7 +5,7 @@
 //! scripts/with-redis cargo bench --bench figures
 //! scripts/with-redis cargo bench --bench figures -- --json
 //! scripts/with-redis cargo bench --bench figures -- P2
-//! scripts/with-redis cargo bench --features tls --bench figures -- N
+//! scripts/with-redis cargo bench --bench figures -- N
 //! ```
 //!
 //! A ratio comes from rounds in which floor and crate take turns, so that a machine that is slow
@@ -25,7 +25,6 @@ mod recorder;
 #[path = "../support/mod.rs"]
 mod support;
 mod throughput;
-#[cfg(feature = "tls")]
 mod tls;
 mod trips;
 
@@ -96,31 +95,19 @@ async fn over_network(arguments: &Arguments, report: &mut Report) -> Result<()> 
         report.add_all(latency::n6().await?);
     }
     if arguments.wants("N7") {
-        over_tls(report).await?;
+        match tls::n7().await? {
+            Some(figure) => report.add(figure),
+            None => report.lacks("N7, over TLS,", "the server was built without TLS"),
+        }
     }
     if arguments.wants("N7a") {
-        match cluster::Cluster::start() {
-            Ok(cluster) => report.add(cluster.n7a().await?),
-            Err(reason) => report.lacks("N7a, in a cluster,", reason),
+        match cluster::n7a().await? {
+            Some(figure) => report.add(figure),
+            None => report.lacks("N7a, in a cluster,", "the server is older than 7.0"),
         }
     }
     if arguments.wants("N8 N8a") {
         report.add_all(trips::n8().await?);
     }
-    Ok(())
-}
-
-#[cfg(feature = "tls")]
-async fn over_tls(report: &mut Report) -> Result<()> {
-    match tls::TlsServer::start() {
-        Ok(server) => report.add(server.n7().await?),
-        Err(reason) => report.lacks("N7, over TLS,", reason),
-    }
-    Ok(())
-}
-
-#[cfg(not(feature = "tls"))]
-async fn over_tls(report: &mut Report) -> Result<()> {
-    report.lacks("N7, over TLS,", "build with --features tls");
     Ok(())
 }

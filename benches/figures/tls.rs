@@ -1,42 +1,25 @@
 //! N7: N1 over TLS, with a certificate made for it.
 
-use rcgen::{CertificateParams, KeyPair};
 use redis::{Client, TlsCertificates};
 use redis_semaphore::Semaphores;
+use test_support::tls::TlsServer;
 
 use crate::network::{CONTENTIONS, Contention};
 use crate::support::Result;
 use crate::support::figure::Figure;
 use crate::support::network::{Network, Way};
-use crate::support::own_server::{OwnServer, free_port};
 
-pub struct TlsServer {
-    client: Client,
-    _server: OwnServer,
-}
-
-impl TlsServer {
-    pub fn start() -> Result<Self> {
-        let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.self_signed(&key)?;
-        let root_cert = Some(certificate.pem().into_bytes());
-        let files = [("certificate", certificate.pem()), ("key", key.serialize_pem())];
-        let port = free_port()?;
-        let options = ["--tls-cert-file", "certificate", "--tls-key-file", "key"];
-        let no_client_certificates = ["--tls-auth-clients", "no", "--tls-port", &port.to_string()];
-        let options = [options, no_client_certificates].concat();
-        let server = OwnServer::start(&files, &options)?;
-        let way = Way::of(CONTENTIONS[0].one_way);
-        let network = Network::to(format!("rediss://127.0.0.1:{port}/"), way)?;
-        let certificates = TlsCertificates { client_tls: None, root_cert };
-        let client = Client::build_with_tls(network.address(), certificates)?;
-        Ok(Self { client, _server: server })
-    }
-
-    pub async fn n7(&self) -> Result<Figure> {
-        let connect = async || Semaphores::builder().connect_client(self.client.clone()).await;
-        Contention { id: "N7", what: "N1 over TLS", ..CONTENTIONS[0] }
-            .figure_at(&self.client, connect)
-            .await
-    }
+/// None where the server was built without TLS.
+pub async fn n7() -> Result<Option<Figure>> {
+    let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else {
+        return Ok(None);
+    };
+    let url = format!("rediss://127.0.0.1:{}/", server.port);
+    let network = Network::to(url, Way::of(CONTENTIONS[0].one_way))?;
+    let root_cert = Some(server.authority.root_cert());
+    let certificates = TlsCertificates { client_tls: None, root_cert };
+    let client = Client::build_with_tls(network.address(), certificates)?;
+    let connect = async || Semaphores::builder().connect_client(client.clone()).await;
+    let n1 = Contention { id: "N7", what: "N1 over TLS", ..CONTENTIONS[0] };
+    Ok(Some(n1.figure_at(&client, connect).await?))
 }

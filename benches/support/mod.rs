@@ -16,7 +16,6 @@ pub mod load;
 pub mod network;
 pub mod open_files;
 pub mod ours;
-pub mod own_server;
 pub mod pairs;
 pub mod relay;
 pub mod report;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use redis_semaphore::blocking::{Permit, Semaphore, Semaphores, acquire_all};
 use redis_semaphore::{Error, Revoked};
 
-use crate::support::observer::{Observer, eventually, in_time, until};
-use crate::support::scripts::keys_of;
-use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, until};
+use test_support::scripts::keys_of;
+use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 /// Runs on a thread that knows no runtime.
 async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {

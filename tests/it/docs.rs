@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis_semaphore::Semaphores;
 
-use crate::support::observer::{eventually, in_time};
-use crate::support::server::Server;
+use test_support::observer::{eventually, in_time};
+use test_support::server::Server;
 
 /// Of the table of what the crate logs: whether it does is not looked at.
 #[test]

@@ -8,10 +8,10 @@ use redis_semaphore::{Inspection, Semaphores};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use crate::support::example;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::scripts::keys_of;
-use crate::support::server::{connect, shared_admin_url, shared_url, unique_name};
+use test_support::example;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::scripts::keys_of;
+use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 fn start(url: &str, arguments: &str) -> Child {
     Command::new(example::tool())

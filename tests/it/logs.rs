@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphores};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::support::observer::in_time;
-use crate::support::server::{shared_url, unique_name};
+use test_support::observer::in_time;
+use test_support::server::{shared_url, unique_name};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

@@ -24,5 +24,4 @@ mod scripts;
 mod semaphore;
 mod server;
 mod soak;
-mod support;
 mod wakeup;

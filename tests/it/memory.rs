@@ -6,9 +6,9 @@ use redis::Connection;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::scripts::Scripts;
-use crate::support::server::Server;
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::scripts::Scripts;
+use test_support::server::Server;
 
 const MEGABYTE: usize = 1 << 20;
 const NAME: &str = "crowded";

@@ -1,9 +1,6 @@
 //! The layer for HTTP services, with real servers, real clients and several processes.
 
 mod processes;
-#[allow(dead_code, unexpected_cfgs)]
-#[path = "../it/support/mod.rs"]
-mod support;
 
 use std::time::Duration;
 
@@ -19,8 +16,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::processes::{Example, Reports, most_inside};
-use crate::support::observer::Observer;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{Server, shared_url, unique_name};
 
 /// Answers come in time, with their bodies.
 fn client() -> reqwest::Client {

@@ -7,9 +7,9 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::support::example;
-use crate::support::observer::in_time;
-use crate::support::server::{connect, shared_admin_url};
+use test_support::example;
+use test_support::observer::in_time;
+use test_support::server::{connect, shared_admin_url};
 
 /// The program `reports`, until it is dropped.
 pub struct Reports {

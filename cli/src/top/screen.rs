@@ -78,10 +78,6 @@ pub fn send_signals(events: UnboundedSender<Event>) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-#[path = "../../tests/tool/support/folder.rs"]
-mod folder;
-
-#[cfg(test)]
 #[path = "../../tests/tool/top/pane.rs"]
 #[allow(dead_code, reason = "the tests in tests/tool/top need more of it")]
 mod pane;
@@ -90,7 +86,8 @@ mod pane;
 mod tests {
     use std::env;
 
-    use super::folder::Folder;
+    use test_support::folder::Folder;
+
     use super::pane::Pane;
     use super::*;
 

@@ -1,8 +1,9 @@
 //! `ls`: all semaphores, and only those that are wanted.
 
 use serde_json::json;
+use test_support::acl;
 
-use crate::support::server::{Server, documented_rules, until_queued};
+use crate::support::server::{Server, until_queued};
 
 #[tokio::test]
 async fn each_has_a_line_with_who_holds_and_who_waits() {
@@ -57,7 +58,7 @@ async fn one_that_cannot_be_read_does_not_hide_the_others() {
 #[tokio::test]
 async fn who_may_only_look_sees_all_and_is_told_what_it_lacks_for_more() {
     let server = Server::start_with(&["--appendonly", "yes"]);
-    server.run(&format!("ACL SETUSER looker {}", documented_rules("looker")));
+    acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
     let semaphores = server.semaphores().await;
     let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
     let held = jobs.acquire().await.unwrap();

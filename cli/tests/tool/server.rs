@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use crate::support::folder::Folder;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
+use test_support::folder::Folder;
 
 const PASSWORD: &str = "geheim-4711";
 

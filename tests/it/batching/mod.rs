@@ -11,9 +11,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// Polls a future once, so that its request is under way and nobody looks at it any more.
 async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {

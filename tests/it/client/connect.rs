@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
-use crate::support::acl;
-use crate::support::errors::kind_of;
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::acl;
+use test_support::errors::kind_of;
+use test_support::observer::{Observer, in_time};
+use test_support::server::{Server, shared_url, unique_name};
 
 async fn try_out(url: &str) {
     let semaphores = Semaphores::connect(url).await.unwrap();

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use redis::InfoDict;
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores, SemaphoresBuilder, Verdict};
 
-use crate::support::acl;
-use crate::support::cluster::Cluster;
-use crate::support::errors::whole;
-use crate::support::observer::eventually;
-use crate::support::server::{Server, unique_name};
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::errors::whole;
+use test_support::observer::eventually;
+use test_support::server::{Server, unique_name};
 
 const ONLY_FOR_LISTS: [&str; 4] = ["+scan", "+dbsize", "+info", "+config|get"];
 

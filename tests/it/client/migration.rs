@@ -9,8 +9,8 @@ use redis::{AsyncConnectionConfig, Client, cmd};
 use redis_semaphore::{Semaphore, Semaphores};
 use tokio::task::{JoinSet, yield_now};
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::{shared_admin_url, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::{shared_admin_url, shared_url, unique_name};
 
 const PERMITS: u32 = 3;
 const WORKERS: u32 = 5;

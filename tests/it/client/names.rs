@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 
-use crate::support::cluster::Cluster;
-use crate::support::errors::kind_of;
-use crate::support::observer::{eventually, in_time};
-use crate::support::proxy::Proxy;
-use crate::support::replicated::Pair;
-use crate::support::server::Server;
+use test_support::cluster::Cluster;
+use test_support::errors::kind_of;
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::Proxy;
+use test_support::replicated::Pair;
+use test_support::server::Server;
 
 /// So many that it takes many steps.
 const OTHERS: usize = 50_000;
@@ -40,7 +40,7 @@ async fn names(semaphores: &Semaphores) -> Vec<String> {
 #[tokio::test]
 async fn whatever_signs_are_in_names_and_prefixes() {
     let mut server = server();
-    let rules: Vec<_> = crate::support::acl::documented_rules()
+    let rules: Vec<_> = test_support::acl::documented_rules()
         .iter()
         .map(|rule| if rule.starts_with('~') { "~*".to_owned() } else { rule.clone() })
         .chain(["+scan", "+dbsize", "&*"].map(str::to_owned))

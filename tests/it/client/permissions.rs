@@ -6,12 +6,12 @@ use std::time::Duration;
 use redis::{Connection, FromRedisValue, RedisError};
 use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
 
-use crate::support::acl;
-use crate::support::cluster::Cluster;
-use crate::support::errors::whole;
-use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::{Scripts, word, words};
-use crate::support::server::{Server, connect};
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::errors::whole;
+use test_support::observer::{Observer, in_time};
+use test_support::scripts::{Scripts, word, words};
+use test_support::server::{Server, connect};
 
 /// Each rule that gives something: a command, keys, or channels.
 fn rights(rules: &[String]) -> Vec<&str> {

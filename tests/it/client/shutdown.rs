@@ -6,9 +6,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// A server that takes commands through a proxy, with room for one, and a lease that ends after the
 /// test.

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use redis_semaphore::{Credentials, Error, ScriptRegistry, Semaphores, acquire_all};
 use tokio::task::JoinSet;
 
-use crate::support::observer::Observer;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{Server, shared_url, unique_name};
 
 fn assert_short(value: &impl Debug) {
     for text in [format!("{value:?}"), format!("{value:#?}")] {

@@ -12,11 +12,11 @@ use redis_semaphore::{ConnectErrorKind, Error, ScriptRegistry, Semaphore, Semaph
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::acl;
-use crate::support::errors::{chain, kind_of};
-use crate::support::observer::in_time;
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_admin_url, unique_name};
+use test_support::acl;
+use test_support::errors::{chain, kind_of};
+use test_support::observer::in_time;
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_admin_url, unique_name};
 
 /// Long enough for a server that answers, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -241,7 +241,7 @@ async fn urls_say_what_is_wrong_and_never_tell_the_password() {
 
 #[tokio::test]
 async fn settings_are_named_with_what_they_may_be() {
-    let semaphores = Semaphores::connect(&crate::support::server::shared_url()).await.unwrap();
+    let semaphores = Semaphores::connect(&test_support::server::shared_url()).await.unwrap();
     let builder = || semaphores.semaphore("a").limit(1);
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
     assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
@@ -313,7 +313,7 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
 
 #[tokio::test]
 async fn waits_that_were_too_long_are_rounded() {
-    let semaphores = Semaphores::connect(&crate::support::server::shared_url()).await.unwrap();
+    let semaphores = Semaphores::connect(&test_support::server::shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
     let error = semaphore.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();

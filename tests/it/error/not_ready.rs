@@ -8,9 +8,9 @@ use redis::RedisError;
 use redis_semaphore::{ConnectErrorKind, Semaphores};
 
 use super::{assert_says, refusal};
-use crate::support::observer::eventually;
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::Server;
+use test_support::observer::eventually;
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::Server;
 
 /// A script that runs until it is killed.
 struct EndlessScript<'a> {

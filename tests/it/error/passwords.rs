@@ -3,10 +3,10 @@
 use redis_semaphore::{ConnectErrorKind, Semaphores};
 
 use super::{PATIENCE, assert_says, refusal};
-use crate::support::acl;
-use crate::support::errors::whole;
-use crate::support::observer::in_time;
-use crate::support::server::{Server, unique_name};
+use test_support::acl;
+use test_support::errors::whole;
+use test_support::observer::in_time;
+use test_support::server::{Server, unique_name};
 
 #[tokio::test]
 async fn passwords() {

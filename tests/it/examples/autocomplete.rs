@@ -1,5 +1,5 @@
 use super::{Process, fails, output_of};
-use crate::support::server::unique_name;
+use test_support::server::unique_name;
 
 async fn ask(arguments: &[&str]) -> Vec<String> {
     output_of("autocomplete", arguments).await.lines().map(str::to_owned).collect()

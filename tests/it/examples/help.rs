@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::example;
-use crate::support::server::unique_name;
+use test_support::example;
+use test_support::server::unique_name;
 
 /// Nobody can connect, and nothing is written: each runs in a folder that must stay empty.
 #[test]

@@ -1,8 +1,8 @@
 use nix::sys::signal::Signal;
 
 use super::{Process, fails, output_of};
-use crate::support::observer::Observer;
-use crate::support::server::{shared_admin_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{shared_admin_url, unique_name};
 
 async fn observe(name: &str, limit: u32) -> Observer {
     Observer::new(&shared_admin_url(), name, limit).await

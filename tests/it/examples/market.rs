@@ -1,7 +1,7 @@
 use redis::Commands;
 
 use super::{fails, output_of};
-use crate::support::server::{connect, shared_admin_url, unique_name};
+use test_support::server::{connect, shared_admin_url, unique_name};
 
 const TRADERS: u32 = 8;
 const ITEMS: u32 = 24;

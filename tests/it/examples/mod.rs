@@ -17,9 +17,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::support::example;
-use crate::support::observer::in_time;
-use crate::support::server::shared_admin_url;
+use test_support::example;
+use test_support::observer::in_time;
+use test_support::server::shared_admin_url;
 
 /// Some do heavy work, on a machine that may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);

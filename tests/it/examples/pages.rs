@@ -1,8 +1,8 @@
 use redis::Commands;
 
 use super::{fails, output_of};
-use crate::support::observer::Observer;
-use crate::support::server::{connect, shared_admin_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{connect, shared_admin_url, unique_name};
 
 #[tokio::test]
 async fn all_pages_are_queried_and_never_more_at_once_than_the_limit() {

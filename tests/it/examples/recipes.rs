@@ -1,8 +1,8 @@
 //! The recipes with other crates: several processes, and never more at once than the limit.
 
 use super::{fails, output_of};
-use crate::support::observer::Observer;
-use crate::support::server::{shared_admin_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{shared_admin_url, unique_name};
 
 async fn keeps_to_its_limit(example: &str, done: &str) {
     let name = unique_name();

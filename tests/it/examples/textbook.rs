@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::Commands;
 
 use super::{fails, output_of};
-use crate::support::observer::Observer;
-use crate::support::server::{connect, shared_admin_url, unique_name};
+use test_support::observer::Observer;
+use test_support::server::{connect, shared_admin_url, unique_name};
 
 const ROUNDS: usize = 10;
 

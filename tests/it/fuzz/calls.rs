@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::arguments::{hostile, pick};
 use super::shown;
-use crate::support::scripts::{keys_of, word};
+use test_support::scripts::{keys_of, word};
 
 pub const NAME: &str = "fuzz";
 /// Somebody listens there.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use redis::Connection;
 use redis_semaphore::Semaphores;
 
-use crate::support::child::{self, Process};
-use crate::support::observer::Observer;
-use crate::support::scripts::{keys_of, part};
-use crate::support::server::Server;
+use test_support::child::{self, Process};
+use test_support::observer::Observer;
+use test_support::scripts::{keys_of, part};
+use test_support::server::Server;
 
 const NAME: &str = "flooded";
 /// Its turn comes by message, or not during the test.

@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use super::Plan;
 use super::forgeries::{Known, message};
 use super::shown;
-use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::{keys_of, part};
-use crate::support::server::Server;
+use test_support::observer::{Observer, in_time};
+use test_support::scripts::{keys_of, part};
+use test_support::server::Server;
 
 const NAMES: [&str; 2] = ["first", "second"];
 const WAITERS: u64 = 5;

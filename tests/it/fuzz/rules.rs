@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::calls::{Call, LISTENED};
 use super::replies::Answer;
-use crate::support::contents::Contents;
-pub use crate::support::contents::ensure;
-use crate::support::scripts::weight;
+use test_support::contents::Contents;
+pub use test_support::contents::ensure;
+use test_support::scripts::weight;
 
 /// What earlier calls left to compare with.
 #[derive(Default)]

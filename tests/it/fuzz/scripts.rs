@@ -12,9 +12,9 @@ use super::arguments::pick;
 use super::calls::{Call, LISTENED, NAME};
 use super::replies;
 use super::rules::{Rules, check_message, ensure};
-use crate::support::contents::Contents;
-use crate::support::scripts::{Scripts, keys_of};
-use crate::support::server::Server;
+use test_support::contents::Contents;
+use test_support::scripts::{Scripts, keys_of};
+use test_support::server::Server;
 
 const START_US: i64 = 1_800_000_000_000_000;
 /// A server that takes longer for a call has stalled.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis_semaphore::{Error, Inspection, Permit, Semaphore, Semaphores, acquire_all};
 
-use crate::support::errors::whole;
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{shared_admin_url, unique_name};
+use test_support::errors::whole;
+use test_support::observer::{Observer, in_time};
+use test_support::server::{shared_admin_url, unique_name};
 
 const LEASE: Duration = Duration::from_secs(600);
 

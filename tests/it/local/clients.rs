@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphores, Verdict};
 use tokio::runtime::Builder;
 
-use crate::support::observer::{eventually, in_time};
-use crate::support::server::shared_url;
+use test_support::observer::{eventually, in_time};
+use test_support::server::shared_url;
 
 #[tokio::test]
 async fn each_call_makes_a_server_that_clones_and_other_processes_share() {

@@ -4,9 +4,9 @@ use redis_semaphore::Semaphores;
 use tokio::task::JoinSet;
 
 use super::counted::Counted;
-use crate::support::observer::{eventually, in_time};
-use crate::support::proxy::Proxy;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::Proxy;
+use test_support::server::{Server, shared_url, unique_name};
 
 const REQUESTS: u32 = 200;
 

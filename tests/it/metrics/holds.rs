@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis_semaphore::{Error, PermitParts, Semaphore, Semaphores};
 
 use super::counted::Counted;
-use crate::support::observer::{eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 async fn build(name: &str) -> Semaphore {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();

@@ -3,7 +3,7 @@
 use redis_semaphore::{Error, Semaphores};
 
 use super::counted::Counted;
-use crate::support::server::{shared_url, unique_name};
+use test_support::server::{shared_url, unique_name};
 
 /// No semaphore can be called so.
 const OTHER: &str = "{other}";

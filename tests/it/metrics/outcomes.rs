@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::counted::Counted;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::{shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::{shared_url, unique_name};
 
 struct Scene {
     counted: Counted,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redis_semaphore::Semaphores;
 
 use super::counted::Counted;
-use crate::support::server::{shared_url, unique_name};
+use test_support::server::{shared_url, unique_name};
 
 #[tokio::test]
 async fn all_metrics_are_told_of() {

@@ -8,8 +8,8 @@ use metrics::{
 };
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
-use crate::support::observer::{eventually, in_time};
-use crate::support::server::Server;
+use test_support::observer::{eventually, in_time};
+use test_support::server::Server;
 
 /// At the first renewal that fails.
 struct Broken;

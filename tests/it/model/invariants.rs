@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::system::System;
-use crate::support::contents::{Contents, ensure};
-use crate::support::scripts::weight;
+use test_support::contents::{Contents, ensure};
+use test_support::scripts::weight;
 
 /// What earlier steps left to compare with.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestCaseError};
 use request::{Next, Place, Request};
 use system::System;
 
-use crate::support::scripts::{lease, weight, word};
+use test_support::scripts::{lease, weight, word};
 
 /// What a client, the clock or the network may do next.
 #[derive(Debug, Clone)]

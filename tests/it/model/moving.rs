@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
-use crate::support::scripts::Scripts;
-use crate::support::server::Server;
+use test_support::scripts::Scripts;
+use test_support::server::Server;
 
 pub struct Moving {
     to: String,

@@ -10,9 +10,9 @@ use super::losses::{lose, recover};
 use super::moving::{self, Moving};
 use super::request::{Next, Place, Request};
 use super::{DAY, Step};
-use crate::support::clock::CLOCK_LAG;
-use crate::support::scripts::{Scripts, integers, part};
-use crate::support::server::Server;
+use test_support::clock::CLOCK_LAG;
+use test_support::scripts::{Scripts, integers, part};
+use test_support::server::Server;
 
 pub use redis_semaphore::local::Semaphore as Model;
 

@@ -4,7 +4,7 @@
 use redis_semaphore::{Script, ScriptRegistry};
 use serde::Serialize;
 
-use crate::support::head::{Head, Section, range};
+use test_support::head::{Head, Section, range};
 
 #[derive(Serialize)]
 struct Manifest {

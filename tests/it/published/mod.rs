@@ -7,7 +7,7 @@ mod functions;
 mod manifest;
 mod vectors;
 
-use crate::support::head::folder;
+use test_support::head::folder;
 
 /// That a file is what the scripts make of it. `scripts/generate` has it written instead.
 fn assert_is_published(file: &str, text: &str) {

@@ -8,10 +8,10 @@ use redis_semaphore::ScriptRegistry;
 use serde_json::Value as Json;
 
 use super::expectation::{Found, Variables};
-use crate::support::head::{Head, folder};
-use crate::support::listener::Listener;
-use crate::support::scripts::{KEYS, Scripts, keys_of};
-use crate::support::server::{Server, unique_name};
+use test_support::head::{Head, folder};
+use test_support::listener::Listener;
+use test_support::scripts::{KEYS, Scripts, keys_of};
+use test_support::server::{Server, unique_name};
 
 #[derive(Clone, Copy)]
 enum Calls {

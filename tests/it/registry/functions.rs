@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
-use crate::support::acl;
-use crate::support::cluster::Cluster;
-use crate::support::errors::kind_of;
-use crate::support::head::folder;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::{Server, connect};
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::errors::kind_of;
+use test_support::head::folder;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::{Server, connect};
 
 /// The documented rights, with those for functions in place of those for scripts.
 fn rules(rules: &[String]) -> Vec<String> {

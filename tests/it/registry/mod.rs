@@ -6,7 +6,7 @@ mod functions;
 use redis_semaphore::include_dir::{self, Dir, include_dir};
 use redis_semaphore::{Error, ScriptRegistry};
 
-use crate::support::server::{Server, shared_admin_url, unique_name};
+use test_support::server::{Server, shared_admin_url, unique_name};
 
 static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/good");
 static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/broken");

@@ -9,9 +9,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::{DEADLINE, OK, Scene, ended, ends, guest, one_thread, one_worker};
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// What a future has of one runtime must not be used after its end.
 #[test]

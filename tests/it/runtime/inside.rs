@@ -8,8 +8,8 @@ use redis_semaphore::Semaphores;
 use tokio::task::block_in_place;
 
 use super::one_thread;
-use crate::support::observer::in_time;
-use crate::support::server::{shared_url, unique_name};
+use test_support::observer::in_time;
+use test_support::server::{shared_url, unique_name};
 
 /// What was polled in there goes on outside, whether that other runtime rests or has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

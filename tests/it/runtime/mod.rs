@@ -17,8 +17,8 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::observer::eventually;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::eventually;
+use test_support::server::{Server, shared_url, unique_name};
 
 /// For what must end by itself much earlier.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use redis_semaphore::{Error, Permit, Semaphores};
 
 use super::{CALLS, DEADLINE, END, Ending, Home, OK, Scene, doctor, ends, one_worker, shutdown};
-use crate::support::server::{shared_url, unique_name};
+use test_support::server::{shared_url, unique_name};
 
 /// Polls in a thread without a runtime.
 fn alone<T: Send + 'static>(

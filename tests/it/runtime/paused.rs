@@ -5,10 +5,10 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphores};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::cluster::Cluster;
-use crate::support::observer::eventually;
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::cluster::Cluster;
+use test_support::observer::eventually;
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 fn paused() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()

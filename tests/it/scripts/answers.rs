@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use redis::{FromRedisValue, RedisError, Value};
 
 use super::name_of;
-use crate::support::scripts;
+use test_support::scripts;
 
 /// What `acquire` answers for one request.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,7 +1,7 @@
 //! The end of leases, and a server's clock that steps.
 
 use super::{Granted, Outcome, START_US, Timed};
-use crate::support::scripts::word;
+use test_support::scripts::word;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;

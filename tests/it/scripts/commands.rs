@@ -1,7 +1,7 @@
 //! The numbers of commands that the head comments tell under "Cost", counted by the server.
 
 use super::{Timed, script_names};
-use crate::support::head::Head;
+use test_support::head::Head;
 
 /// What else a semaphore has been through: the numbers do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::{Refusal, Timed};
 use super::{fill, in_use, script_names, semaphore_scripts, sound, told};
-use crate::support::scripts;
+use test_support::scripts;
 
 #[test]
 fn exactly_four_keys_are_needed() {

@@ -224,7 +224,7 @@ fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
     // "b" stands for the permit from now on, and waits no more.
     let arguments = [semaphore.word("a"), semaphore.word("b")];
     let keys = semaphore.keys.clone();
-    let refresh = |scripts: &mut crate::support::scripts::Scripts| {
+    let refresh = |scripts: &mut test_support::scripts::Scripts| {
         scripts.call_with("refresh", &keys, &arguments)
     };
     moving.answer(&mut semaphore.scripts.raw, refresh).unwrap();

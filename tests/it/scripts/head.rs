@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use redis_semaphore::ScriptRegistry;
 
 use super::{Scripts, fresh, in_use, script_names, sound};
-use crate::support::head::{Head, range};
+use test_support::head::{Head, range};
 
 /// A way to call a script.
 struct Call<'a> {

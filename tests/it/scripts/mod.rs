@@ -38,9 +38,9 @@ use answers::Outcome::{self, Granted, Queued};
 use answers::{Inspection, Refusal, outcomes};
 use timed::{Commands, Timed};
 
-use crate::support::listener::Listener;
-use crate::support::scripts::{self, part, word, words};
-use crate::support::server::{connect, shared_admin_url, unique_name};
+use test_support::listener::Listener;
+use test_support::scripts::{self, part, word, words};
+use test_support::server::{connect, shared_admin_url, unique_name};
 
 /// Where the clocks that tests move begin, in µs: the first token is this number.
 const START_US: i64 = 1_800_000_000_000_000;

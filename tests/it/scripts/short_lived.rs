@@ -4,7 +4,7 @@ use redis_semaphore::ScriptRegistry;
 
 use super::Timed;
 use super::bounds::{bounded, members, wake_while_asked};
-use crate::support::scripts::word;
+use test_support::scripts::word;
 
 /// Each of a thousand new clients waits for a second, with a word named by its number. Then its
 /// word is released, or it dies.

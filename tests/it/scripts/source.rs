@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use redis_semaphore::ScriptRegistry;
 
-use crate::support::head::folder;
+use test_support::head::folder;
 
 /// All files of the scripts, with their shared code.
 fn files() -> Vec<(String, String)> {

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 use super::{START_US, Scripts};
 use crate::model::moving::{self, Moving};
-use crate::support::listener::Listener;
-use crate::support::server::Server;
+use test_support::listener::Listener;
+use test_support::server::Server;
 
 /// A semaphore on a server of its own, whose clock stands still until the test moves it.
 pub(super) struct Timed {

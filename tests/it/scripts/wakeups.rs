@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Listener, Timed, has_sharded_channels};
-use crate::support::server::Server;
+use test_support::server::Server;
 
 /// One holder, "a". Waiters queue with `queue`.
 fn with_one_holder() -> Timed {

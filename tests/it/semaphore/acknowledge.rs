@@ -6,10 +6,10 @@ use futures_util::future::join_all;
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
-use crate::support::cluster::Cluster;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::replicated::Pair;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::cluster::Cluster;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::replicated::Pair;
+use test_support::server::{Server, shared_url, unique_name};
 
 const NAME: &str = "vault";
 /// Longer than any test may take.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphore, Semaphores};
 use tokio::sync::mpsc;
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, in_time};
+use test_support::server::{Server, shared_url, unique_name};
 
 async fn semaphore(limit: u32) -> (Semaphore, Observer) {
     let (url, name) = (shared_url(), unique_name());

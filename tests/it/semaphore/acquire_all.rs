@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{AcquireRequest, Error, Semaphore, Semaphores, acquire_all};
 use tokio::task::JoinSet;
 
-use crate::support::child::{self, Process};
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::child::{self, Process};
+use test_support::observer::{Observer, in_time};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Permit, PermitParts, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
-use crate::support::child::{self, Process};
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::child::{self, Process};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);

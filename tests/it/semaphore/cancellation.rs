@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 
-use crate::support::observer::{Observer, eventually};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, unique_name};
+use test_support::observer::{Observer, eventually};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, unique_name};
 
 const LIMIT: u32 = 3;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis_semaphore::{Semaphore, Semaphores, acquire_all};
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::keys_of;
-use crate::support::server::Server;
+use test_support::observer::{Observer, in_time};
+use test_support::scripts::keys_of;
+use test_support::server::Server;
 
 /// By the bytes of their keys: those of names are others, as something follows them in a key.
 const IN_ORDER: [&str; 3] = ["B", "a-1", "a"];

@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 fn assert_closed<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert!(matches!(result, Err(Error::Closed { .. })), "{result:?}");

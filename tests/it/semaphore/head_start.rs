@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphore, Semaphores};
 use tokio::sync::mpsc;
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::{shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::{shared_url, unique_name};
 
 const LIVENESS: Duration = Duration::from_secs(3);
 const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use redis_semaphore::Semaphores;
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{shared_url, unique_name};
+use test_support::observer::{Observer, in_time};
+use test_support::server::{shared_url, unique_name};
 
 const CHANGES: usize = 100;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis_semaphore::Semaphores;
 
-use crate::support::server::{Server, unique_name};
+use test_support::server::{Server, unique_name};
 
 const ROLE: &str = "TEST_DROPS_SEMAPHORES";
 const URL: &str = "TEST_DROPS_THEM_AT";

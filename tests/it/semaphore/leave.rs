@@ -6,10 +6,10 @@ use redis::Connection;
 use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
 use tokio::task::JoinSet;
 
-use crate::support::child::{self, Process};
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+use test_support::child::{self, Process};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 /// Longer than any test may take.
 pub(super) const LONG: Duration = Duration::from_secs(300);

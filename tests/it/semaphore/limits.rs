@@ -2,8 +2,8 @@
 
 use redis_semaphore::{Error, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+use test_support::observer::{Observer, in_time};
+use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 async fn use_once(semaphore: &Semaphore) {
     semaphore.acquire().await.unwrap().release().await.unwrap();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 
 use super::leave::{LONG, USED, use_up};
-use crate::support::observer::{Observer, eventually};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, unique_name};
+use test_support::observer::{Observer, eventually};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, unique_name};
 
 struct Scene {
     server: Server,

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use redis_semaphore::{Error, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// Waits dropped while the maintenance asks for them again: a word may be given back twice, by the drop
 /// and by the answer. No other word in that batch may suffer.

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Permit, PermitWatch, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::Proxy;
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::Proxy;
+use test_support::server::{Server, shared_url, unique_name};
 
 #[tokio::test]
 async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 #[test]
 fn types_can_go_anywhere() {

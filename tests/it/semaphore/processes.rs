@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 
-use crate::support::child::{self, Process, say};
-use crate::support::observer::Observer;
-use crate::support::server::{shared_url, unique_name};
+use test_support::child::{self, Process, say};
+use test_support::observer::Observer;
+use test_support::server::{shared_url, unique_name};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 

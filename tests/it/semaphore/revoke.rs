@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, in_time};
-use crate::support::scripts::{Scripts, word};
-use crate::support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+use test_support::observer::{Observer, in_time};
+use test_support::scripts::{Scripts, word};
+use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 const LEASE: Duration = Duration::from_secs(9);
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
 
 /// What the acquire answers, and how long the permit is held, seen in the poll that returns it.
 async fn outcome(acquire: impl Future<Output = Result<Permit, Error>>) -> Result<Duration, Error> {

@@ -7,10 +7,10 @@ use redis::{ErrorKind, ServerErrorKind};
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, Verdict};
 use tokio::task::JoinHandle;
 
-use crate::support::cluster::Cluster;
-use crate::support::errors::kind_of;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::{Server, unique_name};
+use test_support::cluster::Cluster;
+use test_support::errors::kind_of;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::{Server, unique_name};
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
 const LIVENESS: Duration = Duration::from_secs(600);

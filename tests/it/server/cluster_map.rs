@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use redis_semaphore::{Semaphore, Semaphores};
 
-use crate::support::cluster::Cluster;
-use crate::support::observer::{eventually, in_time};
-use crate::support::server::unique_name;
+use test_support::cluster::Cluster;
+use test_support::observer::{eventually, in_time};
+use test_support::server::unique_name;
 
 /// Only the first of these nodes are told to the client.
 async fn connect(cluster: &Cluster, nodes: usize) -> Semaphores {

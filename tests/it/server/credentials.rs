@@ -11,12 +11,12 @@ use redis_semaphore::{
     ConnectErrorKind, Credentials, Error, Semaphore, Semaphores, SemaphoresBuilder,
 };
 
-use crate::support::acl;
-use crate::support::cluster::Cluster;
-use crate::support::errors::{kind_of, whole};
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::replicated::{Pair, Sentinels};
-use crate::support::server::{Server, unique_name};
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::errors::{kind_of, whole};
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::replicated::{Pair, Sentinels};
+use test_support::server::{Server, unique_name};
 
 const NEW: &str = "another-secret";
 

@@ -7,11 +7,11 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
 use tokio::task::JoinHandle;
 
-use crate::support::acl;
-use crate::support::example;
-use crate::support::observer::{Observer, eventually, in_time, until};
-use crate::support::replicated::{Pair, SERVICE, Sentinels};
-use crate::support::server::Server;
+use test_support::acl;
+use test_support::example;
+use test_support::observer::{Observer, eventually, in_time, until};
+use test_support::replicated::{Pair, SERVICE, Sentinels};
+use test_support::server::Server;
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
 const LIVENESS: Duration = Duration::from_secs(600);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::Server;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::Server;
 
 const LIVENESS: Duration = Duration::from_secs(3);
 

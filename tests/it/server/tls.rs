@@ -4,17 +4,13 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use ConnectErrorKind::Tls;
 use redis_semaphore::redis::{self, Client, TlsCertificates};
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
-
-use crate::support::errors::{kind_of, whole};
-use crate::support::example;
-use crate::support::observer::{Observer, in_time};
-use ConnectErrorKind::Tls;
-use server::{Authority, TlsServer};
-
-#[path = "../support/tls.rs"]
-mod server;
+use test_support::errors::{kind_of, whole};
+use test_support::example;
+use test_support::observer::{Observer, in_time};
+use test_support::tls::{Authority, TlsServer};
 
 /// The client that trusts `root`, and shows a certificate of `own` if there is one.
 fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
@@ -90,7 +86,7 @@ async fn a_url_is_enough_where_the_system_trusts_the_authority() {
 #[tokio::test]
 async fn what_is_wrong_with_a_certificate_is_said() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
-    let (url, ours, others) = (server.url(), &server.authority, &Authority::new());
+    let (url, ours, others) = (server.url(), &server.authority, &Authority::create());
     let (kind, reason) = refusal(client(&url, others, Some(ours))).await;
     assert!(kind == Tls && reason.contains("UnknownIssuer"), "{kind:?}: {reason}");
     let (kind, reason) = refusal(client(&url, ours, None)).await;
@@ -153,7 +149,7 @@ fn list(server: &TlsServer, options: &[(&str, &[u8])]) -> Output {
 async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
-    let stranger = Authority::new().certificate("a client");
+    let stranger = Authority::create().certificate("a client");
     let client = client(&server.url(), &server.authority, Some(&server.authority));
     let semaphores = connect(client).await.unwrap();
     let _held = semaphores.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();

@@ -7,8 +7,8 @@ use redis_semaphore::{Semaphore, Semaphores};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 
-use crate::support::observer::in_time;
-use crate::support::scripts::keys_of;
+use test_support::observer::in_time;
+use test_support::scripts::keys_of;
 
 use super::checker::{Violation, judge};
 use super::crew::{Crew, Log};

@@ -10,7 +10,7 @@ use redis_semaphore::{Holder, Inspection, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::support::scripts::keys_of;
+use test_support::scripts::keys_of;
 
 use super::crew::Log;
 use super::history::{ALL, Moment, What, now};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::Semaphores;
 
-use crate::support::observer::{Observer, eventually, in_time, passed};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::{Server, shared_admin_url, shared_url, unique_name};
+use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
 
 /// The message of a grant arrives after that permit was lost, and after the server has said
 /// "queued" again: it is not about a permit that is held.
@@ -120,8 +120,8 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let subscribe = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
     listener.send_packed_command(&subscribe).unwrap();
     listener.recv_response().unwrap();
-    let mut scripts = crate::support::scripts::Scripts::new(primary.connect(), &name);
-    let stranger = crate::support::scripts::word("P", "left-behind", 1, 30_000, "stranger");
+    let mut scripts = test_support::scripts::Scripts::new(primary.connect(), &name);
+    let stranger = test_support::scripts::word("P", "left-behind", 1, 30_000, "stranger");
     let reply = scripts.ok("acquire", &format!("declared 1 10000 {stranger} wait"));
     assert_eq!(reply[3], 2, "queued");
     holder.release().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
 async fn what_no_script_has_written_is_no_holder() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
-    let mut connection = crate::support::server::connect(&shared_admin_url());
+    let mut connection = test_support::server::connect(&shared_admin_url());
     let permits = format!("sem:{{{name}}}:permits");
     let far = 9_000_000_000_000_i64;
     redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();

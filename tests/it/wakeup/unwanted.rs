@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use redis_semaphore::{Holder, Permit, Semaphore, Semaphores};
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::scripts::Scripts;
-use crate::support::server::Server;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::scripts::Scripts;
+use test_support::server::Server;
 
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);

@@ -7,11 +7,7 @@ use std::time::Duration;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, pipe};
 use redis_semaphore::{Semaphore, Semaphores};
-
-#[allow(dead_code, unexpected_cfgs)]
-#[path = "../../it/support/mod.rs"]
-mod support;
-use support::server::{shared_url, unique_name};
+use test_support::server::{shared_url, unique_name};
 
 const IDS: usize = 5;
 

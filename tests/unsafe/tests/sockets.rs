@@ -8,19 +8,13 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Client, IntoConnectionInfo};
 use redis_semaphore::{Credentials, Error, Semaphores};
 
-#[allow(dead_code)] // tests/it uses the rest of it
-#[path = "../../it/support/mod.rs"]
-mod support;
-#[path = "../../it/support/tls.rs"]
-mod tls;
-
-use support::acl;
-use support::cluster::Cluster;
-use support::observer::eventually;
-use support::proxy::{Flow, Proxy};
-use support::replicated::{Pair, Sentinels};
-use support::server::{Server, unique_name};
-use tls::TlsServer;
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::observer::eventually;
+use test_support::proxy::{Flow, Proxy};
+use test_support::replicated::{Pair, Sentinels};
+use test_support::server::{Server, unique_name};
+use test_support::tls::TlsServer;
 
 #[derive(Debug, PartialEq)]
 struct Options {

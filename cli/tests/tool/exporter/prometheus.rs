@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::scrape::{Exporter, get, use_all};
 use crate::support::eventually_async;
-use crate::support::folder::Folder;
 use crate::support::process::Process;
 use crate::support::server::{Server, until_queued};
+use test_support::folder::Folder;
 
 const DASHBOARD: &str = include_str!("../../../../docs/grafana.json");
 const ALERTS: &str = include_str!("../../../../docs/alerts.yml");

@@ -10,9 +10,9 @@ use rustix::process::geteuid;
 
 use super::support::server::{await_held_and_queued, shared_url};
 use super::support::tool::{Tool, children, run};
-use crate::support::folder::Folder;
 use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
+use test_support::folder::Folder;
 
 /// Runs what follows as the first process of a name space.
 fn unshare() -> Command {

@@ -8,9 +8,9 @@ use nix::sys::signal::Signal;
 use super::support::pty::Shell;
 use super::support::server::{connect, lease_end, now, shared_url};
 use super::support::tool::{Tool, has_terminal, is_alive, run, state};
-use crate::support::folder::Folder;
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
+use test_support::folder::Folder;
 
 /// Where commands say who they are, and are told to end.
 struct Files(Folder);

@@ -1,6 +1,5 @@
 //! What the tests share.
 
-pub mod folder;
 pub mod process;
 pub mod server;
 pub mod tool;

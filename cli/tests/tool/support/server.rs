@@ -1,24 +1,16 @@
-//! Redis servers of a test's own, which it may stop and kill.
+//! Redis servers of a test's own, and the tool at them.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::ops::{Deref, DerefMut};
 
-use nix::sys::signal::Signal;
-use redis::{Client, Connection};
 use redis_semaphore::{Semaphore, Semaphores};
+use test_support::cluster::Cluster;
 
-use super::folder::Folder;
-use super::process::Process;
+use super::eventually_async;
 use super::tool::{Outcome, tool};
-use super::{DEADLINE, eventually, eventually_async};
 
+/// One whose users may do all.
 pub struct Server {
-    process: Process,
-    /// What starts it.
-    command: Command,
-    folder: Folder,
-    pub port: u16,
+    server: test_support::server::Server,
     pub url: String,
 }
 
@@ -28,52 +20,16 @@ impl Server {
     }
 
     pub fn start_with(options: &[&str]) -> Self {
-        // Another process may take the port between our look and the server's: then another one.
-        for _ in 0..20 {
-            let (folder, port) = (Folder::create(), free_port());
-            let mut command = command(&folder, port, options);
-            let process = Process::start(&mut command);
-            let url = format!("redis://127.0.0.1:{port}/");
-            let mut server = Self { process, command, folder, port, url };
-            if server.comes_up() {
-                return server;
-            }
-        }
-        panic!("no server could be started");
+        Self::of(test_support::server::Server::start_with(options))
     }
 
     /// One node with all slots.
     pub fn start_cluster() -> Self {
-        let server = Self::start_with(&["--cluster-enabled", "yes"]);
-        let mut add = redis::cmd("CLUSTER");
-        let slots: Vec<u32> = (0..16_384).collect();
-        add.arg("ADDSLOTS").arg(slots).exec(&mut server.connect()).unwrap();
-        eventually("a cluster that is well", || {
-            let info: String =
-                redis::cmd("CLUSTER").arg("INFO").query(&mut server.connect()).unwrap();
-            info.contains("cluster_state:ok").then_some(())
-        });
-        server
+        Self::of(Cluster::form(1, false, &[]).nodes.remove(0))
     }
 
-    fn comes_up(&mut self) -> bool {
-        let client = self.client();
-        let is_up = || {
-            let has_ended = self.process.0.try_wait().unwrap().is_some();
-            let pong = || redis::cmd("PING").query(&mut client.get_connection().ok()?).ok();
-            if has_ended { Some(false) } else { pong().map(|pong: String| pong == "PONG") }
-        };
-        eventually("the server", is_up)
-    }
-
-    /// Over its socket: at the port another server could answer that was faster than ours.
-    fn client(&self) -> Client {
-        let socket = self.folder.0.join("socket");
-        Client::open(format!("redis+unix://{}", socket.display())).unwrap()
-    }
-
-    pub fn connect(&self) -> Connection {
-        self.client().get_connection().unwrap()
+    fn of(server: test_support::server::Server) -> Self {
+        Self { url: server.admin_url(), server }
     }
 
     pub fn run(&self, command: &str) {
@@ -101,56 +57,24 @@ impl Server {
         command.env("REDIS_URL", self.url_of(user, password));
         Outcome::of(command)
     }
+}
 
-    pub fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
+impl Deref for Server {
+    type Target = test_support::server::Server;
+
+    fn deref(&self) -> &Self::Target {
+        &self.server
     }
 }
 
-#[allow(dead_code, reason = "only commands that are features outlast a server")]
-impl Server {
-    pub fn kill(&mut self) {
-        self.process.0.kill().unwrap();
-        self.process.0.wait().unwrap();
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.server
     }
-
-    /// On the same port, empty.
-    pub fn start_again(&mut self) {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            self.process = Process::start(&mut self.command);
-            if self.comes_up() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "the server did not start again");
-        }
-    }
-}
-
-fn command(folder: &Folder, port: u16, options: &[&str]) -> Command {
-    let program = std::env::var("REDIS_SERVER_BIN").expect("run scripts/with-redis cargo test");
-    let mut command = Command::new(program);
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    command.args(["--appendonly", "no", "--unixsocket", "socket", "--dir"]).arg(&folder.0);
-    command.args(options).stdout(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
-fn free_port() -> u16 {
-    // A node of a cluster also needs the port that is higher by 10,000.
-    let look = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    std::iter::repeat_with(look).find(|port| *port <= u16::MAX - 10_000).unwrap()
 }
 
 /// Waits until so many are in the queue.
 pub async fn until_queued(semaphore: &Semaphore, number: u64) {
     let is_so = async || (semaphore.inspect().await.unwrap().queued == number).then_some(());
     eventually_async("the queue", is_so).await;
-}
-
-/// The rules of a user in `docs/protocol.md`: the first line for it.
-pub fn documented_rules(user: &str) -> String {
-    let page = include_str!("../../../../docs/protocol.md");
-    let (_, line) = page.split_once(&format!("ACL SETUSER {user} ")).unwrap();
-    line.split_once("```").unwrap().0.to_owned()
 }

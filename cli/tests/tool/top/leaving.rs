@@ -7,9 +7,9 @@ use redis_semaphore::redis::cmd;
 use super::pane::Pane;
 use super::support::top;
 use super::three;
-use crate::support::folder::Folder;
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, TOOL, tool};
+use test_support::folder::Folder;
 
 #[test]
 fn keys_leave_it() {

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::Connection;
 use redis_semaphore::{Check, Diagnosis, Error, Semaphores, Verdict};
 
-use crate::support::acl;
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::scripts::words;
-use crate::support::server::Server;
+use test_support::acl;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::scripts::words;
+use test_support::server::Server;
 
 use Verdict::{Danger, Fine, Hint, Unchecked};
 

@@ -11,8 +11,8 @@ use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use super::reference::{Outcome, Reference, Request};
 use super::settle::DEADLINE;
 use super::{Burst, Step};
-use crate::support::scripts::{Scripts, part};
-use crate::support::server::{Server, unique_name};
+use test_support::scripts::{Scripts, part};
+use test_support::server::{Server, unique_name};
 
 pub type Future<T> = Pin<Box<dyn std::future::Future<Output = T>>>;
 pub type Acquiring = Future<Result<Option<Permit>, Error>>;

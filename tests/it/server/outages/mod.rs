@@ -12,8 +12,8 @@ use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, Se
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::support::observer::{Observer, eventually, in_time};
-use crate::support::server::Server;
+use test_support::observer::{Observer, eventually, in_time};
+use test_support::server::Server;
 
 /// How Redis is away.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use redis_semaphore::{Error, Semaphores};
 
-use crate::support::child::{self, Process, say};
-use crate::support::observer::Observer;
-use crate::support::preload::build_library;
-use crate::support::proxy::Proxy;
-use crate::support::server::Server;
+use test_support::child::{self, Process, say};
+use test_support::observer::Observer;
+use test_support::preload::build_library;
+use test_support::proxy::Proxy;
+use test_support::server::Server;
 
 #[tokio::test]
 async fn a_name_stops_resolving_and_is_known_again() {

@@ -8,9 +8,9 @@ use redis_semaphore::{Error, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::observer::{eventually, in_time};
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::server::Server;
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::Server;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// As documented of a try and of a release.

@@ -7,8 +7,8 @@ use redis_semaphore::Semaphores;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use crate::support::observer::eventually;
-use crate::support::server::Server;
+use test_support::observer::eventually;
+use test_support::server::Server;
 
 const CLIENTS: usize = 1000;
 /// Each has one for commands and one for messages.

@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use redis::Connection;
 use tokio::time::sleep;
 
-use crate::support::cluster;
-use crate::support::scripts::KEYS;
+use test_support::cluster;
+use test_support::scripts::KEYS;
 
 use super::super::checker::Bounds;
 use super::super::crew::Log;

@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use redis::Connection;
 use tokio::time::sleep;
 
-use crate::support::observer::until;
-use crate::support::replicated::{Pair, SERVICE, Sentinels};
+use test_support::observer::until;
+use test_support::replicated::{Pair, SERVICE, Sentinels};
 
 use super::super::KINDS;
 use super::super::checker::Bounds;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use redis::Connection;
 use tokio::time::sleep;
 
-use crate::support::proxy::{Flow, Proxy};
-use crate::support::scripts::keys_of;
-use crate::support::server::Server;
+use test_support::proxy::{Flow, Proxy};
+use test_support::scripts::keys_of;
+use test_support::server::Server;
 
 use super::super::checker::Bounds;
 use super::super::crew::Log;

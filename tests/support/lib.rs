@@ -1,4 +1,4 @@
-//! What the tests share: servers of their own, their clocks, faults on the way to them, and ways to
+//! What tests and benches share: servers of their own, their clocks, faults on the way to them, and ways to
 //! call the scripts.
 
 pub mod acl;
@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod contents;
 pub mod errors;
 pub mod example;
+pub mod folder;
 pub mod head;
 pub mod listener;
 pub mod observer;
@@ -16,3 +17,4 @@ pub mod proxy;
 pub mod replicated;
 pub mod scripts;
 pub mod server;
+pub mod tls;

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::acl;
 use super::clock::Clock;
+use super::folder::Folder;
 
 /// The server that `scripts/with-redis` started, for tests that leave it as it is. For
 /// `Semaphores`: the user may do what they need, and nothing else.
@@ -41,7 +42,7 @@ pub fn connect(url: &str) -> Connection {
 /// A server of a test's own, which it may stop, pause and flush.
 pub struct Server {
     child: Child,
-    folder: PathBuf,
+    folder: Folder,
     options: Vec<String>,
     /// The user's.
     rules: Vec<String>,
@@ -62,22 +63,20 @@ impl Server {
 
     /// Or what the server says about why it ends at once.
     pub fn try_start_with(options: &[&str]) -> Result<Self, String> {
-        let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
-        std::fs::create_dir(&folder).unwrap();
-        let clock = Clock::create(&folder);
+        let folder = Folder::create();
+        let clock = Clock::create(&folder.0);
         let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         // Another process may take the port between our look and the server's: then another one.
         let rules = acl::documented_rules().to_vec();
         for _ in 0..20 {
             let port = free_port();
-            if let Some(child) = spawn(port, &folder, &options, &rules, &clock) {
+            if let Some(child) = spawn(port, &folder.0, &options, &rules, &clock) {
                 let is_running = true;
                 return Ok(Self { child, folder, options, rules, is_running, port, clock });
             }
         }
         // It says on its error output what it says before it has a log.
         let log = ["log", "stderr"].map(|name| std::fs::read_to_string(folder.join(name)));
-        std::fs::remove_dir_all(&folder).unwrap();
         Err(log.into_iter().flatten().collect())
     }
 
@@ -105,7 +104,7 @@ impl Server {
 
     /// Where it runs and saves.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.folder.0
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -163,13 +162,13 @@ impl Server {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
             let Self { port, folder, options, rules, clock, .. } = self;
-            if let Some(child) = spawn(*port, folder, options, rules, clock) {
+            if let Some(child) = spawn(*port, &folder.0, options, rules, clock) {
                 self.child = child;
                 self.is_running = true;
                 return;
             }
         }
-        panic!("the server did not start again; its log is in {}", self.folder.display());
+        panic!("the server did not start again; its log is in {}", self.folder.0.display());
     }
 
     pub fn restart_empty(&mut self) {
@@ -183,9 +182,6 @@ impl Drop for Server {
         // The test may have killed it already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if !std::thread::panicking() {
-            std::fs::remove_dir_all(&self.folder).unwrap();
-        }
     }
 }
 

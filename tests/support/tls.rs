@@ -8,14 +8,15 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use redis_semaphore::redis::ClientTlsConfig;
 use uuid::Uuid;
 
-use crate::support::acl;
-use crate::support::server::{Server, binary, free_port};
+use super::acl;
+use super::folder::Folder;
+use super::server::{Server, binary, free_port};
 
 /// Somebody who signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub fn new() -> Self {
+    pub fn create() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, format!("authority {}", Uuid::new_v4()));
@@ -48,10 +49,9 @@ impl TlsServer {
         if !*HAS_TLS {
             return None;
         }
-        let authority = Authority::new();
+        let authority = Authority::create();
         let certificate = authority.certificate(host);
-        let folder = std::env::temp_dir().join(format!("redis-semaphore-tls-{}", Uuid::new_v4()));
-        std::fs::create_dir(&folder).unwrap();
+        let folder = Folder::create(); // It has read them when it is there.
         let mut all: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         for (name, content) in [
             ("ca-cert-file", authority.root_cert()),
@@ -71,7 +71,6 @@ impl TlsServer {
             let server = Server::try_start_with(&options);
             Some((server.map_err(|error| log = error).ok()?, port))
         });
-        std::fs::remove_dir_all(&folder).unwrap(); // It has read them.
         let (server, port) = started.unwrap_or_else(|| panic!("no TLS server started: {log}"));
         Some(Self { server, authority, port })
     }

@@ -24,7 +24,7 @@ pub struct Cluster {
 impl Cluster {
     /// Servers before 7.0 have no sharded channels: then it is made sure that connecting says so.
     pub async fn start(primaries: usize, with_replicas: bool) -> Option<Self> {
-        let cluster = Self::form(primaries, with_replicas);
+        let cluster = Self::form(primaries, with_replicas, &[]);
         // Its users cannot have the rights that take sharded channels.
         if cluster.nodes[0].is_older_than_7() {
             let refused =
@@ -36,9 +36,10 @@ impl Cluster {
         Some(cluster)
     }
 
-    fn form(primaries: usize, with_replicas: bool) -> Self {
+    /// With more options for each of them. Servers before 7.0 form one, too.
+    pub fn form(primaries: usize, with_replicas: bool, options: &[&str]) -> Self {
         let replicas = if with_replicas { primaries } else { 0 };
-        let nodes: Vec<Server> = (0..primaries + replicas).map(|_| start_node()).collect();
+        let nodes: Vec<Server> = (0..primaries + replicas).map(|_| start_node(options)).collect();
         let cluster = Self { nodes };
         for node in 0..primaries {
             let share = SLOTS.div_ceil(primaries);
@@ -70,7 +71,7 @@ impl Cluster {
 
     /// One more node, which has no slots and has never seen a script.
     pub fn add_node(&mut self) -> usize {
-        self.nodes.push(start_node());
+        self.nodes.push(start_node(&[]));
         let new = self.nodes.len() - 1;
         let port = self.nodes[new].port.to_string();
         self.run::<()>(0, &["MEET", "127.0.0.1", &port]);
@@ -230,10 +231,10 @@ impl Cluster {
     }
 }
 
-fn start_node() -> Server {
-    let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
-    let mut node =
-        Server::start_with(&[&options[..], &["--repl-diskless-sync-delay", "0"]].concat());
+fn start_node(options: &[&str]) -> Server {
+    let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", NODE_TIMEOUT];
+    let quick = ["--repl-diskless-sync-delay", "0"];
+    let mut node = Server::start_with(&[&usual[..], &quick, options].concat());
     if !node.is_older_than_7() {
         node.set_user(acl::cluster_rules());
     }

@@ -1,5 +1,4 @@
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -7,8 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redis::{Connection, Value};
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
-use uuid::Uuid;
 
+use super::folder::Folder;
 use super::observer::until;
 use super::server::{Server, binary, connect, free_port};
 
@@ -82,7 +81,7 @@ pub struct Sentinels {
 
 struct Sentinel {
     child: Child,
-    folder: PathBuf,
+    _folder: Folder,
     url: String,
 }
 
@@ -170,8 +169,7 @@ impl Sentinel {
     fn start(primary: u16) -> Self {
         // Another process may take the port between our look and the sentinel's: then another one.
         for _ in 0..20 {
-            let folder = std::env::temp_dir().join(format!("redis-semaphore-{}", Uuid::new_v4()));
-            fs::create_dir(&folder).unwrap();
+            let folder = Folder::create();
             let port = free_port();
             let config = folder.join("config");
             let lines = [
@@ -183,10 +181,10 @@ impl Sentinel {
             ];
             fs::write(&config, lines.join("\n")).unwrap();
             let mut command = Command::new(binary());
-            command.arg(&config).arg("--sentinel").current_dir(&folder);
+            command.arg(&config).arg("--sentinel").current_dir(&folder.0);
             let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             let url = format!("redis://127.0.0.1:{port}/");
-            let mut sentinel = Self { child, folder, url };
+            let mut sentinel = Self { child, _folder: folder, url };
             if sentinel.comes_up() {
                 return sentinel;
             }
@@ -223,8 +221,5 @@ impl Drop for Sentinel {
         // One that did not come up has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if !std::thread::panicking() {
-            fs::remove_dir_all(&self.folder).unwrap();
-        }
     }
 }

@@ -13,7 +13,7 @@ pub const CLOCK_LAG: std::ops::Range<i64> = 0..10_000;
 use super::preload::build_library;
 
 /// The library that moves a server's clock, built once for all tests of this run.
-static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build_library("tests/it/support/clock.c"));
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build_library("tests/support/clock.c"));
 
 /// The wall clock of one server, moved by the test.
 pub struct Clock {
