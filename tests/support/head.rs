@@ -6,7 +6,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua")
 }
 
-/// One label of a head comment ("ARGV[2]", "Reply") with its text.
+/// One label of a head comment (`ARGV[2]`, `Reply`) with its text.
 #[derive(Debug)]
 pub struct Section {
     pub label: String,
