@@ -25,7 +25,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     let (least, limit) = left.fold((Duration::MAX, Duration::ZERO), |(least, limit), left| {
         (least.min(left), limit.max(left))
     });
-    let most = limit.min(owner.response_timeout());
+    let most = limit.min(R::longest_call(&owner));
     let mut impatient = match least < most {
         true => Impatient::take_out_of(&mut batch.requests, sent, most),
         false => Vec::new(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{Ended, call};
@@ -60,7 +60,7 @@ impl<R: Request> Dispatch<R> {
                     self.handle(ended);
                     may_be_more = owner.is_rush();
                 }
-                () = batcher.changed() => may_be_more = true,
+                () = batcher.changed.notified() => may_be_more = true,
                 () = reached(self.paused_until) => self.paused_until = None,
             }
         }
@@ -69,6 +69,7 @@ impl<R: Request> Dispatch<R> {
 
     fn handle(&mut self, ended: Ended<R>) {
         let Ended { batch, sent, answer } = ended;
+        let answer = answer.and_then(|reply| self.read(&reply, batch.requests.len()));
         // Before a release may go that looks for it.
         if answer.as_ref().is_err_and(|failure| failure.may_have_run) {
             batch.set_in_doubt();
@@ -76,9 +77,9 @@ impl<R: Request> Dispatch<R> {
         let requests = batch.end();
         R::batcher(&self.owner).meter.ended(requests.len(), sent, answer.is_ok());
         match answer {
-            Ok(reply) => {
+            Ok(replies) => {
                 self.backoff = Backoff::of_calls(self.owner.response_timeout());
-                self.deliver(requests, sent, &reply);
+                self.deliver(requests, sent, replies);
             }
             Err(failure) if failure.is_transient() => {
                 // What fails beside others, for the same reason, lets nobody wait for longer.
@@ -92,8 +93,14 @@ impl<R: Request> Dispatch<R> {
         }
     }
 
-    fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, reply: &[i64]) {
-        let replies = R::read(&self.owner, reply, requests.len());
+    /// One reply for each: something between us and Redis may mix them up.
+    fn read(&self, reply: &[i64], count: usize) -> Result<Vec<R::Reply>, CallError> {
+        let replies = R::read(&self.owner, reply, count);
+        let misfit = || RedisError::from((ErrorKind::Parse, "the reply is to something else"));
+        if replies.len() == count { Ok(replies) } else { Err(misfit().into()) }
+    }
+
+    fn deliver(&self, requests: Vec<Waiting<R>>, sent: Instant, replies: Vec<R::Reply>) {
         let asked = requests.iter().map(|waiting| &waiting.request);
         R::answered(&self.owner, sent, asked.zip(&replies));
         self.owner.set_rush(requests.len() > 1);

@@ -45,7 +45,11 @@ impl<R: Request> Batcher<R> {
 
     /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
     /// the first in a rush, when others will follow at once, or where too many drive already.
-    fn enter(owner: &Arc<R::Owner>, mut waiting: Waiting<R>) -> Option<Driver<'_, R>> {
+    fn enter(
+        owner: &Arc<R::Owner>,
+        mut waiting: Waiting<R>,
+        may_drive: bool,
+    ) -> Option<Driver<'_, R>> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
         state.arrivals += 1;
@@ -54,11 +58,12 @@ impl<R: Request> Batcher<R> {
         state.needs_task = std::mem::replace(&mut state.is_dispatching, true);
         if !state.needs_task {
             state.calls = Some(Dispatch::<R>::new(owner).run().boxed());
-            state.number += 1;
-            if !owner.is_rush()
+            state.generation += 1;
+            if may_drive
+                && !owner.is_rush()
                 && let Some(slot) = owner.try_drive()
             {
-                return Some(Driver { owner, number: state.number, _slot: slot });
+                return Some(Driver { owner, generation: state.generation, _slot: slot });
             }
         }
         let calls = state.calls.take();
@@ -90,7 +95,7 @@ impl<'a, R: Request> Asked<'a, R> {
     ) -> Self {
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { number: 0, request, deadline, is_repeated, last: None, reply };
-        Self { driver: Batcher::enter(owner, waiting).filter(|_| may_drive), answer }
+        Self { driver: Batcher::enter(owner, waiting, may_drive), answer }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
@@ -109,7 +114,7 @@ impl<'a, R: Request> Asked<'a, R> {
 /// The caller that began to make calls, until it has its answer or a task has taken over.
 struct Driver<'a, R: Request> {
     owner: &'a Arc<R::Owner>,
-    number: u64,
+    generation: u64,
     /// There may be so many.
     _slot: SemaphorePermit<'a>,
 }
@@ -137,7 +142,7 @@ impl<R: Request> Driver<'_, R> {
 
     fn take_calls(&mut self) -> Option<Calls> {
         let mut state = R::batcher(self.owner).state();
-        if state.number == self.number { state.calls.take() } else { None }
+        if state.generation == self.generation { state.calls.take() } else { None }
     }
 }
 

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::metrics::CallMeter;
-use crate::runtime::{Deadline, clock};
+use crate::runtime::Deadline;
 use crate::server::{Answer, CallError, Failure};
 
 pub(crate) use owner::{InFlight, Kinds, Owner};
@@ -44,7 +44,7 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     /// The bit of its batcher.
     const KIND: Kinds;
     /// It is not sent while its acquisition is out from one of these.
-    const AFTER: Kinds;
+    const AFTER: Kinds = Self::KIND;
     /// The most calls that are out at the same time.
     const MAX_CALLS: usize = 64;
     /// What metrics name its calls.
@@ -76,9 +76,14 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
     fn sending<'a>(_owner: &Self::Owner, _requests: impl Iterator<Item = &'a Self>) {}
 
     /// The arguments that come before those of all requests.
-    fn write_first(&self, owner: &Self::Owner, cmd: &mut Cmd);
+    fn write_first(&self, _owner: &Self::Owner, _cmd: &mut Cmd) {}
 
     fn write(&self, owner: &Self::Owner, cmd: &mut Cmd);
+
+    /// The longest that a call takes.
+    fn longest_call(owner: &Self::Owner) -> Duration {
+        owner.response_timeout()
+    }
 
     /// Makes a call.
     fn attempt(
@@ -133,8 +138,8 @@ struct State<R: Request> {
     needs_task: bool,
     /// What makes them, between two polls of the caller that began them; none once a task has it.
     calls: Option<Calls>,
-    /// Which calls these are: the number goes up each time that somebody begins.
-    number: u64,
+    /// Which calls these are: it goes up each time that somebody begins.
+    generation: u64,
 }
 
 type Calls = BoxFuture<'static, ()>;
@@ -164,7 +169,7 @@ struct Waiting<R: Request> {
 /// What there is to do for whoever makes the calls.
 enum Next<R: Request> {
     Send(Batch<R>),
-    /// Nothing, until a call or a pause ends, or [`Batcher::changed`].
+    /// Nothing, until a call or a pause ends, or [`Batcher::changed`] tells.
     Rest,
     /// Nobody makes calls any more.
     Done,
@@ -185,7 +190,7 @@ impl<R: Request> Default for Batcher<R> {
             is_dispatching: false,
             needs_task: false,
             calls: None,
-            number: 0,
+            generation: 0,
         });
         Self { state, changed: Notify::new(), meter: CallMeter::of(R::CALLED) }
     }
@@ -211,11 +216,6 @@ impl<R: Request> Batcher<R> {
         }
         state.wants_next = may_send;
         Next::Rest
-    }
-
-    /// After [`Next::Rest`]: there may be something to do.
-    async fn changed(&self) {
-        self.changed.notified().await;
     }
 
     /// What was kept because another request was under way may go now.
@@ -317,8 +317,7 @@ impl<R: Request> Waiting<R> {
     /// `error`: where its own attempts tell no more.
     fn out_of_patience(&self, owner: &R::Owner, error: &RedisError) -> Outcome<R> {
         let last = self.last.as_deref().unwrap_or(error).clone();
-        let (elapsed, last) = (self.deadline.elapsed(), clock::or_paused(last));
-        self.failed(owner, Failure::NoAnswer { elapsed, last })
+        self.failed(owner, Failure::no_answer(self.deadline.elapsed(), last))
     }
 
     fn failed(&self, owner: &R::Owner, failure: Failure) -> Outcome<R> {

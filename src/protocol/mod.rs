@@ -6,7 +6,6 @@ pub(crate) mod message;
 mod replies;
 pub(crate) mod word;
 
-pub(crate) use inspection::InspectReply;
 pub use inspection::{Holder, Inspection, Waiter};
 pub(crate) use keys::{Keys, check_name, check_owner, check_prefix, may_be_in_owner};
 pub(crate) use replies::{Acquired, Place, acquired, millis, released, too_heavy, wake_in_of};

@@ -35,12 +35,12 @@ pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
     acquisition: &'a Arc<Acquisition>,
     /// The server has nothing of it, or it has become a permit.
-    pub(super) is_resolved: bool,
+    pub(super) is_settled: bool,
 }
 
 impl<'a> Pending<'a> {
     pub(super) fn new(core: &'a Arc<Core>, acquisition: &'a Arc<Acquisition>) -> Self {
-        Self { core, acquisition, is_resolved: false }
+        Self { core, acquisition, is_settled: false }
     }
 
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
@@ -58,7 +58,7 @@ impl<'a> Pending<'a> {
         if self.acquisition.is_over() || self.core.closing.is_shut_down() {
             return Err(Error::Shutdown);
         }
-        self.is_resolved = true;
+        self.is_settled = true;
         Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, origin))
     }
 }
@@ -66,7 +66,7 @@ impl<'a> Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         // A shutdown gives back what it has taken away.
-        if self.is_resolved || self.acquisition.is_over() {
+        if self.is_settled || self.acquisition.is_over() {
             return;
         }
         self.acquisition.end();
@@ -96,8 +96,7 @@ impl Core {
             return Err(Error::Shutdown);
         }
         let last = (ErrorKind::Io, "no node could be listened to for wake-ups").into();
-        let failure = Failure::NoAnswer { elapsed: patience, last };
-        Err(self.error("acquire", failure))
+        Err(self.error("acquire", Failure::no_answer(patience, last)))
     }
 
     pub(crate) fn try_acquire(
@@ -137,8 +136,8 @@ impl Core {
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
         let patience = self.context.settings.patience();
-        let acquisition = self.acquisition(weight, 0);
         self.check(weight)?;
+        let acquisition = self.acquisition(weight, 0);
         self.try_for(&acquisition, patience).await
     }
 
@@ -166,7 +165,7 @@ impl Core {
                 _ if answer.reply.has_more => {}
                 _ => {
                     // An earlier attempt may still reach the server, or came to be held too late.
-                    pending.is_resolved = !acquisition.is_in_doubt() && late_grants == 0;
+                    pending.is_settled = !acquisition.is_in_doubt() && late_grants == 0;
                     break;
                 }
             }
@@ -181,10 +180,10 @@ impl Core {
         ahead: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
+        self.check(weight)?;
         let acquisition = self.acquisition(weight, ahead);
         let started = acquisition.created;
         let mut wait = pin!(async {
-            self.check(weight)?;
             if !self.channel.is_heard() {
                 let patience = self.context.settings.tolerance();
                 Box::pin(self.listen_first(patience)).await?;
@@ -292,7 +291,7 @@ impl Core {
             Box::pin(acknowledged).await?
         } else {
             let now = Instant::now();
-            if (now - grant.since) * 2 < duration {
+            if (now - grant.since) * 3 < duration {
                 return Ok(Some(grant));
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };

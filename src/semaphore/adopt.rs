@@ -66,7 +66,7 @@ impl Core {
         let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !answer.reply {
             // What is lost stays so, whatever may still be on its way.
-            pending.is_resolved = true;
+            pending.is_settled = true;
             return Err(self.not_adopted(parts));
         }
         self.hold(std::iter::once(&acquisition));

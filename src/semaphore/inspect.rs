@@ -63,23 +63,6 @@ impl Semaphore {
         let page = |Range { start, end }: Range<u64>| {
             (start.min(LAST_NUMBER), end.saturating_sub(start).min(PAGE))
         };
-        self.inspect_page("inspect", page(holders), page(waiters)).await
-    }
-
-    pub(super) async fn inspect_page(
-        &self,
-        operation: &'static str,
-        holders: (u64, u64),
-        waiters: (u64, u64),
-    ) -> Result<Inspection, Error> {
-        let reply = self.core.inspect_page(operation, holders, waiters).await?;
-        let configured = self.core.settings.limit.number();
-        let read = Inspection::read(reply, configured, waiters.0);
-        let semaphore = self.name();
-        read.map_err(|error| Error::Refused {
-            semaphore: semaphore.to_owned(),
-            operation,
-            source: error.into(),
-        })
+        self.core.inspect_page("inspect", page(holders), page(waiters)).await
     }
 }

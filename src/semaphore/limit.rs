@@ -19,7 +19,7 @@ impl Semaphore {
     ///
     /// See [`set_limit`](Self::set_limit).
     pub async fn limit(&self) -> Result<u32, Error> {
-        Ok(self.inspect_page("limit", (0, 0), (0, 0)).await?.limit)
+        Ok(self.core.inspect_page("limit", (0, 0), (0, 0)).await?.limit)
     }
 
     /// Puts another limit in force, for all processes, until [`clear_limit`](Self::clear_limit).

@@ -287,7 +287,7 @@ impl Semaphore {
     ///
     /// See [`add_permits`](Self::add_permits).
     pub async fn available_permits(&self) -> Result<u32, Error> {
-        let now = self.inspect_page("available_permits", (0, 0), (0, 0)).await?;
+        let now = self.core.inspect_page("available_permits", (0, 0), (0, 0)).await?;
         Ok(u64::from(now.limit).saturating_sub(now.held) as u32)
     }
 

@@ -180,7 +180,7 @@ impl Permit {
                     let answer = core.ask(request, deadline).await?;
                     // Where a reply was lost, the second answer is "unknown". But the lease had not
                     // ended when the first attempt was made, so it was that one which found the
-                    // permit.
+                    // permit, unless somebody has revoked it.
                     (answer.reply || answer.is_repeated, operation)
                 }
                 OnDrop::Leave => {
@@ -250,7 +250,9 @@ impl Permit {
     pub async fn refresh(&self) -> Result<(), Error> {
         let (core, lease) = (&self.core, self.lease());
         // The server, whose clock is another one, may not know of the loss yet.
-        self.lost_unless(!self.is_lost(), "refresh")?;
+        if self.is_lost() {
+            return Err(self.loss("refresh"));
+        }
         let Some(duration) = lease.next_duration(core.settings.lease) else {
             return Ok(());
         };

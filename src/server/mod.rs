@@ -68,6 +68,12 @@ pub(crate) enum Failure {
     Refused(RedisError),
 }
 
+impl Failure {
+    pub(crate) fn no_answer(elapsed: Duration, last: RedisError) -> Self {
+        Self::NoAnswer { elapsed, last: clock::or_paused(last) }
+    }
+}
+
 impl Servers {
     /// One attempt to run a script for the semaphore of that slot, which takes no longer than
     /// `limit` or the response timeout, the connecting included where there is no connection.
@@ -149,8 +155,7 @@ impl Servers {
             };
             let pause = backoff.next();
             if deadline.left_at(Instant::now()) <= pause || clock::is_paused() {
-                let last = clock::or_paused(last);
-                return Err(Failure::NoAnswer { elapsed: deadline.elapsed(), last });
+                return Err(Failure::no_answer(deadline.elapsed(), last));
             }
             tracing::debug!(script, error = %last, "no answer, trying again");
             before = Some(last);

@@ -26,15 +26,21 @@ impl Channel {
     /// The one of a process, which is subscribed to before there are semaphores. In an outage
     /// requests are queued all the same, and asked for again after it.
     pub(crate) fn of_process(prefix: &str, client: &str) -> Self {
-        let name = process_name(prefix, client);
+        let channel = Self::new(process_name(prefix, client), 0, watch::Sender::new(()));
+        channel.listeners.store(1, Ordering::SeqCst);
+        channel.is_wanted.store(true, Ordering::SeqCst);
+        channel
+    }
+
+    fn new(name: String, slot: u16, changes: watch::Sender<()>) -> Self {
         Self {
             name,
-            slot: 0,
-            listeners: AtomicUsize::new(1),
+            slot,
+            listeners: AtomicUsize::new(0),
             heard: Notify::new(),
             was_heard: AtomicBool::new(false),
-            is_wanted: AtomicBool::new(true),
-            changes: watch::Sender::new(()),
+            is_wanted: AtomicBool::new(false),
+            changes,
         }
     }
 
@@ -108,15 +114,7 @@ impl Channels {
         if let Some(channel) = open.get(&name).and_then(Weak::upgrade) {
             return channel;
         }
-        let channel = Arc::new(Channel {
-            name: name.clone(),
-            slot,
-            listeners: AtomicUsize::new(0),
-            heard: Notify::new(),
-            was_heard: AtomicBool::new(false),
-            is_wanted: AtomicBool::new(false),
-            changes: self.changes.clone(),
-        });
+        let channel = Arc::new(Channel::new(name.clone(), slot, self.changes.clone()));
         open.insert(name, Arc::downgrade(&channel));
         channel
     }

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use super::Router;
 use super::channel::{Channel, Channels, Heard};
+use crate::error::is_transient;
 use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster};
@@ -220,6 +221,7 @@ impl Listener {
         // Nobody queues at one that was never heard.
         let may_have_missed = new.iter().any(|channel| channel.was_heard());
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
+        let mut refused = false;
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
                 Ok(()) => {
@@ -227,6 +229,12 @@ impl Listener {
                 }
                 // The map changes, and another node's task has the channel then.
                 Err(error) if self.cluster.note_redirect(&error, channel.slot, &self.node) => {}
+                // The others are heard all the same. It is asked for again with the next ping.
+                Err(error) if !is_transient(&error) => {
+                    let channel = &channel.name;
+                    tracing::warn!(channel, %error, "may not listen for wake-ups: waits fail");
+                    refused = true;
+                }
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "subscribing failed");
                     return Err(Lost);
@@ -237,7 +245,7 @@ impl Listener {
             self.router.may_have_missed();
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {
-            true => Ok(new.len() < MAX_AT_ONCE),
+            true => Ok(refused || new.len() < MAX_AT_ONCE),
             false => Err(Lost),
         }
     }

@@ -61,7 +61,6 @@ impl Core {
 impl Request for Acknowledge {
     const SCRIPT: &'static str = Refresh::SCRIPT;
     const KIND: Kinds = acquisition::ACKNOWLEDGE;
-    const AFTER: Kinds = acquisition::ACKNOWLEDGE;
     /// WAIT holds up what comes behind it on its connection.
     const MAX_CALLS: usize = 1;
     const CALLED: &'static str = "acknowledge";
@@ -84,8 +83,6 @@ impl Request for Acknowledge {
         self.acquisition.is_over()
     }
 
-    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
-
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         refresh::write(cmd, &self.acquisition, self.duration);
     }
@@ -98,6 +95,11 @@ impl Request for Acknowledge {
         let replicas = u32::try_from(*replicas).unwrap_or_default();
         let held = Refresh::read(core, refreshed, count);
         held.into_iter().map(|is_held| Acknowledged { is_held, replicas }).collect()
+    }
+
+    fn longest_call(core: &Core) -> Duration {
+        let within = core.settings.acknowledgement.map_or(Duration::ZERO, |wanted| wanted.within);
+        core.context.settings.response_timeout.saturating_add(within)
     }
 
     async fn attempt(

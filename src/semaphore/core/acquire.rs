@@ -42,7 +42,6 @@ pub(crate) struct AcquireReply {
 impl Request for Acquire {
     const SCRIPT: &'static str = "acquire";
     const KIND: Kinds = acquisition::ACQUIRE;
-    const AFTER: Kinds = acquisition::ACQUIRE;
     type Owner = Core;
     type Reply = AcquireReply;
 

@@ -17,7 +17,6 @@ pub(crate) struct Adopt {
 impl Request for Adopt {
     const SCRIPT: &'static str = Refresh::SCRIPT;
     const KIND: Kinds = acquisition::ADOPT;
-    const AFTER: Kinds = acquisition::ADOPT;
     type Owner = Core;
     /// Whether the permit was still held.
     type Reply = bool;
@@ -42,8 +41,6 @@ impl Request for Adopt {
     fn is_unneeded(&self, core: &Core) -> bool {
         self.acquisition.is_over() || core.closing.is_shut_down()
     }
-
-    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.from).arg(&self.acquisition.word);

@@ -14,7 +14,7 @@ use super::Core;
 use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
-use crate::runtime::{Deadline, clock};
+use crate::runtime::Deadline;
 use crate::semaphore::settings::Limit;
 use crate::server::{Backoff, CallError, Failure};
 
@@ -120,7 +120,6 @@ impl Owner for Core {
 
     fn home_stalled(&self, operation: &'static str, elapsed: Duration) -> Error {
         let last = (ErrorKind::Io, "the runtime that connected does not run").into();
-        let last = clock::or_paused(last);
-        self.error(operation, Failure::NoAnswer { elapsed, last })
+        self.error(operation, Failure::no_answer(elapsed, last))
     }
 }

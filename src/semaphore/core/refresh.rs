@@ -20,7 +20,6 @@ pub(crate) struct Refresh {
 impl Request for Refresh {
     const SCRIPT: &'static str = "refresh";
     const KIND: Kinds = acquisition::REFRESH;
-    const AFTER: Kinds = acquisition::REFRESH;
     type Owner = Core;
     /// Whether it is still held.
     type Reply = bool;
@@ -36,8 +35,6 @@ impl Request for Refresh {
     fn in_flight(&self) -> &InFlight {
         &self.acquisition.in_flight
     }
-
-    fn write_first(&self, _core: &Core, _cmd: &mut Cmd) {}
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         write(cmd, &self.acquisition, self.duration);

@@ -89,10 +89,10 @@ impl Core {
     /// task of its own where that has ended.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
         if !self.enqueue(Task::Release(acquisition.clone(), mode)) {
-            let (core, given_back) = (self.clone(), [acquisition.clone()]);
+            let (core, given_back) = (self.clone(), [(acquisition.clone(), mode)]);
             let patience = self.context.settings.patience();
             self.context.spawn_tracked(async move {
-                core.release_all(&given_back, mode, |_| patience).await;
+                core.release_all(&given_back, |_| patience).await;
             });
         }
     }
@@ -100,22 +100,21 @@ impl Core {
     /// Releases these, and goes on until Redis confirms it, or patience has ended.
     pub(crate) async fn release_all(
         self: &Arc<Self>,
-        acquisitions: &[Arc<Acquisition>],
-        mode: ReleaseMode,
+        releases: &[(Arc<Acquisition>, ReleaseMode)],
         patience: impl Fn(&Acquisition) -> Duration,
     ) {
         let started = Instant::now();
-        let ask = |acquisition: &Arc<Acquisition>| {
+        let ask = |(acquisition, mode): &(Arc<Acquisition>, ReleaseMode)| {
             let deadline = Deadline::since(started, patience(acquisition));
-            let acquisition = acquisition.clone();
+            let (acquisition, mode) = (acquisition.clone(), *mode);
             self.insist(deadline, move || {
                 self.ask_along(Release { acquisition: acquisition.clone(), mode }, deadline)
             })
         };
-        let released = join_all(acquisitions.iter().map(ask)).await;
+        let released = join_all(releases.iter().map(ask)).await;
         let failed: Vec<_> = released.into_iter().filter_map(Result::err).collect();
         // Those that failed, too: nobody asks for them any more.
-        self.hold_no_more(acquisitions.iter().map(|acquisition| &**acquisition));
+        self.hold_no_more(releases.iter().map(|(acquisition, _)| &**acquisition));
         if let Some(error) = failed.first() {
             self.warn_of_unreleased(failed.len(), started, error);
         }

@@ -12,11 +12,11 @@ use crate::batching::{Owner, Request};
 use crate::context::Undone;
 use crate::error::Error;
 use crate::protocol::word::{self, MAX_TIME};
-use crate::protocol::{InspectReply, millis, wake_in_of};
+use crate::protocol::{Inspection, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::settings::Limit;
-use crate::server::Answer;
+use crate::server::{Answer, Failure};
 
 /// A change of the limit in force, for all processes.
 #[derive(Clone, Copy)]
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// Refreshes at most 1,000 permits at once. Answers for each whether it is still held.
-    pub(crate) async fn refresh(
+    pub(crate) async fn renew(
         self: &Arc<Self>,
         requests: &[(&Acquisition, Duration)],
         patience: Duration,
@@ -181,12 +181,14 @@ impl Core {
         operation: &'static str,
         holders: (u64, u64),
         waiters: (u64, u64),
-    ) -> Result<InspectReply, Error> {
+    ) -> Result<Inspection, Error> {
         let patience = self.context.settings.patience();
         let write = |cmd: &mut Cmd| {
             cmd.arg(holders.0).arg(holders.1).arg(waiters.0).arg(waiters.1);
         };
-        Ok(self.call("inspect", operation, patience, write).await?.reply)
+        let answer = self.call("inspect", operation, patience, write).await?;
+        Inspection::read(answer.reply, self.settings.limit.number(), waiters.0)
+            .map_err(|error| self.error(operation, Failure::Refused(error.into())))
     }
 }
 

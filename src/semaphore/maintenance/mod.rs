@@ -1,7 +1,6 @@
 //! The maintenance of a semaphore: one task of this process for each.
 //!
-//! - `renewal`: every third of the lease, while there are permits. It has calls of its own: behind a
-//!   request with more patience it might come too late.
+//! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
 //! - `heartbeat`: asks again for what waits, every third of the liveness time, after each new
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, for those near the head of the queue.
@@ -27,14 +26,13 @@ use tokio_util::sync::CancellationToken;
 use crate::batching::MAX_BATCH;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
-use leaving::Leaving;
 use reclaim::{Releases, Unwanted};
 
 /// What a job has done.
 enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
-    Woke { core: Arc<Core>, next: Option<Duration> },
+    Woke,
     Released,
     ReleasedUnwanted,
 }
@@ -132,19 +130,19 @@ impl Maintenance {
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
-        let (mut releases, mut leaving) = (Releases::default(), Leaving::default());
+        let (mut releases, mut left, mut of) = (Releases::new(), Vec::new(), None);
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
                 Task::Renew => {
                     self.renewal = Some(Instant::now() + core.settings.renewal_interval());
                 }
-                Task::Release(acquisition, mode) => releases.add(&core, acquisition, mode),
+                Task::Release(acquisition, mode) => releases.push((acquisition, mode)),
                 Task::ReleaseAgain(acquisition, at) => {
                     let before = self.again.partition_point(|(other, ..)| *other <= at);
-                    self.again.insert(before, (at, core, acquisition));
+                    self.again.insert(before, (at, core.clone(), acquisition));
                 }
-                Task::Leave(acquisition) => leaving.add(&core, acquisition),
+                Task::Leave(acquisition) => left.push(acquisition),
                 Task::ReleaseUnwanted(words) => {
                     self.unwanted.add(words);
                     self.release_unwanted(&core);
@@ -153,22 +151,25 @@ impl Maintenance {
                 Task::HeartbeatNow => self.beat(&core),
                 Task::WakeAt(at) => self.wake = Some(at),
             }
+            of = Some(core);
         }
-        self.release(releases);
-        if let Some(job) = leaving.into_job() {
+        let Some(core) = of else { return };
+        self.release(&core, releases);
+        if !left.is_empty() {
             self.releasing += 1;
-            self.jobs.spawn(job);
+            self.jobs.spawn(leaving::leave(core, left));
         }
     }
 
     fn due(&mut self) {
         let now = Instant::now();
-        let mut releases = Releases::default();
         let due = self.again.partition_point(|(at, ..)| *at <= now);
-        for (_, core, acquisition) in self.again.drain(..due) {
-            releases.add(&core, acquisition, ReleaseMode::Return);
+        if let Some(core) = self.again.front().map(|(_, core, _)| core.clone()) {
+            let due = self.again.drain(..due);
+            let releases = due.map(|(.., acquisition)| (acquisition, ReleaseMode::Return));
+            let releases = releases.collect();
+            self.release(&core, releases);
         }
-        self.release(releases);
         let Some(core) = self.core.upgrade() else {
             return;
         };
@@ -196,11 +197,7 @@ impl Maintenance {
                     None => _ = next.map(|pause| self.plan_heartbeat(pause)),
                 }
             }
-            Ok(Done::Woke { core, next }) => match core.first_position() {
-                Some(position) => core.plan_wake(next, position),
-                None if next.is_some_and(|pause| pause.is_zero()) => core.plan_wake(next, 1),
-                None => {}
-            },
+            Ok(Done::Woke) => {}
             Ok(Done::Released) => self.releasing -= 1,
             Ok(Done::ReleasedUnwanted) => {
                 self.releasing -= 1;
@@ -233,10 +230,10 @@ impl Maintenance {
         }
     }
 
-    fn release(&mut self, releases: Releases) {
-        for job in releases.into_jobs() {
+    fn release(&mut self, core: &Arc<Core>, releases: Releases) {
+        if !releases.is_empty() {
             self.releasing += 1;
-            self.jobs.spawn(job);
+            self.jobs.spawn(reclaim::release(core.clone(), releases));
         }
     }
 
@@ -263,13 +260,10 @@ impl Maintenance {
         let Some(core) = core else {
             return;
         };
-        let mut releases = Releases::default();
         let waits = std::mem::take(&mut *core.waits());
-        for acquisition in waits.into_values() {
-            acquisition.end();
-            releases.add(&core, acquisition, ReleaseMode::Return);
-        }
-        self.release(releases);
+        let ended = waits.into_values().inspect(|acquisition| acquisition.end());
+        let releases = ended.map(|acquisition| (acquisition, ReleaseMode::Return)).collect();
+        self.release(&core, releases);
     }
 }
 
@@ -288,13 +282,14 @@ impl Drop for Maintenance {
 }
 
 async fn wake(core: Arc<Core>) -> Done {
-    let next = match core.wake().await {
-        Ok((next, _)) => next,
-        Err(error) => {
-            // Heartbeats, which go on meanwhile, serve the queue as well.
-            tracing::debug!(%error, "wake failed");
-            None
-        }
-    };
-    Done::Woke { core, next }
+    match core.wake().await {
+        Ok((next, _)) => match core.first_position() {
+            Some(position) => core.plan_wake(next, position),
+            None if next.is_some_and(|pause| pause.is_zero()) => core.plan_wake(next, 1),
+            None => {}
+        },
+        // Heartbeats, which go on meanwhile, serve the queue as well.
+        Err(error) => tracing::debug!(%error, "wake failed"),
+    }
+    Done::Woke
 }

@@ -1,6 +1,5 @@
 //! Gives back what was dropped, and what nobody here wants.
 
-use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -12,49 +11,19 @@ use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Core, ReleaseMode};
 
-/// What is to be given back.
-#[derive(Default)]
-pub(super) struct Releases {
-    core: Option<Arc<Core>>,
-    /// One may come twice: from its wait, and from an answer that found it still there.
-    returned: HashMap<u128, Arc<Acquisition>>,
-    consumed: HashMap<u128, Arc<Acquisition>>,
-}
-
-impl Releases {
-    pub(super) fn add(
-        &mut self,
-        core: &Arc<Core>,
-        acquisition: Arc<Acquisition>,
-        mode: ReleaseMode,
-    ) {
-        self.core.get_or_insert_with(|| core.clone());
-        let acquisitions = match mode {
-            ReleaseMode::Return => &mut self.returned,
-            ReleaseMode::Consume => &mut self.consumed,
-        };
-        acquisitions.insert(acquisition.number, acquisition);
-    }
-
-    pub(super) fn into_jobs(self) -> impl Iterator<Item = impl Future<Output = Done> + Send> {
-        let Self { core, returned, consumed } = self;
-        let by_mode = [(ReleaseMode::Return, returned), (ReleaseMode::Consume, consumed)];
-        let some = by_mode.into_iter().filter(|(_, acquisitions)| !acquisitions.is_empty());
-        some.zip(std::iter::repeat(core)).filter_map(|((mode, acquisitions), core)| {
-            Some(release(core?, acquisitions.into_values().collect(), mode))
-        })
-    }
-}
+/// What is to be given back. One may come twice: from its wait, and from an answer that found it still
+/// there. The second release finds nothing.
+pub(super) type Releases = Vec<(Arc<Acquisition>, ReleaseMode)>;
 
 /// Goes on until Redis has nothing of them any more: the leases have ended. What may be in the queue
 /// can be granted for as long as this process is taken for alive.
-async fn release(core: Arc<Core>, acquisitions: Vec<Arc<Acquisition>>, mode: ReleaseMode) -> Done {
+pub(super) async fn release(core: Arc<Core>, releases: Releases) -> Done {
     let held_for = core.until_leases_end();
     let patience = |acquisition: &Acquisition| match acquisition.lease() {
         Some(_) => held_for,
         None => core.context.settings.liveness.saturating_add(held_for),
     };
-    core.release_all(&acquisitions, mode, patience).await;
+    core.release_all(&releases, patience).await;
     Done::Released
 }
 

@@ -53,13 +53,14 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
     renewable
 }
 
-/// Not in the batcher of `refresh`: behind a request that has more patience it might come too late.
+/// Not through the batcher of `refresh`: what an attempt that is given up has out there would hold back the
+/// next one.
 async fn renew_batch(core: &Arc<Core>, batch: &[Renewable<'_>]) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());
     }
     let requests: Vec<_> = batch.iter().map(|(permit, _, lasts)| (*permit, *lasts)).collect();
-    let answer = core.refresh(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
+    let answer = core.renew(&requests, core.settings.renewal_interval() / ATTEMPT_SHARE).await?;
     for ((permit, lease, lasts), is_held) in batch.iter().zip(answer.reply) {
         if !is_held || !lease.renewed(answer.sent, *lasts) {
             stop(core, permit);

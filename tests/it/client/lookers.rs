@@ -145,23 +145,32 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     assert_eq!(semaphores.names().await.unwrap().keys, None);
 }
 
-/// It asks to be listened to all the same when it acquires: more and more rarely.
+/// It asks to be listened to all the same when it acquires: over one connection, with each heartbeat.
 #[tokio::test]
 async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
+    const HEARTBEAT: Duration = Duration::from_millis(200);
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
+    let builder = builder().liveness(HEARTBEAT * 3);
     let semaphores =
-        builder().connect_cluster(cluster.nodes.iter().map(url_of_looker)).await.unwrap();
+        builder.connect_cluster(cluster.nodes.iter().map(url_of_looker)).await.unwrap();
     let semaphore = semaphores.semaphore(cluster.name_at(1)).limit(2).build().unwrap();
     let observer = RefCell::new(cluster.nodes[1].connect());
-    let connections = async || {
-        let stats: InfoDict =
-            redis::cmd("INFO").arg("stats").query(&mut *observer.borrow_mut()).unwrap();
-        stats.get::<u64>("total_connections_received").unwrap()
+    let info = |section: &str| -> InfoDict {
+        redis::cmd("INFO").arg(section).query(&mut *observer.borrow_mut()).unwrap()
     };
-    let (before, began) = (connections().await, Instant::now());
+    let connections = || info("stats").get::<u64>("total_connections_received").unwrap();
+    let refused = async || {
+        let stats: Option<String> = info("commandstats").get("cmdstat_ssubscribe");
+        let count = stats.as_deref().and_then(|stats| stats.split("rejected_calls=").nth(1));
+        count.map_or(0, |count| count.split(',').next().unwrap().parse::<u32>().unwrap())
+    };
+    let before = refused().await;
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
-    eventually("attempts", connections, |now| *now >= before + 10).await;
-    assert!(began.elapsed() >= Duration::from_millis(500), "{:?}", began.elapsed());
+    eventually("a refusal", refused, |now| *now > before).await;
+    let (connected, began) = (connections(), Instant::now());
+    eventually("more refusals", refused, |now| *now >= before + 4).await;
+    assert!(began.elapsed() >= HEARTBEAT, "{:?}", began.elapsed());
+    assert_eq!(connections(), connected);
     waiting.abort();
 }

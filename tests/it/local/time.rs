@@ -224,6 +224,18 @@ async fn limits_change_for_those_who_wait() {
     second.release().await.unwrap();
 }
 
+/// Who waits asks again every five seconds: its message may tell of a grant of any moment since.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
+    let [one, other] = builders(1).map(|builder| builder.lease(SECOND * 10).build().unwrap());
+    let held = one.acquire().await.unwrap();
+    let waits = queue(&other, 1, Duration::ZERO).await;
+    sleep(SECOND * 4).await;
+    held.release().await.unwrap();
+    let (permit, _) = waits.await.unwrap();
+    assert!(permit.expires_in() > SECOND * 9, "{:?}", permit.expires_in());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
     let [one, other] = builders(2).map(|builder| builder.leave_on_drop(true).build().unwrap());

@@ -1,5 +1,6 @@
 //! Messages of hand-offs: what they say is so, and nobody is told what is not.
 
+mod refused;
 mod unwanted;
 
 use std::time::{Duration, Instant};

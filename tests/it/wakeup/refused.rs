@@ -1,0 +1,35 @@
+//! A user that may not listen to the channels of all semaphores.
+
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphores};
+
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::observer::{eventually, in_time};
+
+#[tokio::test]
+async fn a_channel_that_is_refused_deafens_no_other() {
+    let Some(mut cluster) = Cluster::start(1, false).await else { return };
+    let builder = Semaphores::builder().outage_tolerance(Duration::from_secs(4));
+    // So long that only messages end a wait in time.
+    let builder = builder.liveness(Duration::from_secs(600));
+    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let fewer = acl::cluster_rules().iter().map(|rule| rule.replace("&sem:{*", "&sem:{heard*"));
+    cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());
+
+    let build = |name| semaphores.semaphore(name).limit(1).build().unwrap();
+    // Its channel comes first.
+    let (refused, heard) = (build("a-refused-one"), build("heard"));
+    let refused = tokio::spawn(async move { refused.acquire().await });
+    for _ in 0..3 {
+        let permit = in_time("a permit", heard.acquire()).await.unwrap();
+        let waiting = tokio::spawn(heard.request().acquire());
+        let queued = async || heard.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
+        in_time("the release", permit.release()).await.unwrap();
+        in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let refused = in_time("the end of the wait", refused).await.unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused}");
+}
