@@ -46,7 +46,7 @@ impl<'a> Pending<'a> {
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
         // What was granted at once is in the table of what is held already.
         if was_queued {
-            self.core.hold(std::iter::once(self.acquisition));
+            self.core.hold(std::iter::once(self.acquisition), grant.since);
             self.core.waits().remove(&self.acquisition.number);
         }
         let origin = if was_queued { Origin::FromTheQueue } else { Origin::AtOnce };

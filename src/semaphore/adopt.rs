@@ -69,7 +69,7 @@ impl Core {
             pending.is_settled = true;
             return Err(self.not_adopted(parts));
         }
-        self.hold(std::iter::once(&acquisition));
+        self.hold(std::iter::once(&acquisition), answer.sent);
         let grant = Grant { token: parts.fencing_token(), since: answer.sent };
         match self.confirm(&acquisition, grant, "adopt", patience).await? {
             Some(grant) => pending.into_permit(grant, Origin::Adopted),

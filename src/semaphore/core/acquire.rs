@@ -91,7 +91,7 @@ impl Request for Acquire {
             matches!(reply.acquired, Acquired::Granted { .. }).then_some(&request.acquisition)
         });
         // In this order, so that a message finds each of them in one of the two tables.
-        core.hold(granted.clone());
+        core.hold(granted.clone(), sent);
         let mut waits = core.waits();
         for acquisition in granted {
             waits.remove(&acquisition.number);

@@ -80,8 +80,8 @@ pub(crate) struct Core {
 
 /// What the maintenance of a semaphore is asked to do.
 pub(crate) enum Task {
-    /// There is a first permit to renew.
-    Renew,
+    /// There are permits to renew: all of them then, or earlier where that is planned.
+    Renew(Instant),
     /// An acquisition must be released, whatever the server has for it.
     Release(Arc<Acquisition>, ReleaseMode),
     /// An acquire of it may reach the server late: it is released again at that time.
@@ -203,18 +203,26 @@ impl Core {
         self.held.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on these are held, and the maintenance renews their leases where that is wanted. The
-    /// answer to a heartbeat may come when its permit was passed on: what is over stays so.
+    /// From now on these are held, with leases that began then, and the maintenance renews them where
+    /// that is wanted. The answer to a heartbeat may come when its permit was passed on: what is over
+    /// stays so.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
+        since: Instant,
     ) {
         let mut held = self.held();
         let lasting = acquisitions.filter(|acquisition| !acquisition.is_over());
         held.extend(lasting.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))));
-        let renews = self.settings.auto_renew && !held.is_empty();
-        if renews && !self.renewing.swap(true, Ordering::AcqRel) {
-            self.enqueue(Task::Renew);
+        if !self.settings.auto_renew || held.is_empty() {
+            return;
+        }
+        drop(held);
+        let (now, interval) = (Instant::now(), self.settings.renewal_interval());
+        let is_late = (now - since) * 10 > interval;
+        if !self.renewing.swap(true, Ordering::AcqRel) || is_late {
+            // All are renewed together: not all the time, however many come late.
+            self.enqueue(Task::Renew((since + interval).max(now + interval / 2)));
         }
     }
 

@@ -134,9 +134,7 @@ impl Maintenance {
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
-                Task::Renew => {
-                    self.renewal = Some(Instant::now() + core.settings.renewal_interval());
-                }
+                Task::Renew(at) => self.plan_renewal(at),
                 Task::Release(acquisition, mode) => releases.push((acquisition, mode)),
                 Task::ReleaseAgain(acquisition, at) => {
                     let before = self.again.partition_point(|(other, ..)| *other <= at);
@@ -188,7 +186,7 @@ impl Maintenance {
 
     fn finished(&mut self, done: Result<Done, JoinError>) {
         match done {
-            Ok(Done::Renewed { next }) => self.renewal = next.or(self.renewal),
+            Ok(Done::Renewed { next }) => _ = next.map(|at| self.plan_renewal(at)),
             Ok(Done::Heartbeat { next }) => {
                 self.heartbeat.is_running = false;
                 let core = self.core.upgrade();
@@ -213,6 +211,11 @@ impl Maintenance {
                 }
             }
         }
+    }
+
+    /// Unless one comes sooner.
+    fn plan_renewal(&mut self, at: Instant) {
+        self.renewal = Some(self.renewal.map_or(at, |next| next.min(at)));
     }
 
     /// Unless one comes sooner.

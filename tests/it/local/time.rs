@@ -236,6 +236,26 @@ async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
     assert!(permit.expires_in() > SECOND * 9, "{:?}", permit.expires_in());
 }
 
+/// Its first renewal comes as early as its lease began: not as late as that of others, which have just
+/// been renewed.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_lease() {
+    for has_another in [false, true] {
+        let [one, other] = semaphores(1 + u32::from(has_another));
+        let held = one.acquire().await.unwrap();
+        let _another = if has_another { other.try_acquire().await.unwrap() } else { None };
+        sleep(SECOND * 6).await;
+        let waits = queue(&other, 1, Duration::ZERO).await;
+        sleep(SECOND * 4 + MS).await;
+        held.release().await.unwrap();
+        let (permit, _) = waits.await.unwrap();
+        for _ in 0..300 {
+            sleep(SECOND / 10).await;
+            assert!(permit.expires_in() > LEASE * 2 / 3 - SECOND, "{:?}", permit.expires_in());
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
     let [one, other] = builders(2).map(|builder| builder.leave_on_drop(true).build().unwrap());
