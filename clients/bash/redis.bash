@@ -68,6 +68,7 @@ sem__retry() { # GIVE_UP WHAT
     local answer=${sem_answer:-no answer in time} status=0
     case $sem_answer in
         '' | 'Could not connect'* | 'Error: '* | 'I/O error'*) ;;
+        *'ERR max number of clients'*) ;; # behind "SELECT 3 failed: ", perhaps
         *) [[ $sem_answer =~ $passes ]] || status=2 ;;
     esac
     sem__now

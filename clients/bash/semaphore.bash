@@ -42,10 +42,12 @@ sem_release() {
     [ -z "${sem__ends[$word]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
     repeated=${sem__tried[$word]:-0} sem__tried[$word]=1
     sem__call "$patience" release "$name" return "$word" || return $?
-    unset "sem__names[$word]" "sem__ends[$word]" "sem__tried[$word]"
+    # In single quotes, as unset expands what is in the brackets. In double ones it would do so again,
+    # and run what a word may have in it.
+    unset 'sem__names[$word]' 'sem__ends[$word]' 'sem__tried[$word]'
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated || repeated)))
-    sem__serve "$name" || return $?
+    sem__serve_others "$name"
     [ "$held" != 0 ] || return 1
 }
 
@@ -118,7 +120,7 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
         "$1" "$word" "$3" "$4" || status=$?
         sem__unlisten
     elif [ "$status" = 1 ]; then
-        unset "sem__names[$word]" # Nothing is left of it.
+        unset 'sem__names[$word]' # Nothing is left of it.
         return 1
     fi
     if [ "$status" = 0 ]; then
@@ -134,20 +136,26 @@ sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
 # Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
 sem__give_up() { # WORD
     sem_release "$1" || true
-    unset "sem__names[$1]" "sem__tried[$1]"
+    unset 'sem__names[$1]' 'sem__tried[$1]'
 }
 
 # While there is more to do than the server does in one call.
-sem__serve() { # NAME
+sem__serve() { # NAME [MS]
     while ((sem__reply[1] == 0)); do
-        sem__call "$SEM_PATIENCE" wake "$1" || return $?
+        sem__call "${2:-$SEM_PATIENCE}" wake "$1" || return $?
     done
+}
+
+# The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
+# waits calls wake, too.
+sem__serve_others() { # NAME
+    sem__serve "$1" 0 || true
 }
 
 # Asks until the answer is in time. Answers 0 when the permit was granted, 1 when it was refused or
 # is queued.
 sem__ask() { # WORD LIMIT LEASE_MS PLACE
-    local name=${sem__names[$1]} kind=declare give_up end token code more
+    local name=${sem__names[$1]} kind=declare give_up end token code
     [ "${sem__declared[$name]:-}" != "$2" ] || kind=declared
     sem__now
     give_up=$((sem__now + SEM_PATIENCE))
@@ -158,13 +166,14 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
         fi
         kind=declared sem__declared[$name]=$2
         # 10 ms less, as this clock counts in steps of that.
-        end=$((sem__sent + $3 - 10)) token=${sem__reply[4]} code=${sem__reply[3]} more=$((sem__reply[1] == 0))
+        end=$((sem__sent + $3 - 10)) token=${sem__reply[4]} code=${sem__reply[3]}
         ((code != 2)) || return 1
-        sem__serve "$name" || return $?
         if ((code == 0)); then
-            ((more)) || return 1
+            ((sem__reply[1] == 0)) || return 1
+            sem__serve "$name" || return $?
             continue # One may be free now.
         fi
+        sem__serve_others "$name"
         sem__now
         if ((sem__now < end)); then
             sem__ends[$1]=$end SEM_TOKEN=$token
@@ -240,11 +249,13 @@ sem__plan_wake() {
 sem__read_message() { # NAME WORD
     local found word token end status=1
     found=$(jq -r --arg name "$1" --arg own "P:$sem__client:" '
+        def is_word: test("^[PSN]:[A-Za-z0-9._-]{1,100}(:[1-9][0-9]{0,9}){2}:[A-Za-z0-9_-]{16,64}$")
+            and (split(":") | (.[2] | tonumber) <= 4294967295 and (.[3] | tonumber) <= 604800000);
         select(.[0] == "message") | .[2]
         # What is not UTF-8 has become U+FFFD, which only a name may have.
         | select(utf8bytelength <= 1048576) | split("\n") | select(.[0] == $name) | .[1:]
         | select(any(contains("\ufffd")) | not) | map(split(" "))
-        | select(all(length == 3 and all(.[1:][];
+        | select(all(length == 3 and (.[0] | is_word) and all(.[1:][];
             test("^[0-9]{1,16}$") and tonumber <= 9007199254740991)))
         | .[] | select(.[0] | startswith($own)) | "\(.[0]) \(.[1] | tonumber) \(.[2] | tonumber)"
     ' <<<"$sem__line" 2>/dev/null) || return 1 # not even JSON

@@ -70,6 +70,25 @@ sem_release "$SEM_WORD"
 echo $?
 END
 
+# What it does not change: that a permit was granted, given back, or did not come in time.
+for failure in '2 NOPERM no' '1 LOADING no'; do
+    expect "a wake that is answered ${failure#* }" "0 ${failure%% *} 0 in time" <<END
+source ./semaphore.bash
+eval "really_\$(declare -f sem_eval)"
+sem_eval() {
+    [ \$1 != wake ] || { sem_answer='${failure#* }' && return 1; }
+    really_sem_eval "\$@" && sem_answer=\${sem_answer/,-1,/,0,} # There is more to do.
+}
+sem_try "\$1" 1 30000
+printf '%s ' \$?
+sem_acquire "\$1" 1 30000 300
+printf '%s ' \$?
+sem_release "\$SEM_WORD"
+printf '%s ' \$?
+((SECONDS >= 20)) || echo in time
+END
+done
+
 expect 'the traps of the shell around it' 'own outer' <<'END'
 trap 'echo outer' EXIT
 (source ./semaphore.bash)

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +40,51 @@ void connection_end(struct connection *connection)
     free(connection->url);
 }
 
+struct signals {
+    sigset_t blocked, pending;
+};
+
+static sigset_t only_sigpipe(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    return signals;
+}
+
+/* hiredis writes without MSG_NOSIGNAL: where the server has cut the connection, a SIGPIPE would end the
+ * program. So around a write this thread gets none. */
+static void block_sigpipe(struct signals *before)
+{
+    sigset_t sigpipe = only_sigpipe();
+    sigpending(&before->pending);
+    pthread_sigmask(SIG_BLOCK, &sigpipe, &before->blocked);
+}
+
+static void unblock_sigpipe(const struct signals *before)
+{
+    static const struct timespec at_once;
+    sigset_t sigpipe = only_sigpipe();
+    /* One that was there before is the program's own. */
+    while (!sigismember(&before->pending, SIGPIPE) && sigtimedwait(&sigpipe, NULL, &at_once) < 0 &&
+           errno == EINTR)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &before->blocked, NULL);
+}
+
+static redisReply *send_command(redisContext *context, int count, const char *words[])
+{
+    struct signals before;
+    block_sigpipe(&before);
+    redisReply *reply = redisCommandArgv(context, count, words, NULL);
+    unblock_sigpipe(&before);
+    return reply;
+}
+
 /* Sends one command while connecting; false with the cause in `error`. */
 static bool prepare(redisContext *context, int count, const char *words[], char *error, size_t size)
 {
-    redisReply *reply = redisCommandArgv(context, count, words, NULL);
+    redisReply *reply = send_command(context, count, words);
     if (reply == NULL) {
         snprintf(error, size, "no answer from Redis: %s", context->errstr);
         return false;
@@ -124,7 +166,7 @@ redisReply *connection_command(struct connection *connection, int count, const c
     }
     if (connection->context == NULL)
         return NULL;
-    redisReply *reply = redisCommandArgv(connection->context, count, words, NULL);
+    redisReply *reply = send_command(connection->context, count, words);
     if (reply == NULL) {
         /* An answer that comes late must not be taken for that to the next command. */
         snprintf(connection->error, sizeof connection->error, "no answer from Redis: %s",
@@ -185,8 +227,9 @@ redisReply *connection_script(struct connection *connection, const char *name, i
 bool connection_may_pass(const struct connection *connection)
 {
     const char *error = connection->error;
-    static const char *const passing[] = {"LOADING ",    "BUSY ",       "TRYAGAIN ", "CLUSTERDOWN ",
-                                          "MASTERDOWN ", "NOREPLICAS ", "READONLY "};
+    static const char *const passing[] = {"LOADING ",     "BUSY ",       "TRYAGAIN ",
+                                          "CLUSTERDOWN ", "MASTERDOWN ", "NOREPLICAS ",
+                                          "READONLY ",    "ERR max number of clients "};
     static const char prefix[] = "ERR Error running script ";
     /* An error of the server begins with a word in upper case, what this client or its library says
      * does not. */
@@ -264,12 +307,14 @@ enum heard listener_next(struct listener *listener, int64_t until, int cancel_fd
 
 bool listener_check(struct listener *listener)
 {
+    struct signals before;
     int done = 0;
     if (listener->pinged || redisAppendCommand(listener->context, "PING") != REDIS_OK)
         return false;
-    while (!done)
-        if (redisBufferWrite(listener->context, &done) != REDIS_OK)
-            return false;
-    listener->pinged = true;
-    return true;
+    block_sigpipe(&before);
+    while (!done && redisBufferWrite(listener->context, &done) == REDIS_OK)
+        continue;
+    unblock_sigpipe(&before);
+    listener->pinged = done;
+    return done;
 }

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 enum { MAX_MESSAGE = 1048576 };
+#define ALPHANUMERIC "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 bool is_utf8(const char *text, size_t size)
 {
@@ -24,10 +25,36 @@ static int64_t read_number(const char **at, const char *end)
     return *at > begin && number < INT64_C(1) << 53 ? number : -1;
 }
 
+/* A number from 1 on behind a colon, or -1. */
+static int64_t read_part(const char **at, const char *end)
+{
+    if (end - *at < 2 || (*at)[0] != ':' || (*at)[1] == '0')
+        return -1;
+    ++*at;
+    return read_number(at, end);
+}
+
+/* Whether that is a whole word. `end` is the blank behind it. */
+static bool is_word(const char *at, const char *end)
+{
+    if (end - at < 2 || memchr("PSN", at[0], 3) == NULL || at[1] != ':')
+        return false;
+    at += 2;
+    size_t client = strspn(at, ALPHANUMERIC "._-");
+    at += client;
+    int64_t weight = read_part(&at, end);
+    int64_t lease = read_part(&at, end);
+    if (*at++ != ':')
+        return false;
+    size_t nonce = strspn(at, ALPHANUMERIC "_-");
+    return client >= 1 && client <= 100 && weight >= 1 && weight <= MAX_WEIGHT && lease >= 1 &&
+           lease <= MAX_LEASE_MS && nonce >= 16 && nonce <= 64 && at + nonce == end;
+}
+
 const char *message_next(const char *at, const char *end, struct message_line *line)
 {
     const char *blank = at < end && *at == '\n' ? memchr(at, ' ', (size_t)(end - at)) : NULL;
-    if (blank == NULL || blank == at + 1)
+    if (blank == NULL || !is_word(at + 1, blank))
         return NULL;
     *line = (struct message_line){.word = at + 1, .size = (size_t)(blank - at) - 1};
     at = blank + 1;

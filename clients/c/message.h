@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define MAX_WEIGHT INT64_C(4294967295)
+enum { MAX_LEASE_MS = 604800000 };
+
 struct message_line {
     const char *word;
     size_t size; /* of the word */

@@ -17,8 +17,7 @@ enum {
     PATIENCE_MS = 30000, /* how long a call is repeated while Redis is away */
     GIVE_BACK_MS = 2000, /* and how long giving back what did not become a permit */
     PAUSE_MS = 200,
-    MAX_NAME = 512,
-    MAX_LEASE_MS = 604800000
+    MAX_NAME = 512
 };
 #define LIVENESS "15000"
 #define MAX_TIMEOUT_MS ((INT64_C(1) << 53) - 1)
@@ -184,7 +183,7 @@ static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
     char host[65] = ""; /* a name of 64 has room */
     uint64_t random[3];
-    *permit = (struct rsem_permit){0};
+    *permit = (struct rsem_permit){.sem = sem};
     if (gethostname(host, sizeof host) != 0 || getentropy(random, sizeof random) != 0)
         return fail(sem, "the system tells no host name, or has no random number");
     for (char *c = host; *c != '\0'; c++)
@@ -211,6 +210,14 @@ static enum rsem_status serve(struct rsem *sem, const struct bounds *bounds, int
     return status;
 }
 
+/* The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
+ * waits calls wake, too. */
+static void serve_others(struct rsem *sem, int64_t wake_in)
+{
+    struct bounds once = {.patience = 0, .until = -1, .cancel_fd = -1};
+    serve(sem, &once, &wake_in);
+}
+
 /* Until when a lease is surely held: the server counts in whole ms. */
 static int64_t end_after(const struct rsem *sem, int64_t sent)
 {
@@ -233,15 +240,17 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
             sem->declared_before = answer->reply[2];
         sem->declared = true;
         int64_t code = answer->reply[3];
-        bool more = answer->reply[1] == 0;
-        status = serve(sem, bounds, &answer->reply[1]);
-        if (code == 0 && more)
-            continue; /* One may be free now. */
-        if (code != 1)
+        if (code != 1) {
+            bool more = answer->reply[1] == 0;
+            status = serve(sem, bounds, &answer->reply[1]);
+            if (code == 0 && more)
+                continue; /* One may be free now. */
             return status == RSEM_OK ? RSEM_REFUSED : status;
+        }
+        serve_others(sem, answer->reply[1]);
         permit->token = answer->reply[4];
         permit->end = end_after(sem, answer->sent);
-        if (status != RSEM_OK || rsem_left(permit) > 0)
+        if (rsem_left(permit) > 0)
             break;
         /* Asking again begins the lease anew. */
         fail(sem, "answers come later than the lease, which has ended");
@@ -262,11 +271,9 @@ static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t le
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
     /* Where a reply was lost, the second one is "unknown", since the first try found the permit. */
-    held = *sent = left > 0 && (answer.reply[2] != 0 || answer.repeated || repeated);
-    bounds.patience = PATIENCE_MS;
-    if (serve(sem, &bounds, &answer.reply[1]) != RSEM_OK)
-        return RSEM_ERROR;
+    held = left > 0 && (answer.reply[2] != 0 || answer.repeated || repeated);
     *sent = false;
+    serve_others(sem, answer.reply[1]);
     return held ? RSEM_OK : RSEM_LOST;
 }
 
@@ -435,6 +442,8 @@ enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_f
 enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit)
 {
     int64_t left = rsem_left(permit);
+    if (permit->sem != sem)
+        return fail(sem, "the permit is one of another semaphore");
     return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS,
                      &permit->release_sent);
 }

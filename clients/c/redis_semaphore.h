@@ -5,6 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum rsem_status {
     RSEM_OK,
     RSEM_REFUSED,   /* a try: no permit is free, or somebody else waits */
@@ -21,6 +25,7 @@ struct rsem_permit {
     int64_t token;
     int64_t end;       /* for rsem_left */
     bool release_sent; /* for rsem_release */
+    const struct rsem *sem; /* the one that was asked */
 };
 
 /* A semaphore on the server of that URL, with leases of 1 to 604800000 ms. NULL: there is no memory
@@ -41,7 +46,8 @@ enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit);
 enum rsem_status rsem_acquire(struct rsem *sem, int64_t timeout_ms, int cancel_fd,
                               struct rsem_permit *permit);
 
-/* Repeated for 30 s, but not when the lease has ended. After RSEM_ERROR it may be called again. */
+/* Of a permit of the same `sem`. Repeated for 30 s, but not when the lease has ended. After RSEM_ERROR
+ * it may be called again. */
 enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit);
 
 /* For how many ms the permit is held for sure. 0: it may be lost. */
@@ -49,5 +55,9 @@ int64_t rsem_left(const struct rsem_permit *permit);
 
 /* What the last RSEM_ERROR was about; or what the last call met before it was too late. */
 const char *rsem_error(const struct rsem *sem);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

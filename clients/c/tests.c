@@ -1,4 +1,6 @@
 /* tests: what is particular to C, on the server of REDIS_URL. */
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,12 +123,111 @@ static void test_fork(void)
     connection_end(&connection);
 }
 
+/* Where a server of this test listens, and its URL. */
+static int listen_on(char *url, size_t size)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listening, (struct sockaddr *)&address, length) != 0 || listen(listening, 8) != 0 ||
+        getsockname(listening, (struct sockaddr *)&address, &length) != 0)
+        exit(1);
+    snprintf(url, size, "redis://127.0.0.1:%d", ntohs(address.sin_port));
+    return listening;
+}
+
+/* There is more to do after each call, but wake fails. */
+static void serve_without_wake(int listening, const char *failure)
+{
+    for (;;) {
+        char command[4096];
+        ssize_t size;
+        int client = accept(listening, NULL, NULL);
+        while ((size = read(client, command, sizeof command - 1)) > 0) {
+            const char *answer = failure;
+            command[size] = '\0';
+            if (strstr(command, "declare") != NULL)
+                answer = strstr(command, "{refused}") != NULL
+                             ? "-ERR refused\r\n"
+                             : "*6\r\n:1\r\n:0\r\n:-1\r\n:1\r\n:7\r\n:8\r\n";
+            else if (strstr(command, "return") != NULL)
+                answer = "*3\r\n:1\r\n:0\r\n:1\r\n";
+            if (write(client, answer, strlen(answer)) < 0)
+                _exit(1);
+        }
+        close(client);
+    }
+}
+
+/* That changes nothing of an answer that is good, and does not take long. */
+static void test_failing_wake(const char *failure)
+{
+    char url[64];
+    struct rsem_permit permit;
+    int listening = listen_on(url, sizeof url);
+    pid_t server = fork();
+    if (server == 0)
+        serve_without_wake(listening, failure);
+    int64_t since = now_ms();
+    struct rsem *granted = rsem_new(url, "granted", 1, 30000);
+    struct rsem *refused = rsem_new(url, "refused", 1, 30000);
+    expect(rsem_acquire(granted, 300, -1, &permit) == RSEM_OK, "acquire, and wake fails", rsem_error(granted));
+    expect(rsem_release(refused, &permit) == RSEM_ERROR && strstr(rsem_error(refused), "another") != NULL,
+           "release of another semaphore's permit", rsem_error(refused));
+    expect(rsem_release(granted, &permit) == RSEM_OK, "release, and wake fails", rsem_error(granted));
+    rsem_free(granted); /* The server takes one connection at a time. */
+    expect(rsem_acquire(refused, 300, -1, &permit) == RSEM_ERROR, "what was refused", "is held");
+    expect(strcmp(rsem_error(refused), "ERR refused") == 0, "refused", rsem_error(refused));
+    expect(now_ms() - since < 10000, "an acquire, and wake fails", "it took too long");
+    rsem_free(refused);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    close(listening);
+}
+
+/* The server closes the connection, and then it is gone. Writing there causes a SIGPIPE. */
+static void test_cut(void)
+{
+    char url[64], ignored[256];
+    const char *words[] = {"PING"};
+    struct connection connection;
+    sigset_t signals;
+    int listening = listen_on(url, sizeof url);
+    pid_t server = fork();
+    if (server == 0) {
+        struct linger none = {.l_onoff = 1};
+        int client = accept(listening, NULL, NULL);
+        if (read(client, ignored, sizeof ignored) < 0 || write(client, "+PONG\r\n", 7) < 0)
+            _exit(1);
+        shutdown(client, SHUT_WR);
+        setsockopt(client, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        _exit(0);
+    }
+    if (!connection_init(&connection, url))
+        exit(1);
+    redisReply *reply = connection_command(&connection, 1, words);
+    expect(reply != NULL, "a server that is about to go", connection.error);
+    freeReplyObject(reply);
+    waitpid(server, NULL, 0);
+    close(listening);
+    expect(connection_command(&connection, 1, words) == NULL, "a connection that was cut", "answers");
+    expect(connection_may_pass(&connection), "a connection that was cut", connection.error);
+    sigpending(&signals);
+    expect(!sigismember(&signals, SIGPIPE), "SIGPIPE", "is left");
+    pthread_sigmask(SIG_BLOCK, NULL, &signals);
+    expect(!sigismember(&signals, SIGPIPE), "SIGPIPE", "stays blocked");
+    connection_end(&connection);
+}
+
 int main(void)
 {
     char name[514] = "";
     int readable[2];
     test_urls();
     test_fork();
+    test_failing_wake("-NOPERM no\r\n");
+    test_failing_wake("-LOADING no\r\n");
+    test_cut();
     memset(name, 'n', 513);
     expect_status("a name of 513 bytes", name, 1000, -1, -1, RSEM_ERROR, NAME "more, as in \"nn");
     expect_status("no name", "", 1000, -1, -1, RSEM_ERROR, NAME "\"\"");

@@ -34,9 +34,9 @@ final class CommandError extends \RuntimeException
 {
     public function mayPass(): bool
     {
+        $passing = 'LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients';
         // Redis 6.2 puts a text in front of errors that commands in a script meet.
-        $passes = '/^(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY) /';
-        return preg_match($passes, $this->getMessage()) === 1;
+        return preg_match("/^(ERR Error running script .*: -)?($passing) /", $this->getMessage()) === 1;
     }
 }
 
@@ -56,6 +56,8 @@ final class Permit
         public readonly string $word,
         public readonly int $token,
         private readonly int $end,
+        /** That of its semaphore. */
+        public readonly string $name,
     ) {
         $this->pid = getmypid();
     }
@@ -89,7 +91,11 @@ final class Semaphore
     private const ASK_EVERY = 5_000; // a third of it
     private const PATIENCE = 30_000; // ms: how long a call is repeated while Redis is away
     private const GIVE_BACK = 2_000; // ms: and how long giving back what did not become a permit
+    private const MAX_WEIGHT = 4_294_967_295; // and limit
+    private const MAX_LEASE = 604_800_000;
 
+    /** What hold() has to give back, with the semaphores. Null: nothing gives it back at the end yet. */
+    private static ?array $held = null;
     private readonly string $url;
     private readonly Scripts $scripts;
     private readonly array $keys;
@@ -107,8 +113,8 @@ final class Semaphore
             throw new \InvalidArgumentException('a name has 1 to 512 bytes of UTF-8, no { and }, and no control '
                 . "characters, not $found of " . strlen($name) . ' bytes');
         }
-        self::check('a limit', $limit, 0, 4_294_967_295);
-        self::check('a lease', $lease, 1, 604_800_000);
+        self::check('a limit', $limit, 0, self::MAX_WEIGHT);
+        self::check('a lease', $lease, 1, self::MAX_LEASE);
         $this->url = $url ?? (getenv('REDIS_URL') ?: 'redis://127.0.0.1');
         $this->scripts = new Scripts($this->url);
         $this->keys = array_map(fn ($key) => "sem:{{$name}}:$key", ['permits', 'queue', 'clients', 'state']);
@@ -132,6 +138,9 @@ final class Semaphore
     /** Whether the permit was held until now, by this process. */
     public function release(Permit $permit): bool
     {
+        if ($permit->name !== $this->name) {
+            throw new \InvalidArgumentException("the permit is one of $permit->name, not of $this->name");
+        }
         return $permit->isOwn() && Signals::defer(
             fn () => $this->giveBack($permit, min($permit->left(), self::PATIENCE)));
     }
@@ -142,13 +151,29 @@ final class Semaphore
         // No signal comes between the permit and the block that gives it back.
         return Signals::defer(function () use ($work, $timeout) {
             $permit = $this->acquire($timeout);
+            self::releaseAtEnd();
+            self::$held[$permit->word] = [$this, $permit];
             try {
                 $result = Signals::allow(fn () => $work($permit));
             } finally {
+                unset(self::$held[$permit->word]);
                 $held = $this->release($permit);
             }
             return $held ? $result : throw new Lost("the permit $permit->word of $this->name was lost");
         });
+    }
+
+    /** No "finally" is run when the script ends within hold(), by exit or a fatal error. */
+    private static function releaseAtEnd(): void
+    {
+        if (self::$held === null) {
+            register_shutdown_function(static function () {
+                foreach (self::$held as [$semaphore, $permit]) {
+                    $semaphore->release($permit);
+                }
+            });
+            self::$held = [];
+        }
     }
 
     private static function check(string $what, int $number, int $from, int $to): void
@@ -175,7 +200,7 @@ final class Semaphore
     private function giveUp(string $word): void
     {
         try {
-            $this->giveBack(new Permit($word, 0, 0), self::GIVE_BACK);
+            $this->giveBack(new Permit($word, 0, 0, $this->name), self::GIVE_BACK);
         } catch (ConnectionError | CommandError) {
         }
     }
@@ -185,19 +210,31 @@ final class Semaphore
         [$left, $repeated, $permit->releaseSent] = [$permit->left(), $permit->releaseSent, true];
         $answer = $this->call('release', ['return', $permit->word], $patience);
         // Where a reply was lost, the second one is "unknown", since the first try found the permit.
-        $held = $permit->releaseSent = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
-        $this->serve($answer->reply[1]);
+        $held = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
         $permit->releaseSent = false;
+        $this->serveOthers($answer->reply[1]);
         return $held;
     }
 
     /** While there is more to do than the server does in one call. The wake_in after that. */
-    private function serve(int $wakeIn, ?int $until = null): int
+    private function serve(int $wakeIn, ?int $until = null, int $patience = self::PATIENCE): int
     {
         while ($wakeIn === 0) {
-            $wakeIn = $this->call('wake', [], self::PATIENCE, $until)->reply[1];
+            $wakeIn = $this->call('wake', [], $patience, $until)->reply[1];
         }
         return $wakeIn;
+    }
+
+    /**
+     * The same after an answer that is good, whatever comes of this. So it is not repeated, either:
+     * whoever waits calls wake, too.
+     */
+    private function serveOthers(int $wakeIn): void
+    {
+        try {
+            $this->serve($wakeIn, patience: 0);
+        } catch (ConnectionError | CommandError) {
+        }
     }
 
     /** The permit, or null if it was refused or queued; $answer tells which. */
@@ -213,14 +250,15 @@ final class Semaphore
                     trigger_error("the limit of $this->name was declared as $before, now as $this->limit", E_USER_WARNING);
                 }
                 $this->declared = true;
-                if ($code !== 2) {
-                    $this->serve($wakeIn);
+                if ($code === 0) {
+                    $this->serve($wakeIn, $until);
                 }
             } while ($code === 0 && $wakeIn === 0); // One may be free now.
             if ($code !== 1) {
                 return null;
             }
-            $permit = new Permit($word, $token, $this->endsAfter($answer->sent));
+            $this->serveOthers($wakeIn);
+            $permit = new Permit($word, $token, $this->endsAfter($answer->sent), $this->name);
             // Asking again begins the lease anew.
             return $permit->left() > 0 ? $permit : throw new ConnectionError(
                 "answers come later than $this->lease ms, when the lease has ended");
@@ -269,7 +307,7 @@ final class Semaphore
                 // may be over, asking begins it anew.
                 return $token === 0 || $now - $asked->sent >= $this->lease / 2
                     ? null
-                    : new Permit($word, $token, $this->endsAfter($asked->sent));
+                    : new Permit($word, $token, $this->endsAfter($asked->sent), $this->name);
             }
             if ($until !== null && $now >= $until) {
                 throw $this->timeout();
@@ -309,7 +347,7 @@ final class Semaphore
         }
         $grants = [];
         foreach ($lines as $line) {
-            if (preg_match('/\A([^ ]+) ([0-9]{1,16}) ([0-9]{1,16})\z/', $line, $parts) !== 1
+            if (preg_match('/\A([^ ]+) ([0-9]{1,16}) ([0-9]{1,16})\z/', $line, $parts) !== 1 || !self::isWord($parts[1])
                 || max((int) $parts[2], (int) $parts[3]) >= 2 ** 53) {
                 return $nothing;
             }
@@ -317,11 +355,18 @@ final class Semaphore
         }
         $own = substr($word, 0, strpos($word, ':1:') + 1);
         foreach ($grants as $other => [$token]) {
-            if ($other !== $word && $token > 0 && str_starts_with((string) $other, $own)) {
+            if ($other !== $word && $token > 0 && str_starts_with($other, $own)) {
                 $this->giveUp($other);
             }
         }
         return $grants[$word] ?? $nothing;
+    }
+
+    private static function isWord(string $text): bool
+    {
+        $grammar = '/\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/';
+        return preg_match($grammar, $text, $parts) === 1
+            && (int) $parts[1] <= self::MAX_WEIGHT && (int) $parts[2] <= self::MAX_LEASE;
     }
 
     /** Each script may be called twice. The time is that before it was called first. */

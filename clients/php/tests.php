@@ -64,6 +64,57 @@ try {
 expect($semaphore->release($permit), 'a release that is repeated tells that the permit was lost');
 expect(!$semaphore->release($permit), 'a permit that was given back is held');
 
+// A wake fails. That changes nothing of an answer that is good, and does not take long.
+foreach (['NOPERM no', 'LOADING no'] as $failure) {
+    $listening = stream_socket_server('tcp://127.0.0.1:0');
+    $server = pcntl_fork();
+    while ($server === 0) {
+        $client = stream_socket_accept($listening) ?: exit;
+        while (($command = (string) fread($client, 65536)) !== '') {
+            fwrite($client, match (true) { // The second number: there is more to do.
+                str_contains($command, 'refused') && str_contains($command, 'declare') => "-ERR refused\r\n",
+                str_contains($command, 'declare') => "*6\r\n:1\r\n:0\r\n:-1\r\n:1\r\n:7\r\n:8\r\n",
+                str_contains($command, 'return') => "*3\r\n:1\r\n:0\r\n:1\r\n",
+                default => "-$failure\r\n",
+            });
+        }
+    }
+    $url = 'redis://' . stream_socket_get_name($listening, false);
+    $since = RedisSemaphore\now();
+    $granted = new RedisSemaphore\Semaphore('granted', 1, url: $url);
+    expect($granted->release($granted->acquire(300)), 'a wake that failed makes a release fail');
+    unset($granted); // The server takes one connection at a time.
+    try {
+        (new RedisSemaphore\Semaphore('refused', 1, url: $url))->acquire(300);
+        expect(false, 'what was refused is held');
+    } catch (RedisSemaphore\CommandError $error) {
+        expect($error->getMessage() === 'ERR refused', $error->getMessage());
+    }
+    expect(RedisSemaphore\now() - $since < 10_000, 'a wake that fails keeps an acquire beyond its time');
+    posix_kill($server, SIGKILL);
+    pcntl_waitpid($server, $status);
+}
+
+$permit = $semaphore->acquire();
+$message = refusal(fn () => (new RedisSemaphore\Semaphore('another', 1))->release($permit));
+expect(str_contains($message, 'another'), "a permit of another semaphore is released: $message");
+expect($semaphore->release($permit), 'and it is lost by that');
+
+// The script ends within hold, and within one in another one: no "finally" is run then.
+foreach (['exit' => fn () => exit, 'a fatal error' => fn () => trigger_error('fatal', E_USER_ERROR)] as $what => $end) {
+    [$outer, $inner] = array_map(
+        fn () => new RedisSemaphore\Semaphore('test-' . bin2hex(random_bytes(16)), 1), [1, 2]);
+    if (pcntl_fork() === 0) {
+        error_reporting(0);
+        $outer->hold(fn () => $inner->hold($end));
+    }
+    pcntl_wait($status);
+    foreach ([$outer, $inner] as $free) {
+        $permit = $free->try();
+        expect($permit !== null && $free->release($permit), "$what within hold does not give back");
+    }
+}
+
 function refusal(callable $make): string
 {
     try {

@@ -18,13 +18,17 @@ class RedisSemaphore
   PATIENCE = 30_000 # ms: how long a call is repeated while Redis is away
   GIVE_BACK = 2_000 # ms: and how long giving back what did not become a permit
   RESPONSE_SECONDS = 2
+  MAX_WEIGHT = 4_294_967_295 # and limit
+  MAX_LEASE = 604_800_000
+  WORD = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
+  PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
   # Redis 6.2 puts a text in front of errors that commands in a script meet.
-  MAY_PASS = /\A(ERR Error running script .*: -)?(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY) /
+  MAY_PASS = /\A(ERR Error running script .*: -)?(#{PASSING}) /
 
   # The time in ms of a clock that nobody sets back or forth.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
-  Permit = Struct.new(:word, :token, :ends) do
+  Permit = Struct.new(:word, :token, :ends, :name) do
     # Whether a release that ended with an error may have given it back.
     attr_accessor :release_sent
 
@@ -45,8 +49,8 @@ class RedisSemaphore
 
   def initialize(name, limit:, lease: 30_000, url: ENV.fetch("REDIS_URL", "redis://127.0.0.1"))
     @name = check_name(name)
-    @limit = check("a limit", limit, 0..4_294_967_295)
-    @lease = check("a lease", lease, 1..604_800_000)
+    @limit = check("a limit", limit, 0..MAX_WEIGHT)
+    @lease = check("a lease", lease, 1..MAX_LEASE)
     @url = url
     @redis = Redis.new(url: url, timeout: RESPONSE_SECONDS, reconnect_attempts: 0)
     @scripts = Scripts.new(@redis)
@@ -66,6 +70,7 @@ class RedisSemaphore
 
   # Whether the permit was held until now, by this process.
   def release(permit)
+    raise ArgumentError, "the permit is one of #{permit.name}, not of #{@name}" unless permit.name == @name
     return false unless permit.own?
 
     undisturbed { give_back(permit, [permit.left, PATIENCE].min) }
@@ -135,7 +140,7 @@ class RedisSemaphore
 
   # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
   def give_up(word)
-    give_back(Permit.new(word, 0, 0), GIVE_BACK)
+    give_back(Permit.new(word, 0, 0, @name), GIVE_BACK)
   rescue Redis::BaseError
     false
   end
@@ -147,16 +152,23 @@ class RedisSemaphore
     answer = call("release", "return", permit.word, patience: patience)
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
-    permit.release_sent = held
-    serve(answer.reply[1])
     permit.release_sent = false
+    serve_others(answer.reply[1])
     held
   end
 
   # While there is more to do than the server does in one call. The wake_in after that.
-  def serve(wake_in, wait_until: nil)
-    wake_in = call("wake", wait_until: wait_until).reply[1] while wake_in.zero?
+  def serve(wake_in, **limits)
+    wake_in = call("wake", **limits).reply[1] while wake_in.zero?
     wake_in
+  end
+
+  # The same after an answer that is good, whatever comes of this. So it is not repeated, either: whoever
+  # waits calls wake, too.
+  def serve_others(wake_in)
+    serve(wake_in, patience: 0)
+  rescue Redis::BaseError
+    nil
   end
 
   # In a thread, as handle_interrupt does not keep off SIGINT, nor what a program's trap raises, and
@@ -195,11 +207,14 @@ class RedisSemaphore
       @declared = true
       return answer if code == 2
 
-      serve(wake_in)
-      redo if code.zero? && wake_in.zero? # One may be free now.
-      return nil if code.zero?
+      if code.zero?
+        return nil unless wake_in.zero?
 
-      permit = Permit.new(word, token, ends_after(answer.sent))
+        serve(wake_in, wait_until: wait_until)
+        redo # One may be free now.
+      end
+      serve_others(wake_in)
+      permit = Permit.new(word, token, ends_after(answer.sent), @name)
       return permit if permit.left.positive?
 
       # Asking again begins the lease anew.
@@ -247,7 +262,7 @@ class RedisSemaphore
         # over, asking begins it anew.
         return nil if token.zero? || now - asked.sent >= @lease / 2
 
-        return Permit.new(word, token, ends_after(asked.sent))
+        return Permit.new(word, token, ends_after(asked.sent), @name)
       end
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
@@ -276,12 +291,17 @@ class RedisSemaphore
     return unless name == @name
 
     lines.map! { |line| line.match(/\A([^ ]+) (\d{1,16}) (\d{1,16})\z/)&.captures }
-    return unless lines.all? { |line| line && line.drop(1).all? { |number| number.to_i < 2**53 } }
+    return unless lines.all? { |found, *numbers| word?(found) && numbers.map(&:to_i).max < 2**53 }
 
     lines.each do |other, token, _|
       give_up(other) if other != word && token.to_i.positive? && other.start_with?(word[/.*?:.*?:/])
     end
     lines.assoc(word)&.drop(1)&.map(&:to_i)
+  end
+
+  def word?(text)
+    found = WORD.match(text)
+    found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 
   # Each script may be called twice. The time is that before it was called first.

@@ -41,6 +41,35 @@ end
 expect(semaphore.release(permit), "a release that is repeated tells that the permit was lost")
 expect(!semaphore.release(permit), "a permit that was given back is held")
 
+# A wake fails. That changes nothing of an answer that is good, and does not take long.
+[Redis::CommandError.new("NOPERM no"), Redis::CannotConnectError.new("no")].each do |failure|
+  scripts.define_singleton_method(:call) do |script, *arguments|
+    raise failure if script == "wake"
+
+    super(script, *arguments).tap { |reply| reply[1] = 0 } # There is more to do.
+  end
+  since = RedisSemaphore.now
+  permit = semaphore.acquire(timeout: 300)
+  begin
+    semaphore.acquire(timeout: 300)
+    abort "FAILED: a second permit was granted"
+  rescue RedisSemaphore::Timeout, Redis::CommandError
+    # It could not wait.
+  end
+  expect(semaphore.release(permit), "a wake that failed makes a release fail")
+  expect(RedisSemaphore.now - since < 10_000, "a wake that fails keeps an acquire beyond its time")
+  scripts.singleton_class.remove_method(:call)
+end
+
+permit = semaphore.acquire
+begin
+  RedisSemaphore.new("#{name}-2", limit: 1).release(permit)
+  abort "FAILED: a permit of another semaphore is released"
+rescue ArgumentError => e
+  expect(e.message.include?(name), e.message)
+end
+expect(RedisSemaphore.new(name, limit: 1).release(permit), "a second object cannot release a permit of its semaphore")
+
 # The main thread ends while another one holds.
 if fork.nil?
   held = Queue.new
