@@ -43,6 +43,16 @@ impl<R: Request> Batcher<R> {
         }
     }
 
+    /// Has a task go on with what a caller drives: others depend on it now.
+    pub(crate) fn take_over(owner: &Arc<R::Owner>) {
+        let mut state = R::batcher(owner).state();
+        state.needs_task |= state.is_dispatching;
+        if let Some(calls) = state.calls.take() {
+            drop(state);
+            owner.spawn(calls);
+        }
+    }
+
     /// Whoever comes first drives the calls. Whoever comes second has a task do so, and so does
     /// the first in a rush, when others will follow at once, or where too many drive already.
     fn enter(

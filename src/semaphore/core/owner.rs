@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use super::Core;
+use super::{Acquire, Adopt, Core, Release};
 use crate::batching::{Batcher, Owner, Reply, Request};
 use crate::error::Error;
 use crate::protocol::too_heavy;
@@ -35,6 +35,13 @@ impl Core {
         deadline: Deadline,
     ) -> impl Future<Output = Reply<R>> + Send {
         Batcher::ask(self, request, deadline, false)
+    }
+
+    /// Whoever began calls may be polled no more: what is given back waits for their end.
+    pub(crate) fn take_over_calls(self: &Arc<Self>) {
+        Batcher::<Acquire>::take_over(self);
+        Batcher::<Adopt>::take_over(self);
+        Batcher::<Release>::take_over(self);
     }
 
     /// Asks again also when it is refused: a right may be missing for a while, or room on a disk.

@@ -263,6 +263,7 @@ impl Maintenance {
         let Some(core) = core else {
             return;
         };
+        core.take_over_calls();
         let waits = std::mem::take(&mut *core.waits());
         let ended = waits.into_values().inspect(|acquisition| acquisition.end());
         let releases = ended.map(|acquisition| (acquisition, ReleaseMode::Return)).collect();

@@ -132,3 +132,14 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
         observer.sees(0, 0).await;
     }
 }
+
+/// As by `select!`, where it lost against the signal to end.
+#[tokio::test]
+async fn a_wait_that_nobody_polls_any_more_is_given_back() {
+    let Scene { observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let mut waiting = semaphore.acquire().boxed();
+    assert!(waiting.as_mut().now_or_never().is_none());
+    semaphores.shutdown().await;
+    observer.sees(0, 0).await;
+    assert!(matches!(waiting.await, Err(Error::Shutdown)));
+}

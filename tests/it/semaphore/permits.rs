@@ -141,6 +141,16 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     assert!(ends().await + Duration::from_millis(1) >= promised, "the lease has become shorter");
 }
 
+/// It ends with its lease.
+#[tokio::test]
+async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let builder = semaphores.semaphore(unique_name()).limit(1);
+    let semaphore = builder.lease(Duration::from_millis(500)).build().unwrap();
+    let _never_polled = semaphore.acquire().await.unwrap().release();
+    in_time("the next permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn max_hold_ends_what_renewal_would_keep() {
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
