@@ -47,7 +47,10 @@ export interface TryOptions {
 }
 
 export interface AcquireOptions extends TryOptions {
-  /** Rejects with AcquireTimeout after so many ms. */
+  /**
+   * Rejects with AcquireTimeout after so many ms; a fraction counts as a whole one. 0 or less, as what is
+   * left of a deadline may be, only tries.
+   */
   timeout?: number;
 }
 
@@ -80,11 +83,15 @@ export class Semaphore {
   readonly lease: number;
   /** Waits in the queue for a permit. */
   acquire(options?: AcquireOptions): Promise<Permit>;
-  /** A permit if one is free and nobody waits, else null. */
+  /**
+   * A permit if one is free and nobody waits, else null. Rejects with Unavailable if there is no answer
+   * within two response timeouts.
+   */
   tryAcquire(options?: TryOptions): Promise<Permit | null>;
   /**
    * Calls back with a permit and gives it back afterwards. Rejects with LeaseLost if the permit was
-   * lost meanwhile: what the callback did was not protected to its end.
+   * lost meanwhile: what the callback did was not protected to its end. Where giving back is not
+   * confirmed in time, the process emits a warning.
    */
   use<T>(callback: (permit: Permit) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
 }
@@ -101,11 +108,16 @@ export class Permit {
   readonly lost: AbortSignal;
   /** Exact even where the event loop was too busy to tell `lost` in time. */
   readonly isLost: boolean;
+  /** For how many ms it is held, unless it is renewed before. 0 once it is lost. */
+  readonly expiresIn: number;
   /**
    * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
-   * before: then it was given back in the background already.
+   * before: then it was given back in the background already. Rejects with Unavailable or Refused if it
+   * is not confirmed within two response timeouts, and goes on in the background. Another call waits
+   * once more.
    */
   release(): Promise<boolean>;
+  /** Gives it back. Where that is not confirmed in time, the process emits a warning. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -133,7 +145,10 @@ export class LeaseLost extends SemaphoreError {
   readonly id: string;
 }
 
-/** All calls have failed for longer than the outage tolerance. */
+/**
+ * Calls have failed for too long: for the outage tolerance, or for two response timeouts where it is about a
+ * try or a release.
+ */
 export class Unavailable extends SemaphoreError {
   readonly semaphore: string;
   readonly operation: string;

@@ -150,6 +150,7 @@ class Proxy:
     def __init__(self, port):
         self.port = port
         self.lose = None  # a word: the reply to the next request with it is lost
+        self.is_cutting = True  # the connection with it; else it is silent from then on
         self.lost = 0
         self.delay = 0.0  # of each reply
         self._tasks, self._writers = [], []
@@ -183,7 +184,9 @@ class Proxy:
             while data := await server_reader.read(65536):
                 if is_losing:
                     self.lost += 1
-                    break
+                    if self.is_cutting:
+                        break
+                    continue
                 await asyncio.sleep(self.delay)
                 writer.write(data)
             writer.close()

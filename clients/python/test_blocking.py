@@ -8,9 +8,9 @@ import unittest
 
 import redis
 
-from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, Semaphores
+from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, Semaphores, Unavailable
 
-from support import DEADLINE, URL, Keys, Turns, new_name, until
+from support import DEADLINE, URL, Keys, Server, Turns, new_name, until
 
 
 class Blocking(unittest.TestCase):
@@ -127,6 +127,23 @@ class Blocking(unittest.TestCase):
                 self.client._loop.call_soon_threadsafe(time.sleep, 2)  # it does not come to begin
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
         until(self.keys.are_empty)
+
+    def test_a_block_ends_in_an_outage_and_was_not_lost(self):
+        server = Server()
+        self.addCleanup(server.close)
+        keys = Keys(server.url, self.name)
+        self.addCleanup(keys.close)
+        with Semaphores(server.url, response_timeout=0.2) as client:
+            semaphore = client.semaphore(self.name, limit=2)
+            held, start = semaphore.acquire(), time.monotonic()
+            with semaphore.acquire():
+                server.stop()
+            with self.assertRaises(Unavailable):
+                held.release()
+            self.assertLess(time.monotonic() - start, 10)
+            server.go_on()
+            until(keys.are_empty)
+            self.assertIs(held.release(), True)
 
     def test_a_client_that_connects_twice_and_closes_twice(self):
         threads = threading.active_count()

@@ -86,7 +86,8 @@ class Faults(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_short_outage_loses_nothing(self):
         url = f"{self.server.url}?socket_timeout=600"  # what is in there overrides nothing
-        semaphore = await self.semaphore(url, lease=6, response_timeout=0.3)
+        semaphore = await self.semaphore(url, lease=6, response_timeout=0.9)
+        self.assertEqual(semaphore._client._connections.connection_pool.connection_kwargs["socket_timeout"], 0.9)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.stop()
@@ -114,7 +115,157 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         release = asyncio.create_task(permit.release())
         await asyncio.sleep(0)
         await client.close()
-        self.assertIs(await asyncio.wait_for(release, DEADLINE), False)
+        with self.assertRaises(Unavailable):  # it was not lost
+            await asyncio.wait_for(release, DEADLINE)
+
+    async def jobs(self, **settings):
+        """The semaphore as a user has it whose right to call scripts is taken away by refuse()."""
+        acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all"
+        self.server.connection.execute_command(*acl.split())
+        return await self.semaphore(f"redis://jobs:secret@127.0.0.1:{self.server.port}", **settings)
+
+    def refuse(self, is_refused=True):
+        rights = "-evalsha" if is_refused else "+evalsha"
+        self.server.connection.execute_command("ACL", "SETUSER", "jobs", rights)
+
+    async def test_a_release_that_is_refused_is_told_and_goes_on(self):
+        semaphore = await self.jobs(response_timeout=0.2)
+        permit = await semaphore.acquire()
+        self.refuse()
+        for _ in range(2):
+            with self.assertRaisesRegex(Unavailable, "not confirmed.*permissions"):
+                await asyncio.wait_for(permit.release(), 10)
+        self.assertFalse(permit.is_lost)
+        self.assertEqual(self.keys.held(), 1)
+        self.refuse(False)
+        await until_async(self.keys.are_empty)
+        self.assertIs(await permit.release(), True)
+
+    async def test_a_release_that_was_refused_first_and_is_unknown_then_was_lost(self):
+        semaphore = await self.jobs()
+        permit = await semaphore.acquire()
+        self.refuse()
+        release = asyncio.create_task(permit.release())
+        await until_async(lambda: semaphore._error is not None)
+        self.server.connection.delete(self.keys.permits)
+        self.refuse(False)
+        self.assertIs(await release, False)
+
+    async def test_a_block_whose_permit_cannot_be_given_back_was_not_lost(self):
+        semaphore = await self.jobs(limit=2, response_timeout=0.2)
+        with self.assertLogs("redis_lease_semaphore", "WARNING") as logs:
+            async with semaphore.acquire():
+                self.refuse()
+        self.assertRegex(logs.output[-1], "not confirmed")
+        self.refuse(False)
+        with self.assertRaises(ZeroDivisionError):
+            async with semaphore.acquire():
+                self.refuse()
+                1 / 0
+        self.refuse(False)
+        await until_async(self.keys.are_empty)
+
+    async def test_a_release_in_an_outage_is_told_and_goes_on(self):
+        semaphore = await self.semaphore(response_timeout=0.2)
+        permit = await semaphore.acquire()
+        self.server.stop()
+        try:
+            with self.assertRaises(Unavailable):
+                await asyncio.wait_for(permit.release(), 10)
+        finally:
+            self.server.go_on()
+        await until_async(self.keys.are_empty)
+        self.assertIs(await permit.release(), True)
+
+    async def test_a_try_ends_in_an_outage_as_a_release_does(self):
+        semaphore = await self.semaphore(response_timeout=0.2)
+        self.server.stop()
+        try:
+            for claim in (semaphore.try_acquire(), semaphore.acquire(timeout=0)):
+                with self.assertRaises(Unavailable):
+                    await asyncio.wait_for(claim, 10)
+        finally:
+            self.server.go_on()
+        await until_async(self.keys.are_empty)
+
+    async def test_a_lost_reply_loses_no_permit(self):
+        async with Proxy(self.server.port) as proxy:
+            proxy.is_cutting = False
+            semaphore = await self.semaphore(url=proxy.url, limit=2, lease=1.5)
+            permit = await semaphore.acquire()
+            first = permit._deadline
+            await until_async(lambda: permit._deadline > first)  # now the server knows the script
+            proxy.lose = scripts.SCRIPTS["refresh"]["sha1"].encode()
+            await until_async(lambda: permit.is_lost or permit._deadline > first + 2)
+            self.assertEqual((proxy.lost, permit.is_lost), (1, False))
+            proxy.lose = b"declared"
+            await (await semaphore.acquire()).release()
+            self.assertEqual((proxy.lost, permit.is_lost), (2, False))
+            await permit.release()
+
+    async def test_a_password_that_is_wrong_is_told_at_once(self):
+        self.server.connection.config_set("requirepass", "secret")
+        for url in (self.server.url, f"redis://:wrong@127.0.0.1:{self.server.port}"):
+            with self.assertRaises(redis.RedisError):
+                await asyncio.wait_for(Semaphores(url).connect(), 5)
+        semaphore = await self.semaphore(f"redis://:secret@127.0.0.1:{self.server.port}")
+        self.server.connection.config_set("requirepass", "another")
+        self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal")
+        with self.assertRaisesRegex(redis.RedisError, "username-password"):
+            await asyncio.wait_for(semaphore.acquire(), 5)
+
+    async def test_connects_at_once_are_one_and_a_close_waits_for_them(self):
+        tasks = asyncio.all_tasks()
+        client = Semaphores(self.server.url)
+        connects = asyncio.gather(*(client.connect() for _ in range(3)))
+        await connects
+        self.assertEqual(len(self.server.connection.pubsub_channels("sem:wake:*")), 1)
+        await client.close()
+        self.assertEqual(asyncio.all_tasks(), tasks)
+        client = Semaphores(self.server.url)
+        connect = asyncio.create_task(client.connect())
+        await asyncio.sleep(0)
+        await client.close()
+        self.assertEqual(self.server.connection.pubsub_channels("sem:wake:*"), [])
+        await connect
+        for call in (client.semaphore(self.name, limit=1).acquire, client.connect):
+            with self.assertRaises(Closed):
+                await call()
+        self.assertEqual(asyncio.all_tasks(), tasks)
+
+    async def test_a_wake_that_fails_is_repeated(self):
+        semaphore = await self.semaphore(liveness=600)  # it would ask again after minutes
+        word = f"N:dead:1:300:{'n' * 16}"
+        source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
+        self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, word, "wait")
+        call = semaphore._call
+
+        async def failing(script, *arguments):
+            if script == "wake":
+                semaphore._call = call
+                raise redis.ConnectionError("as when it is cut")
+            return await call(script, *arguments)
+
+        semaphore._call = failing
+        permit = await asyncio.wait_for(semaphore.acquire(), 10)
+        self.assertTrue(await permit.release())
+
+    async def test_a_wake_that_fails_for_long_is_left_to_who_waits(self):
+        semaphore = await self.semaphore(outage_tolerance=0.2)
+        self.server.kill()
+        semaphore._plan_wake(0)
+        semaphore._poke()
+        await until_async(lambda: semaphore._worker is None)
+
+    async def test_a_subscription_that_is_cut_time_and_again_is_made_with_pauses(self):
+        semaphore = await self.semaphore()
+        start = time.monotonic()
+        while time.monotonic() < start + 2:
+            self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await asyncio.sleep(0.001)
+        calls = self.server.connection.info("commandstats")["cmdstat_subscribe"]["calls"]
+        self.assertLess(calls, 50)
+        await until_async(lambda: semaphore._client._deaf_because is None)
 
     async def test_an_outage_without_end_ends_the_wait(self):
         semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3, response_timeout=0.2)
@@ -284,7 +435,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await permit.release())
 
     async def test_a_replica_that_becomes_a_primary_again(self):
-        semaphore = await self.semaphore(lease=60)
+        semaphore = await self.semaphore(lease=60, response_timeout=10)
         permit = await semaphore.acquire()
         wait = await self.queue(semaphore)
         connections = self.connections_so_far()

@@ -15,6 +15,12 @@ const limit = (value) => integer("limit", value, 0, MOST);
 const weight = (value) => integer("weight", value, 1, MOST);
 const milliseconds = (what, value) => integer(`${what} (ms)`, value, 1, LONGEST);
 
+/** What is left until a deadline: fractions of it, too, and less than nothing. */
+function timeout(value) {
+  if (typeof value === "number" && value <= LONGEST) return value;
+  throw new RangeError(`timeout (ms) must be a number up to ${LONGEST}, got ${value}`);
+}
+
 /** Of keys and messages: braces and lines have a meaning there. */
 function isName(value) {
   const bytes = Buffer.from(String(value));
@@ -60,4 +66,4 @@ const OF_REDIS = [
 /** A URL, or options for node-redis. A client of node-redis or ioredis is neither. */
 const redis = (value) => (typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS));
 
-module.exports = { limit, weight, milliseconds, isName, name, prefix, options, redis };
+module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, options, redis };

@@ -34,7 +34,7 @@ class LeaseLost extends SemaphoreError {
   }
 }
 
-/** All calls have failed for longer than the outage tolerance. `cause` is the last failure. */
+/** An acquire has failed for the outage tolerance, a try or a release for two response timeouts. */
 class Unavailable extends SemaphoreError {
   constructor(semaphore, operation, cause) {
     super(`semaphore ${semaphore}: ${operation} has failed for too long: ${cause.message}`, { cause });
@@ -60,7 +60,7 @@ class Closed extends SemaphoreError {
   }
 }
 
-const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY";
+const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
 
 /** Redis 6.2 puts words in front of an error that a command inside a script caused. */
 const says = (error, codes) =>
@@ -70,6 +70,16 @@ const says = (error, codes) =>
 const isPassing = (error) =>
   error instanceof ErrorReply ? says(error, PASSING) : !(error instanceof SemaphoreError || error instanceof TypeError);
 
+/** What whoever asked hears of a call that failed for too long, or for good. */
+function failure(semaphore, operation, error = new Error("no answer yet")) {
+  if (error instanceof Closed) return error;
+  return new (isPassing(error) ? Unavailable : Refused)(semaphore, operation, error);
+}
+
+/** What fails in the background. A client that was closed is no news. */
+const warn = (error) => error instanceof Closed || process.emitWarning(error);
+
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Refused, Unsupported, Closed, says, isPassing,
+  failure, warn,
 };

@@ -13,6 +13,7 @@ class Listener {
   #error;
   #isClosed = false;
   #heard = 0;
+  #pauses = new Pauses(1000);
   #onMessage;
   #onSubscribed;
 
@@ -39,14 +40,14 @@ class Listener {
   async #restart() {
     this.#error = this.#link.error;
     this.#link = undefined;
-    const pauses = new Pauses(1000);
-    while (!this.#isClosed) {
+    for (;;) {
+      await this.#pauses.next();
+      if (this.#isClosed) return;
       try {
         await this.start();
         return this.#onSubscribed();
       } catch (error) {
         this.#error = error; // Whoever waits meets it, and fails in the end if that lasts.
-        await pauses.next();
       }
     }
   }
@@ -77,6 +78,7 @@ class Listener {
 
   #receive(message) {
     this.#heard += 1;
+    this.#pauses.reset(); // Not by the subscription alone: that may be cut each time.
     const handOffs = read(message);
     if (handOffs) this.#onMessage(handOffs);
   }

@@ -1,10 +1,12 @@
 "use strict";
 
+const { warn } = require("./errors");
+
 /** A permit, renewed in the background until it is released or lost. */
 class Permit {
   #lease;
   #giveBack;
-  #released;
+  #release;
 
   constructor({ lease, token, weight, giveBack }) {
     this.#lease = lease;
@@ -21,21 +23,36 @@ class Permit {
 
   /** Exact even where the event loop was too busy to say `lost` in time. */
   get isLost() {
-    return this.#lease.isLost || (!this.#released && !this.#lease.isHeld);
+    return this.#lease.isLost || (!this.#release && !this.#lease.isHeld);
   }
 
-  /** Answers false if the permit had been lost before. */
-  release() {
-    this.#released ??= this.#giveBack();
-    return this.#released;
+  /** For how many ms it is held, unless it is renewed before. */
+  get expiresIn() {
+    return this.#lease.isHeld ? this.#lease.deadline - performance.now() : 0;
+  }
+
+  /** Answers false if the permit had been lost before. Where it is not confirmed in time, it goes on. */
+  async release() {
+    this.#release ??= this.#giveBack();
+    return this.#release ? this.#release.confirmed() : false;
+  }
+}
+
+/** At the end of a block, which has not failed where giving back takes longer. */
+async function endBlock(permit) {
+  try {
+    return await permit.release();
+  } catch (error) {
+    warn(error);
+    return true;
   }
 }
 
 // For `await using`. Node.js 18 has no such symbol before 18.18.
 if (Symbol.asyncDispose) {
   Permit.prototype[Symbol.asyncDispose] = async function () {
-    await this.release();
+    await endBlock(this);
   };
 }
 
-module.exports = { Permit };
+module.exports = { Permit, endBlock };

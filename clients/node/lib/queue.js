@@ -1,6 +1,6 @@
 "use strict";
 
-const { AcquireTimeout, Closed, isPassing, Refused, says, SemaphoreError, TooHeavy, Unavailable } = require("./errors");
+const { AcquireTimeout, failure, isPassing, says, SemaphoreError, TooHeavy, Unavailable, warn } = require("./errors");
 const { Pauses } = require("./pauses");
 const { Waiter } = require("./waiter");
 
@@ -12,6 +12,8 @@ const FIRST_WORD = 4;
 const DELAY_BY_POSITION = 20;
 /** For one acquire. A few may come of a process that was busy for once. */
 const MOST_LATE_GRANTS = 5;
+/** Of a timer, which fires at once where it is more. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** What one semaphore asks for: new requests, and again all that wait in the server's queue. */
 class Queue {
@@ -123,8 +125,9 @@ class Queue {
     // A server whose memory is full refuses even to repeat a place in the queue.
     const mayPass = (waiter) => isPassing(error) || (waiter.ticket && says(error, "OOM"));
     for (const waiter of waiting) {
+      waiter.failure = error;
       if (!mayPass(waiter)) {
-        this.giveUp(waiter, error instanceof Closed ? error : new Refused(this.name, "acquire", error));
+        this.giveUp(waiter, failure(this.name, "acquire", error));
       } else if (performance.now() - Math.max(waiter.since, since) > this.#server.outageTolerance) {
         this.giveUp(waiter, new Unavailable(this.name, "acquire", error));
       } else {
@@ -170,8 +173,12 @@ class Queue {
     if (waiter.isSent) this.#giveBack(waiter);
   }
 
+  /** A try that has no answer by then will hardly get one. */
   timedOut(waiter, timeout) {
-    this.giveUp(waiter, new AcquireTimeout(this.name, timeout, waiter.position));
+    const error = waiter.mayQueue
+      ? new AcquireTimeout(this.name, timeout, waiter.position)
+      : failure(this.name, "acquire", waiter.failure);
+    this.giveUp(waiter, error);
   }
 
   /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
@@ -210,17 +217,24 @@ class Queue {
     for (const { position } of this.#waiters) if (position < first) first = position;
     const delay = DELAY_BY_POSITION * (first - 1);
     if (delay >= this.#server.askInterval) return; // Asking again comes first.
-    this.#wakeTimer = setTimeout(() => this.#wake(), wakeIn + delay);
+    this.#wakeTimer = setTimeout(() => this.#wake(), Math.min(wakeIn + delay, LONGEST_TIMER));
   }
 
   async #wake() {
-    try {
-      const { reply } = await this.#semaphore.call("wake", []);
-      const [, wakeIn] = reply;
-      if (this.#waiters.size > 0 || wakeIn === 0) this.planWake(wakeIn);
-    } catch (error) {
-      // Asking again, which goes on meanwhile, serves the queue as well, and tells what is wrong.
-      if (!isPassing(error) && !(error instanceof Closed)) process.emitWarning(error);
+    const pauses = new Pauses();
+    const end = performance.now() + this.#server.outageTolerance;
+    // After that asking again, which goes on meanwhile, serves the queue as well.
+    for (; performance.now() < end; await pauses.next()) {
+      try {
+        const { reply } = await this.#semaphore.call("wake", []);
+        const [, wakeIn] = reply;
+        if (this.#waiters.size > 0 || wakeIn === 0) this.planWake(wakeIn);
+        return;
+      } catch (error) {
+        if (isPassing(error)) continue;
+        warn(error);
+        return;
+      }
     }
   }
 }

@@ -1,55 +1,95 @@
 "use strict";
 
-const { isPassing, Refused, Closed } = require("./errors");
+const { Closed, failure, isPassing, warn } = require("./errors");
 const { Pauses } = require("./pauses");
 
 const MOST = 1000;
-const UNKNOWN = 0;
+const [UNKNOWN, ALL_HELD] = [0, 3];
+
+/** A word that is given back, until that is confirmed or nothing of it is left. */
+class Release {
+  #semaphore;
+  #until;
+  #patience;
+  /** Why the last call failed. */
+  #error;
+  /** A call without an answer may have done it: then "unknown" does not say "lost". */
+  isRepeated = false;
+  /** Whether the server still knew it. Undefined where that was never confirmed. */
+  outcome = new Promise((resolve) => (this.settle = resolve));
+
+  constructor(semaphore, until, patience) {
+    this.#semaphore = semaphore;
+    this.#until = until;
+    this.#patience = patience;
+  }
+
+  /** What the outcome is. Where it does not come in time this rejects, and the release goes on. */
+  async confirmed() {
+    let timer;
+    const tooLong = new Promise((resolve) => (timer = setTimeout(resolve, this.#patience)));
+    const wasKnown = await Promise.race([this.outcome, tooLong]);
+    clearTimeout(timer);
+    if (wasKnown === undefined) throw failure(this.#semaphore, "release", this.#error);
+    return wasKnown;
+  }
+
+  /** Answers whether to try again. */
+  failed(error) {
+    this.#error = error;
+    this.isRepeated ||= isPassing(error);
+    const isOver = error instanceof Closed || performance.now() >= this.#until;
+    if (isOver) this.settle();
+    return !isOver;
+  }
+}
 
 /** Gives words back until that is confirmed, or until they are gone by themselves. */
 class Releases {
-  #release;
   #semaphore;
+  #patience;
+  #call;
+  /** By their words. */
   #waiting = new Map();
   #isRunning = false;
 
-  /** `release(args)` calls the script. */
-  constructor(semaphore, release) {
+  /** `call(args)` calls the script; `patience` is that of who waits for it to be confirmed. */
+  constructor(semaphore, { patience, call }) {
     this.#semaphore = semaphore;
-    this.#release = release;
+    this.#patience = patience;
+    this.#call = call;
   }
 
-  /** Answers false if the server surely knew the word no more. At `until` nothing of it is left. */
+  /** At `until` nothing of the word is left. */
   add(word, until) {
-    return new Promise((resolve, reject) => {
-      this.#enqueue({ word, until, isRepeated: false, callers: [{ resolve, reject }] });
-      if (!this.#isRunning) this.#run();
-    });
+    const release = new Release(this.#semaphore, until, this.#patience);
+    this.#put(word, [release]);
+    if (!this.#isRunning) this.#run();
+    return release;
   }
 
-  /** A word is in a call once: one that is given back twice has two callers. */
-  #enqueue(entry) {
-    const other = this.#waiting.get(entry.word);
-    if (other) {
-      entry.callers.push(...other.callers);
-      entry.isRepeated ||= other.isRepeated;
-      entry.until = Math.max(entry.until, other.until);
-    }
-    this.#waiting.set(entry.word, entry);
+  /** A word is in a call once, also one that is given back twice. */
+  #put(word, releases) {
+    this.#waiting.set(word, [...(this.#waiting.get(word) ?? []), ...releases]);
   }
 
   async #run() {
     this.#isRunning = true;
-    const pauses = new Pauses();
+    const pauses = new Pauses(1000);
+    let isTold = false;
     await undefined; // What is given back in one go is one call.
     while (this.#waiting.size > 0) {
-      const batch = [...this.#waiting.values()].slice(0, MOST);
-      for (const { word } of batch) this.#waiting.delete(word);
+      const batch = [...this.#waiting].slice(0, MOST);
+      for (const [word] of batch) this.#waiting.delete(word);
       try {
-        const { reply } = await this.#release(["return", ...batch.map(({ word }) => word)]);
-        batch.forEach((entry, index) => settle(entry, reply[2] === 3 ? 3 : reply[2 + index]));
+        const { reply } = await this.#call(["return", ...batch.map(([word]) => word)]);
+        batch.forEach(([, releases], index) => settle(releases, reply[2] === ALL_HELD ? ALL_HELD : reply[2 + index]));
         pauses.reset();
       } catch (error) {
+        if (!isTold && !isPassing(error)) {
+          warn(failure(this.#semaphore, "release", error));
+          isTold = true; // Once: it may go on for days.
+        }
         this.#failed(batch, error);
         await pauses.next();
       }
@@ -58,22 +98,16 @@ class Releases {
   }
 
   #failed(batch, error) {
-    for (const entry of batch) {
-      if (!isPassing(error)) {
-        const refused = error instanceof Closed ? error : new Refused(this.#semaphore, "release", error);
-        for (const { reject } of entry.callers) reject(refused);
-      } else if (performance.now() >= entry.until) {
-        for (const { resolve } of entry.callers) resolve(true);
-      } else {
-        this.#enqueue({ ...entry, isRepeated: true });
-      }
+    for (const [word, releases] of batch) {
+      const left = releases.filter((release) => release.failed(error));
+      if (left.length > 0) this.#put(word, left);
     }
   }
 }
 
-/** After a lost reply "unknown" may come from the call before, so it does not say "lost". */
-function settle({ callers, isRepeated }, answer) {
-  for (const { resolve } of callers) resolve(answer !== UNKNOWN || isRepeated);
+function settle(releases, answer) {
+  const wasKnown = answer !== UNKNOWN || releases.some(({ isRepeated }) => isRepeated);
+  for (const release of releases) release.settle(wasKnown);
 }
 
 module.exports = { Releases };

@@ -3,16 +3,13 @@
 const { setMaxListeners } = require("node:events");
 
 const checks = require("./checks");
-const { Closed, LeaseLost } = require("./errors");
+const { AcquireTimeout, LeaseLost } = require("./errors");
 const { Lease } = require("./lease");
-const { Permit } = require("./permit");
+const { endBlock, Permit } = require("./permit");
 const { Queue } = require("./queue");
 const { Releases } = require("./releases");
 const { Renewal } = require("./renewal");
 const { Waiter } = require("./waiter");
-
-/** What fails in the background. A client that was closed is no news. */
-const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 /** A semaphore by its name. Keep it: it declares its limit once, and renews its permits together. */
 class Semaphore {
@@ -36,14 +33,19 @@ class Semaphore {
       giveBack: (word, until) => this.giveBack(word, until),
     });
     this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
-    this.#releases = new Releases(name, (args) => this.#call("release", args));
+    this.#releases = new Releases(name, {
+      patience: server.patience,
+      call: (args) => this.#call("release", args),
+    });
   }
 
   /** Waits in the queue for a permit. What is given up, by timeout or signal, leaves the queue. */
   async acquire(options = {}) {
     const { weight = 1, timeout, signal } = checks.options("options of acquire", options, ["weight", "timeout", "signal"]);
-    if (timeout !== undefined) checks.milliseconds("timeout", timeout);
-    return this.#ask({ weight, timeout, signal, mayQueue: true });
+    if (timeout !== undefined) checks.timeout(timeout);
+    const permit = await this.#ask({ weight, timeout, signal, mayQueue: !(timeout <= 0) });
+    if (!permit) throw new AcquireTimeout(this.name, timeout);
+    return permit;
   }
 
   /** A permit if one is free and nobody waits, else null. */
@@ -62,7 +64,8 @@ class Semaphore {
     this.#server.use(this);
     const waiter = new Waiter({ word: this.#server.newWord(weight, this.lease), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
-    const timer = timeout && setTimeout(() => this.#queue.timedOut(waiter, timeout), timeout);
+    const patience = mayQueue ? timeout && Math.ceil(timeout) : this.#server.patience;
+    const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience);
     if (signal) setMaxListeners(0, signal); // Any number of waits may share one.
     signal?.addEventListener("abort", abort, { once: true });
     try {
@@ -90,11 +93,10 @@ class Semaphore {
     try {
       result = await callback(permit);
     } catch (error) {
-      // The callback's error is the one to tell; this one must not hide it.
-      await permit.release().catch(warn);
+      await endBlock(permit);
       throw error;
     }
-    if (await permit.release()) return result;
+    if (await endBlock(permit)) return result;
     permit.lost.throwIfAborted();
     throw new LeaseLost(this.name, permit.id, "the server did not know it any more when it was given back");
   }
@@ -116,24 +118,21 @@ class Semaphore {
       this.#renewal.remove(lease);
       this.#checkUse();
       // A refresh without an answer may arrive late, and hold it for another lease.
-      const released = this.#release(waiter.word, performance.now() + this.lease);
+      const release = this.giveBack(waiter.word, performance.now() + this.lease);
       this.#server.drop(waiter.word);
-      return released;
+      return release;
     };
-    lease.onLost = () => end().catch(warn);
+    lease.onLost = end;
     this.#renewal.add(lease);
     lease.watch();
-    const giveBack = async () => lease.check() && end();
+    const giveBack = () => (lease.check() ? end() : undefined);
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
   }
 
-  #release(word, until) {
-    return this.#server.track(this.#releases.add(word, until));
-  }
-
-  /** In the background. */
   giveBack(word, until) {
-    this.#release(word, until).catch(warn);
+    const release = this.#releases.add(word, until);
+    this.#server.track(release.outcome);
+    return release;
   }
 
   stopRenewing() {

@@ -29,6 +29,8 @@ class Server {
   constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
     Object.assign(this, { prefix, liveness, responseTimeout, outageTolerance });
     this.askInterval = liveness / 3;
+    /** Of a release, a try and a close. */
+    this.patience = 2 * responseTimeout;
     this.#connection = new Connection(() => Link.open(redis, responseTimeout));
     this.listener = new Listener(`${prefix}:wake:${this.#client}`, {
       // node-redis 4.5 cannot send PING where it has subscribed, and takes that for an error.
@@ -132,10 +134,8 @@ class Server {
 
   /** `close` waits for it. */
   track(promise) {
-    const done = () => this.#underWay.delete(promise);
     this.#underWay.add(promise);
-    promise.then(done, done); // Whoever started it hears of a failure.
-    return promise;
+    promise.then(() => this.#underWay.delete(promise));
   }
 
   /** What is asked for while it closes would be left behind. */
@@ -154,8 +154,8 @@ class Server {
     for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
     if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));
     const patience = new AbortController();
-    const released = Promise.allSettled(this.#underWay).then(() => patience.abort());
-    const tooLong = sleep(2 * this.responseTimeout, undefined, { signal: patience.signal }).catch(() => {});
+    const released = Promise.all(this.#underWay).then(() => patience.abort());
+    const tooLong = sleep(this.patience, undefined, { signal: patience.signal }).catch(() => {});
     await Promise.race([released, tooLong]);
     clearInterval(this.#checks);
     await this.#disconnect();

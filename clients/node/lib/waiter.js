@@ -13,6 +13,8 @@ class Waiter {
   position;
   /** Replies that granted it and came too late. */
   lateGrants = 0;
+  /** Why the last call failed. */
+  failure;
   /** The server may know it. */
   isSent = false;
   isWaiting = true;

@@ -3,8 +3,9 @@
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { Semaphores, Unavailable, Unsupported } = require("../index.js");
+const manifest = require("../lib/manifest.json");
 const {
-  admin, connect, empty, held, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
+  admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
 } = require("./support.js");
 
 const liveness = 600;
@@ -83,7 +84,7 @@ test("a subscription that went silent is found out", async (t) => {
 test("calls whose replies are lost are repeated", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const semaphores = await connect(t, { url: proxy.url, responseTimeout: 500 });
+  const semaphores = await connect(t, { url: proxy.url });
   const semaphore = semaphores.semaphore(name, { limit: 1, lease: 3000 });
   await (await semaphore.acquire()).release();
 
@@ -210,8 +211,121 @@ test("a wait ends with an error when the server stays away", async (t) => {
   await wait;
   await assert.rejects(semaphore.tryAcquire(), Unavailable);
   await server.start();
-  assert.equal(await permit.release(), false); // The server has forgotten it.
+  const released = () => permit.release().then((answer) => ({ answer }), () => undefined); // It has little patience.
+  const { answer } = await until("the release is answered", released);
+  assert.equal(answer, false); // The server has forgotten it.
   await empty(await admin(t, server.url), name);
+});
+
+test("a release in an outage is told, and goes on; a try ends as early", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphore = (await connect(t, { ...server, responseTimeout: 200 })).semaphore(name, { limit: 2 });
+  const permit = await semaphore.acquire();
+  const stopped = performance.now();
+  await server.kill("SIGSTOP");
+  await assert.rejects(semaphore.tryAcquire(), Unavailable);
+  await assert.rejects(semaphore.acquire({ timeout: 0 }), Unavailable);
+  await assert.rejects(permit.release(), Unavailable);
+  assert.ok(performance.now() - stopped < 10_000);
+  assert.equal(permit.isLost, false);
+  await server.kill("SIGCONT");
+  await empty(send, name);
+  assert.equal(await permit.release(), true);
+});
+
+/** The semaphore as a user has it who may or may not call scripts. */
+async function startJobs(t, name, responseTimeout = 200) {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const setUser = (...rights) => send("ACL", "SETUSER", "jobs", ...rights);
+  await setUser("on", ">secret", "~*", "&*", "+@all");
+  const url = server.url.replace("//", "//jobs:secret@");
+  const semaphore = (await connect(t, { url, responseTimeout })).semaphore(name, { limit: 1 });
+  return { send, semaphore, refuse: () => setUser("-evalsha"), permit: () => setUser("+evalsha") };
+}
+
+test("a release that is refused is told, and goes on, as does that of a wait that was given up", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name);
+  const { send, semaphore } = jobs;
+  const [permit, controller] = [await semaphore.acquire(), new AbortController()];
+  const wait = semaphore.acquire({ signal: controller.signal });
+  await queued(send, name, 1);
+  await jobs.refuse();
+  const warned = once(process, "warning");
+  controller.abort();
+  await assert.rejects(wait, { name: "AbortError" });
+  for (const time of ["the first", "the second"]) {
+    await assert.rejects(permit.release(), { name: "Refused", message: /release was refused: .*permissions/ }, time);
+  }
+  assert.equal((await warned)[0].name, "Refused");
+  assert.equal(permit.isLost, false);
+  assert.equal(await held(send, name), 1);
+  await jobs.permit();
+  await empty(send, name);
+  assert.equal(await permit.release(), true);
+});
+
+test("a release that was refused first, and is unknown then, was lost", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name, 10_000);
+  const permit = await jobs.semaphore.acquire();
+  await jobs.refuse();
+  const warned = once(process, "warning");
+  const released = permit.release();
+  await warned;
+  await jobs.send("DEL", keyOf(name, "permits"));
+  await jobs.permit();
+  assert.equal(await released, false);
+});
+
+test("what a callback did has not failed where its permit cannot be given back yet", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name);
+  assert.equal(await jobs.semaphore.use(() => jobs.refuse()), "OK");
+  await jobs.permit();
+  await empty(jobs.send, name);
+});
+
+test("waits and releases outlast a server that takes no more connections", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphore = (await connect(t, { ...server, responseTimeout: 10_000 })).semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  await send("CONFIG", "SET", "maxclients", "1");
+  await send("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+  const all = Promise.all([permit.release(), semaphore.acquire()]);
+  all.catch(() => {}); // It is awaited below.
+  const rejected = async () => Number(/rejected_connections:(\d+)/.exec(await send("INFO", "stats"))[1]);
+  await until("it has refused some", async () => (await rejected()) > 2);
+  await send("CONFIG", "SET", "maxclients", "100");
+  const [isReleased, next] = await all;
+  assert.equal(isReleased, true);
+  await next.release();
+  await empty(send, name);
+});
+
+test("a wake that fails is repeated", async (t) => {
+  const server = await startServer(t);
+  const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
+  const options = { url: proxy.url, liveness: 600_000 }; // It would ask again after minutes.
+  const semaphore = (await connect(t, options)).semaphore(name, { limit: 1 });
+  await callAcquire(send, name, `N:dead:1:300:${"n".repeat(16)}`);
+  let cuts = 0;
+  const { sha1 } = manifest.scripts.find((script) => script.name === "wake");
+  proxy.onRequest = (text) => (text.includes(sha1) && (cuts += 1) === 1 ? "cut" : "pass");
+  await (await semaphore.acquire({ timeout: 10_000 })).release();
+  assert.ok(cuts > 1);
+});
+
+test("a subscription that is cut time and again is made anew with pauses", async (t) => {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  await connect(t, server);
+  for (const end = performance.now() + 2000; performance.now() < end; ) await send("CLIENT", "KILL", "TYPE", "pubsub");
+  const [, calls] = /cmdstat_subscribe:calls=(\d+)/.exec(await send("INFO", "commandstats"));
+  assert.ok(Number(calls) < 50, `${calls} subscriptions`);
 });
 
 test("a process that was stopped is no outage", async (t) => {

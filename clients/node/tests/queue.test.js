@@ -5,10 +5,9 @@ const { once } = require("node:events");
 const { createClient } = require("redis");
 
 const { AcquireTimeout, Semaphores, TooHeavy } = require("../index.js");
-const manifest = require("../lib/manifest.json");
 const { newWord } = require("../lib/words.js");
 const {
-  admin, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
+  admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
 
 test("two processes are served in the order in which they came", async (t) => {
@@ -212,6 +211,31 @@ test("a wait that is given up leaves nothing behind", async (t) => {
   await empty(send, name);
 });
 
+test("a timeout may be what is left until a deadline; where nothing is, it is a try", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  for (const timeout of [20.5, 0.2, 0, -3.7]) {
+    if (timeout <= 0 || timeout > 1) await (await semaphore.acquire({ timeout })).release();
+    const permit = await semaphore.acquire();
+    await assert.rejects(semaphore.acquire({ timeout }), (error) => error instanceof AcquireTimeout && error.timeout === timeout);
+    await queued(send, name, 0);
+    await permit.release();
+  }
+  await empty(send, name);
+});
+
+test("a lease that ends in months makes nobody ask all the time", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphore = (await connect(t, { ...server, liveness: 600_000 })).semaphore(name, { limit: 1 });
+  await send("ZADD", keyOf(name, "permits"), Date.now() + 2 ** 31 + 3_600_000, newWord("other", 1, 1000));
+  const wait = assert.rejects(semaphore.acquire({ timeout: 500 }), AcquireTimeout);
+  await queued(send, name, 1);
+  const before = await scriptCalls(send);
+  await wait;
+  assert.ok((await scriptCalls(send)) <= before + 1); // The release.
+});
+
 test("waits may be given up at any moment", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   const semaphore = semaphores.semaphore(name, { limit: 3 });
@@ -259,10 +283,7 @@ test("a permit that was granted while its wait was given up goes to the next", a
 /** As when a request reaches the server after all is over. Answers its word. */
 async function queueLateCopy(send, name, client) {
   const word = newWord(client, 1, 30_000);
-  const { source } = manifest.scripts.find((script) => script.name === "acquire");
-  const keys = ["permits", "queue", "clients", "state"].map((key) => keyOf(name, key));
-  const reply = await send("EVAL", source, 4, ...keys, "declared", 1, 15_000, word, "wait");
-  assert.equal(reply[3], 2);
+  assert.equal((await callAcquire(send, name, word))[3], 2);
   return word;
 }
 
@@ -402,7 +423,9 @@ test("wrong arguments are refused before anything is sent", async (t) => {
   assert.throws(() => semaphores.semaphore(name, { limit: 1, lease: 0 }), RangeError);
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   await assert.rejects(semaphore.acquire({ weight: 0 }), RangeError);
-  await assert.rejects(semaphore.acquire({ timeout: -1 }), RangeError);
+  for (const timeout of [NaN, Infinity, "5", null, 604_800_001]) {
+    await assert.rejects(semaphore.acquire({ timeout }), RangeError);
+  }
   for (const redis of [undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" }]) {
     await assert.rejects(Semaphores.connect(redis), TypeError);
   }

@@ -13,6 +13,7 @@ const { setTimeout: sleep } = require("node:timers/promises");
 const { createClient } = require("redis");
 
 const { Semaphores } = require("../index.js");
+const manifest = require("../lib/manifest.json");
 
 const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
 const SERVER = process.env.REDIS_SERVER_BIN ?? "redis-server";
@@ -59,6 +60,13 @@ const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), "(0", "+inf"
 /** Once nobody holds or waits. */
 const empty = (send, name) =>
   until(`nothing left of ${name}`, async () => (await held(send, name)) + (await queueLength(send, name)) === 0);
+
+/** As when a request reaches the server that no client of these tests has sent. */
+function callAcquire(send, name, word) {
+  const { source } = manifest.scripts.find((script) => script.name === "acquire");
+  const keys = ["permits", "queue", "clients", "state"].map((key) => keyOf(name, key));
+  return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, word, "wait");
+}
 
 /** How many scripts the server has run. */
 async function scriptCalls(send) {
@@ -166,6 +174,6 @@ async function startProxy(t, target) {
 }
 
 module.exports = {
-  test, newName, until, admin, connect, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
+  test, newName, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
   startProxy,
 };

@@ -10,9 +10,10 @@ async function main(): Promise<void> {
   const permit: Permit | null = await semaphore.tryAcquire({ weight: 2 });
   permit?.lost.addEventListener("abort", () => controller.abort(text));
   try {
+    const left: number = permit?.expiresIn ?? 0;
     const held: boolean | undefined = permit?.isLost ? false : await permit?.release();
     await permit?.[Symbol.asyncDispose]();
-    if (!held) throw new Error("lost");
+    if (!held) throw new Error(`lost, with ${left} ms left`);
   } catch (error) {
     if (error instanceof TooHeavy) throw new RangeError(`${error.weight} of ${error.limit}`);
     if (error instanceof AcquireTimeout && error.position === 1) throw error;

@@ -276,9 +276,12 @@ class Permit:
         self._core.check()
 
     def release(self) -> bool:
-        """Gives it back: True when that is confirmed, False when the lease had ended before."""
+        """As that of asyncio."""
+        return self._give_back(self._core.release())
+
+    def _give_back(self, release: Coroutine[Any, Any, bool]) -> bool:
         try:
-            return self._client._run(self._core.release())
+            return self._client._run(release)
         except Closed:
             return self._core.was_released
         except BaseException:  # interrupted: it goes on in the background
@@ -294,5 +297,5 @@ class Permit:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        if not self.release() and error is None:
+        if not self._give_back(self._core._end_block()) and error is None:
             raise LeaseLost(self.id)

@@ -1,18 +1,17 @@
-"""What a semaphore has asked the server for, and has no answer to yet."""
+"""A request for a permit."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from typing import TYPE_CHECKING, Optional, Union
+from typing import Optional, Union
 
-if TYPE_CHECKING:
-    from .permit import Permit
+from .permit import Permit
 
 
 class Claim:
-    """A request for a permit, from acquire() until it is granted, refused or given up."""
+    """From acquire() until it is granted, refused or given up."""
 
     def __init__(self, word: str, weight: int, place: str) -> None:
         self.word = word
@@ -30,13 +29,3 @@ class Claim:
     @property
     def ticket(self) -> float:
         return self.place if isinstance(self.place, int) else math.inf
-
-
-class Release:
-    """A word that is being given back, until that is confirmed or does not matter any more."""
-
-    def __init__(self, until: float) -> None:
-        self.until = until
-        self.tries = 0
-        self.is_late = False  # a message of a grant came while the call was under way
-        self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

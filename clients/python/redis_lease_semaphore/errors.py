@@ -24,7 +24,10 @@ class LeaseLost(SemaphoreError):
 
 
 class Unavailable(SemaphoreError):
-    """All calls have failed for longer than `outage_tolerance`. The text has the last error."""
+    """An acquire has failed for `outage_tolerance`, a try or a release for two response timeouts.
+
+    The text has the last error, as has `__cause__`.
+    """
 
 
 class Closed(SemaphoreError):

@@ -31,6 +31,7 @@ class Listener:
         self._on_message = on_message
         self._on_subscribed = on_subscribed
         self._task: Optional[asyncio.Task[None]] = None
+        self._pauses = Pauses()
         self.error: Optional[Exception] = None  # why it is not subscribed
 
     async def start(self) -> None:
@@ -61,14 +62,13 @@ class Listener:
             self._on_subscribed()
 
     async def _subscribe_again(self) -> Any:
-        """At once, since a turn may be missed meanwhile; after a failure with pauses."""
-        pauses = Pauses()
+        """With hardly a pause at first, since a turn may be missed meanwhile."""
         while True:
+            await asyncio.sleep(self._pauses.next())
             try:
                 return await self._subscribe()
             except Exception as error:
                 self.error = error
-                await asyncio.sleep(pauses.next())
 
     async def _subscribe(self) -> Any:
         pubsub: Any = self._connections.pubsub()
@@ -88,6 +88,7 @@ class Listener:
             message = await pubsub.get_message(timeout=self._ping_interval)
             if message is not None:
                 pinged = False
+                self._pauses.reset()  # not by the subscription alone: that may be cut each time
                 if message["type"] == "message":
                     self._on_message(message["data"])
                 elif message["type"] == "subscribe":  # redis-py connected anew by itself

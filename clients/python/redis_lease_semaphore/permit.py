@@ -6,15 +6,21 @@ import asyncio
 import logging
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, Protocol
 
-from .claims import Claim
-from .errors import LeaseLost
-
-if TYPE_CHECKING:
-    from .semaphore import Semaphore
+from .errors import LeaseLost, Unavailable
+from .release import Release
 
 logger = logging.getLogger("redis_lease_semaphore")
+
+
+class Keeper(Protocol):
+    """What a permit needs of its semaphore."""
+
+    def _is_forked(self) -> bool: ...
+    def _released(self, permit: Permit) -> Release: ...
+    async def _confirmed(self, release: Release) -> bool: ...
+    def _lost(self, permit: Permit) -> None: ...
 
 
 class Permit:
@@ -22,18 +28,18 @@ class Permit:
 
     `lost` is an event that is set at the deadline of the lease at the latest, with Redis in reach
     or not. Use it as a context manager: at the end it is released, and LeaseLost is raised if it
-    had been lost.
+    had been lost. Where Redis has not confirmed the release in time, that is logged.
     """
 
     def __init__(
-        self, semaphore: Semaphore, claim: Claim, token: int, deadline: float, lost: asyncio.Event
+        self, keeper: Keeper, word: str, weight: int, token: int, deadline: float, lost: asyncio.Event
     ) -> None:
-        self._semaphore = semaphore
-        self._outcome: Optional[asyncio.Future[bool]] = None  # of the release
+        self._keeper = keeper
+        self._release: Optional[Release] = None
         self._timer: Optional[asyncio.TimerHandle] = None
         self._deadline = deadline
-        self.id = claim.word
-        self.weight = claim.weight
+        self.id = word
+        self.weight = weight
         self.fencing_token = token
         self.lost = lost
         self._set_timer()
@@ -41,7 +47,7 @@ class Permit:
     @property
     def is_lost(self) -> bool:
         # Not only the event: its loop may be busy while the lease ends.
-        return self.lost.is_set() or (self._outcome is None and self.expires_in <= 0)
+        return self.lost.is_set() or (self._release is None and self.expires_in <= 0)
 
     @property
     def expires_in(self) -> float:
@@ -51,7 +57,7 @@ class Permit:
     @property
     def was_released(self) -> bool:
         """Whether it has been given back, and Redis has confirmed that."""
-        return self._outcome is not None and self._outcome.done() and self._outcome.result()
+        return self._release is not None and self._release.was_held is True
 
     def check(self) -> None:
         """Raises LeaseLost if it was lost."""
@@ -61,15 +67,17 @@ class Permit:
     async def release(self) -> bool:
         """Gives it back: True when that is confirmed, False when the lease had ended before.
 
-        Goes on in the background when it is cancelled. Further calls tell the same.
+        Raises Unavailable where Redis has not confirmed it within two response timeouts. Then, and
+        when it is cancelled, it goes on in the background, until it is confirmed or the lease has
+        ended. Another call waits once more.
         """
-        if self._semaphore._client._is_forked():
+        if self._keeper._is_forked():
             return self.was_released  # it is the parent's
         self._release_in_background()
-        if self._outcome is None:
+        if self._release is None:
             self._lose()
             return False
-        return await asyncio.shield(self._outcome)
+        return await self._keeper._confirmed(self._release)
 
     async def __aenter__(self) -> Permit:
         return self
@@ -80,13 +88,21 @@ class Permit:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
-        if not await self.release() and error is None:
+        if not await self._end_block() and error is None:
             raise LeaseLost(self.id)
 
+    async def _end_block(self) -> bool:
+        """Releases it. Whether it was held: the block has not failed where giving back takes longer."""
+        try:
+            return await self.release()
+        except Unavailable as error:
+            logger.warning("%s", error)
+            return True
+
     def _release_in_background(self) -> None:
-        if self._outcome is None and not self.is_lost:
+        if self._release is None and not self.is_lost:
             self._stop_timer()
-            self._outcome = self._semaphore._released(self)
+            self._release = self._keeper._released(self)
 
     def _renewed(self, deadline: float) -> None:
         if not self.is_lost:
@@ -102,8 +118,8 @@ class Permit:
             self._timer.cancel()
 
     def _lose(self) -> None:
-        if self._outcome is None and not self.lost.is_set():
+        if self._release is None and not self.lost.is_set():
             self._stop_timer()
             self.lost.set()
             logger.warning("%s is lost", self.id)
-            self._semaphore._lost(self)
+            self._keeper._lost(self)

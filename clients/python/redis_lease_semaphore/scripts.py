@@ -56,4 +56,6 @@ async def call(
 
 def is_passing(error: BaseException) -> bool:
     """Whether a call that failed so should be repeated: no answer came, or the server can't now."""
+    if isinstance(error, redis.AuthenticationError):  # for redis-py one of the connection
+        return False
     return isinstance(error, _NO_ANSWER + _CANNOT_NOW) or _PASSING.search(str(error)) is not None

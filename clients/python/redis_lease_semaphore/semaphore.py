@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Generator, Iterator, Optional, Sequence, 
 import redis
 
 from . import checks, scripts, words
-from .claims import Claim, Release
+from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, TooHeavy, Unavailable
 from .pauses import Pauses
 from .permit import Permit
+from .release import Release
 
 if TYPE_CHECKING:
     from .semaphores import Semaphores
@@ -91,7 +92,10 @@ class Semaphore:
         self._rest: Optional[asyncio.Future[None]] = None  # while there is nothing to do
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Acquire:
-        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds; 0 is a try."""
+        """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds; 0 is a try.
+
+        Raises Unavailable where calls fail for `outage_tolerance`; for a try, for two response timeouts.
+        """
         return Acquire(self._acquire(timeout, weight))
 
     async def _acquire(self, timeout: Optional[float], weight: int) -> Permit:
@@ -101,7 +105,7 @@ class Semaphore:
         return permit
 
     async def try_acquire(self, weight: int = 1) -> Optional[Permit]:
-        """A permit, or None when none is free or anybody waits."""
+        """A permit, or None when none is free or anybody waits. Else as acquire() with a timeout of 0."""
         return await self._claim(0, weight)
 
     async def _claim(self, timeout: Optional[float], weight: int) -> Optional[Permit]:
@@ -115,8 +119,9 @@ class Semaphore:
         self._waits[claim.word] = claim
         self._poke()
         timer = None
-        if timeout and timeout != math.inf:
-            timer = asyncio.get_running_loop().call_later(timeout, self._time_out, claim, timeout)
+        if timeout is not None and timeout != math.inf:
+            patience = timeout or self._client._patience
+            timer = asyncio.get_running_loop().call_later(patience, self._time_out, claim, timeout)
         try:
             return await claim.outcome
         except asyncio.CancelledError:
@@ -127,16 +132,34 @@ class Semaphore:
                 timer.cancel()
 
     def _time_out(self, claim: Claim, timeout: float) -> None:
-        error = AcquireTimeout(f"no permit of {self.name} within {timeout} s")
-        error.__cause__ = self._error
+        error: SemaphoreError
+        if timeout == 0:
+            error = self._unavailable("a try was not answered")
+        else:
+            error = AcquireTimeout(f"no permit of {self.name} within {timeout} s")
+            error.__cause__ = self._error
         self._refuse(claim, error)
+
+    def _unavailable(self, what: str) -> Unavailable:
+        error = Unavailable(f"semaphore {self.name}: {what}: {self._error or 'no answer yet'}")
+        error.__cause__ = self._error
+        return error
 
     # What the rest of the package tells the semaphore.
 
-    def _released(self, permit: Permit) -> asyncio.Future[bool]:
-        """Whether it was given back in time."""
+    def _is_forked(self) -> bool:
+        return self._client._is_forked()
+
+    def _released(self, permit: Permit) -> Release:
         del self._permits[permit.id]
         return self._give_back(permit.id, time.monotonic() + self.lease)  # for the reason below
+
+    async def _confirmed(self, release: Release) -> bool:
+        """Whether it was given back in time."""
+        await asyncio.wait([release.outcome], timeout=self._client._patience)
+        if release.was_held is None:
+            raise self._unavailable("a release is not confirmed")
+        return release.was_held
 
     def _lost(self, permit: Permit) -> None:
         """A renewal of unknown outcome may hold it for another lease, so it is given back."""
@@ -209,7 +232,7 @@ class Semaphore:
             raise
         finally:
             for release in self._releases.values():  # the client or the loop closes while Redis is away
-                release.outcome.set_result(False)
+                release.outcome.set_result(None)
             self._releases.clear()
             self._worker = None
             await self._client._has_ended(self)
@@ -250,10 +273,19 @@ class Semaphore:
                     break
         self._error = failed
         if failed is not None:
-            self._give_up_after_outage(failed)
+            self._give_up_after_outage()
 
     async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
-        return await self._client._call(script, self._keys, arguments)
+        call = asyncio.ensure_future(self._client._call(script, self._keys, arguments))
+        # One that has no answer must not use up the time in which permits can be renewed.
+        timeout = self.lease / 6 if self._permits else None
+        try:
+            await asyncio.wait([call], timeout=timeout)
+            if not call.done():
+                raise redis.TimeoutError(f"no answer to {script} within {timeout} s")
+            return call.result()
+        finally:
+            call.cancel()
 
     # Renewing
 
@@ -280,10 +312,10 @@ class Semaphore:
 
     # Releasing
 
-    def _give_back(self, word: str, until: float) -> asyncio.Future[bool]:
+    def _give_back(self, word: str, until: float) -> Release:
         release = self._releases[word] = Release(until)
         self._poke()
-        return release.outcome
+        return release
 
     def _give_up(self, claim: Claim) -> None:
         """The caller wants no permit any more. The server may have queued it, or granted it."""
@@ -300,11 +332,17 @@ class Semaphore:
     async def _send_releases(self) -> None:
         now = time.monotonic()
         for word in [word for word, release in self._releases.items() if now >= release.until]:
-            self._releases.pop(word).outcome.set_result(False)
+            self._releases.pop(word).outcome.set_result(None)
         for batch in _batches(list(self._releases.items())):
             for _, release in batch:
-                release.tries, release.is_late = release.tries + 1, False
-            _, wake_in, *statuses = await self._call("release", "return", *(word for word, _ in batch))
+                release.is_late = False
+            try:
+                _, wake_in, *statuses = await self._call("release", "return", *(word for word, _ in batch))
+            except BaseException as error:
+                was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # nothing was done
+                for _, release in batch:
+                    release.is_repeated |= not was_refused
+                raise
             self._plan_wake(wake_in)
             if statuses == [_ALL_HELD]:
                 statuses = [1] * len(batch)
@@ -312,8 +350,7 @@ class Semaphore:
                 if release.is_late and status == 0:
                     continue  # once more
                 del self._releases[word]
-                # Unknown to the server: an earlier try did it, if there was one.
-                release.outcome.set_result(status != 0 or release.tries > 1)
+                release.outcome.set_result(status != 0 or release.is_repeated)
 
     # Asking for permits
 
@@ -408,7 +445,8 @@ class Semaphore:
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.word]
-        permit = Permit(self, claim, token, since + self._lasts, self._client._new_event())
+        lost = self._client._new_event()
+        permit = Permit(self, claim.word, claim.weight, token, since + self._lasts, lost)
         self._permits[claim.word] = permit
         renew_at = since + self.lease / 3
         if renew_at < self._renew_at:
@@ -424,12 +462,14 @@ class Semaphore:
         if claim.asked_at is not None:
             self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
 
-    def _give_up_after_outage(self, error: Exception) -> None:
+    def _give_up_after_outage(self) -> None:
         for claim in list(self._waits.values()):
             # This process may have been stopped, so a long silence alone says nothing.
             outage = time.monotonic() - max(claim.answered_at, self._failing_since)
             if claim.is_due and outage > self._client.outage_tolerance:
-                self._refuse(claim, Unavailable(f"all calls have failed for {outage:.1f} s: {error}"))
+                self._refuse(claim, self._unavailable(f"all calls have failed for {outage:.1f} s"))
+        if not self._waits and time.monotonic() - self._failing_since > self._client.outage_tolerance:
+            self._wake_at = math.inf  # who waits elsewhere asks again
 
     # Serving the queue when a lease ends
 
@@ -445,8 +485,8 @@ class Semaphore:
 
     async def _wake(self) -> None:
         if time.monotonic() >= self._wake_at:
-            self._wake_at = math.inf
             _, wake_in, _ = await self._call("wake")
+            self._wake_at = math.inf  # where it fails, it stays due
             self._plan_wake(wake_in)
 
 

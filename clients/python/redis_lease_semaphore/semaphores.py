@@ -29,8 +29,9 @@ class Semaphores:
 
     `prefix` begins all keys and channels. `liveness` is for how long the server keeps the places of
     a process that it does not hear of. `response_timeout` is how long to wait for an answer before
-    the call is repeated; keep it below a third of the leases. `outage_tolerance` is for how long
-    calls are repeated before an acquire fails. All others go to redis.asyncio.Redis.from_url.
+    the call is repeated; while permits are held, a sixth of their lease if that is shorter.
+    `outage_tolerance` is for how long calls are repeated before an acquire fails. All others go to
+    redis.asyncio.Redis.from_url.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class Semaphores:
         self.is_connected = False
         self._is_closed = False
         self._liveness_ms = round(liveness * 1000)
-        self._response_timeout = response_timeout
+        self._patience = 2 * response_timeout  # of a release, a try and a close
+        self._changing = asyncio.Lock()  # of whoever connects or closes
         self._client = ""  # its name, and the process that it was connected in
         self._pid: Optional[int] = None
         self._listener: Optional[Listener] = None
@@ -86,12 +88,15 @@ class Semaphores:
 
     async def connect(self) -> None:
         """Finds out whether the server is there and permits what is needed."""
-        if self._is_closed:
-            raise Closed("the client was closed")
         if self._is_forked():
             raise Closed("the client is that of the parent process")
-        if self.is_connected:
-            return
+        async with self._changing:
+            if self._is_closed:
+                raise Closed("the client was closed")
+            if not self.is_connected:
+                await self._connect()
+
+    async def _connect(self) -> None:
         # Not before: processes that were forked meanwhile are clients of their own.
         self._client, self._pid = words.new_client(), os.getpid()
         channel = scripts.channel(self.prefix, self._client)
@@ -115,13 +120,18 @@ class Semaphores:
         Permits that are still held are not taken away. They are renewed no more, and are lost at the
         end of their leases unless they are released before, which still works.
         """
-        if not self.is_connected or self._is_forked():
+        if self._is_forked():
             return
+        async with self._changing:
+            if self.is_connected:
+                await self._close()
+
+    async def _close(self) -> None:
         self.is_connected, self._is_closed = False, True
         workers = [worker for worker in (semaphore._close() for semaphore in list(self._active)) if worker]
         try:
             if workers:
-                await asyncio.wait(workers, timeout=2 * self._response_timeout)
+                await asyncio.wait(workers, timeout=self._patience)
         finally:  # also when it is cancelled
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
