@@ -276,7 +276,8 @@ impl Core {
     }
 
     /// A permit that came by message, or whose future was not polled for a while, may have used up
-    /// much of its lease without our knowing. It is renewed before it is handed out; `None` when it
+    /// much of its lease without our knowing. Then it is renewed before it is handed out, so that its
+    /// first renewal, a third of the lease after its beginning, is not too near; `None` when it
     /// was lost already.
     pub(super) async fn confirm(
         self: &Arc<Self>,
@@ -291,7 +292,7 @@ impl Core {
             Box::pin(acknowledged).await?
         } else {
             let now = Instant::now();
-            if (now - grant.since) * 3 < duration {
+            if (now - grant.since) * 6 <= duration {
                 return Ok(Some(grant));
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };

@@ -125,8 +125,7 @@ impl SemaphoreBuilder {
     }
 
     /// For how long a permit is held without renewal: 10 ms to 7 days, default 30 s. A crashed
-    /// holder blocks its permit for this long; Redis may be away for two thirds of it (half of it
-    /// right after a wait, where it is shorter than twice the liveness).
+    /// holder blocks its permit for this long; Redis may be away for two thirds of it.
     ///
     /// # Examples
     ///

@@ -169,10 +169,11 @@ impl Permit {
         // If this future is dropped, or never polled, or Redis does not answer, the drop below does
         // the rest. It is renewed no more, also where nobody polls this.
         self.on_drop = Some(how);
-        let was_lost = self.let_go();
+        self.acquisition.end();
         async move {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.patience());
+            let was_lost = self.let_go();
             let (was_found, operation) = match how.unless_lost(was_lost) {
                 OnDrop::Release(mode) => {
                     let request = Release { acquisition: self.acquisition.clone(), mode };

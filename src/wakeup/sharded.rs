@@ -4,7 +4,7 @@
 //! safe: when a slot moves away, the server says so with a message that redis-rs takes for the
 //! answer to whatever was asked last, and all later answers then go to the wrong questions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -108,6 +108,8 @@ struct Subscriptions {
     connection: MultiplexedConnection,
     pushes: UnboundedReceiver<PushInfo>,
     heard: HashMap<String, Heard>,
+    /// What may not be listened to. It is asked for again with the next ping.
+    refused: HashSet<String>,
 }
 
 /// The connection cannot be used any more.
@@ -146,7 +148,7 @@ impl Listener {
     async fn listen(&mut self, subscriptions: &mut Subscriptions) -> Lost {
         let (interval, connection) = (self.router.ping_interval, subscriptions.connection.clone());
         let mut pong = pin!(next_pong(interval, &connection));
-        let mut is_behind = true;
+        let (mut is_behind, mut asks_again) = (true, false);
         loop {
             let is_good = tokio::select! {
                 push = subscriptions.pushes.recv() => match self.handle(subscriptions, push) {
@@ -157,11 +159,12 @@ impl Listener {
                 () = ready(()), if is_behind => Ok(()),
                 answer = &mut pong => {
                     pong.set(next_pong(interval, &connection));
+                    asks_again = true;
                     answer
                 }
             };
             let subscribed = match is_good {
-                Ok(()) => self.subscribe(subscriptions).await,
+                Ok(()) => self.subscribe(subscriptions, std::mem::take(&mut asks_again)).await,
                 Err(lost) => Err(lost),
             };
             match subscribed {
@@ -200,14 +203,18 @@ impl Listener {
 
     /// Gives up what is wanted no more, and subscribes to some of what is wanted and not heard yet.
     /// Answers whether that is all.
-    async fn subscribe(&mut self, subscriptions: &mut Subscriptions) -> Result<bool, Lost> {
+    async fn subscribe(
+        &mut self,
+        subscriptions: &mut Subscriptions,
+        asks_again: bool,
+    ) -> Result<bool, Lost> {
         // What was told until now is about what was subscribed to until now.
         for _ in 0..subscriptions.pushes.len() {
             let push = subscriptions.pushes.recv().await;
             self.handle(subscriptions, push)?;
         }
         let wanted = self.wanted.borrow_and_update().clone();
-        let Subscriptions { connection, heard, .. } = subscriptions;
+        let Subscriptions { connection, heard, refused, .. } = subscriptions;
         let gone: Vec<String> =
             heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
         let all_gone =
@@ -216,24 +223,27 @@ impl Listener {
         let is_heard = |channel: &Arc<Channel>| {
             heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
         };
-        let new = new.filter(|channel| !is_heard(channel));
+        let may_be_asked = |channel: &Arc<Channel>| asks_again || !refused.contains(&channel.name);
+        let new = new.filter(|channel| !is_heard(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
-        // Nobody queues at one that was never heard.
-        let may_have_missed = new.iter().any(|channel| channel.was_heard());
+        let mut may_have_missed = false;
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
-        let mut refused = false;
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
                 Ok(()) => {
+                    // Nobody queues at one that was never heard.
+                    may_have_missed |= channel.was_heard();
+                    refused.remove(&channel.name);
                     heard.insert(channel.name.clone(), channel.hear());
                 }
                 // The map changes, and another node's task has the channel then.
                 Err(error) if self.cluster.note_redirect(&error, channel.slot, &self.node) => {}
-                // The others are heard all the same. It is asked for again with the next ping.
+                // The others are heard all the same.
                 Err(error) if !is_transient(&error) => {
                     let channel = &channel.name;
-                    tracing::warn!(channel, %error, "may not listen for wake-ups: waits fail");
-                    refused = true;
+                    if refused.insert(channel.clone()) {
+                        tracing::warn!(channel, %error, "may not listen for wake-ups: waits fail");
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "subscribing failed");
@@ -245,7 +255,7 @@ impl Listener {
             self.router.may_have_missed();
         }
         match all_gone.into_iter().all(|answer| answer.is_ok()) {
-            true => Ok(refused || new.len() < MAX_AT_ONCE),
+            true => Ok(new.len() < MAX_AT_ONCE),
             false => Err(Lost),
         }
     }
@@ -256,7 +266,7 @@ async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, Red
     let (sender, pushes) = unbounded_channel();
     let config = dialer.config().set_push_sender(sender);
     let connection = dialer.connect(&cluster.client(node), &config).await?;
-    Ok(Subscriptions { connection, pushes, heard: HashMap::new() })
+    Ok(Subscriptions { connection, pushes, heard: HashMap::new(), refused: HashSet::new() })
 }
 
 /// Whether this user may listen at this node.

@@ -124,6 +124,9 @@ impl Request for Acquire {
             return Vec::new();
         };
         let answers = acquired(answers, count);
+        if answers.len() != count {
+            return Vec::new();
+        }
         core.note_declared(declared_before);
         let positions = answers.iter().filter_map(|answer| match answer {
             Acquired::Queued(place) => Some(place.position),

@@ -212,9 +212,10 @@ impl Core {
         since: Instant,
     ) {
         let mut held = self.held();
+        let before = held.len();
         let lasting = acquisitions.filter(|acquisition| !acquisition.is_over());
         held.extend(lasting.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))));
-        if !self.settings.auto_renew || held.is_empty() {
+        if !self.settings.auto_renew || held.len() == before {
             return;
         }
         drop(held);

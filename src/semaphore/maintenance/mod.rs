@@ -44,6 +44,8 @@ struct Maintenance {
     /// Jobs under way that give back or leave: it does not end before them.
     releasing: usize,
     renewal: Option<Instant>,
+    /// One after the other.
+    is_renewing: bool,
     wake: Option<Instant>,
     heartbeat: Heartbeat,
     /// What is to be released again, and when: in this order.
@@ -73,6 +75,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         jobs: JoinSet::new(),
         releasing: 0,
         renewal: None,
+        is_renewing: false,
         wake: None,
         heartbeat: Heartbeat::default(),
         again: VecDeque::new(),
@@ -126,7 +129,8 @@ impl Maintenance {
     /// When there is something to do.
     fn next(&self) -> Option<Instant> {
         let again = self.again.front().map(|(at, ..)| *at);
-        [self.renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
+        let renewal = self.renewal.filter(|_| !self.is_renewing);
+        [renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
@@ -172,7 +176,8 @@ impl Maintenance {
             return;
         };
         let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if is_due(&mut self.renewal) {
+        if !self.is_renewing && is_due(&mut self.renewal) {
+            self.is_renewing = true;
             self.jobs.spawn(renewal::renew(core.clone()));
         }
         if is_due(&mut self.wake) {
@@ -186,7 +191,10 @@ impl Maintenance {
 
     fn finished(&mut self, done: Result<Done, JoinError>) {
         match done {
-            Ok(Done::Renewed { next }) => _ = next.map(|at| self.plan_renewal(at)),
+            Ok(Done::Renewed { next }) => {
+                self.is_renewing = false;
+                _ = next.map(|at| self.plan_renewal(at));
+            }
             Ok(Done::Heartbeat { next }) => {
                 self.heartbeat.is_running = false;
                 let core = self.core.upgrade();

@@ -17,7 +17,9 @@ pub(super) type Releases = Vec<(Arc<Acquisition>, ReleaseMode)>;
 
 /// Goes on until Redis has nothing of them any more: the leases have ended. What may be in the queue
 /// can be granted for as long as this process is taken for alive.
-pub(super) async fn release(core: Arc<Core>, releases: Releases) -> Done {
+pub(super) async fn release(core: Arc<Core>, mut releases: Releases) -> Done {
+    // A call is of one mode.
+    releases.sort_by_key(|(_, mode)| *mode == ReleaseMode::Consume);
     let held_for = core.until_leases_end();
     let patience = |acquisition: &Acquisition| match acquisition.lease() {
         Some(_) => held_for,

@@ -197,7 +197,8 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "late", 1).await;
-    let lease = Duration::from_millis(2500);
+    // So long that the permit need not be renewed before it is handed out.
+    let lease = Duration::from_secs(9);
     let semaphores = Semaphores::builder()
         .response_timeout(Duration::from_secs(1))
         .liveness(Duration::from_millis(1500));
