@@ -30,6 +30,12 @@ const MAX_TRIES: u32 = 1000;
 /// was busy for once.
 const MAX_LATE_GRANTS: u32 = 5;
 
+/// So many times its age a lease must last for its permit to be handed out as it is: one that a reply
+/// brought, as another trip would take as long,
+pub(super) const AGES_BY_REPLY: u32 = 2;
+/// and one that a message told of, so that two thirds of it are left at its first renewal.
+const AGES_BY_MESSAGE: u32 = 6;
+
 /// An acquisition that is not a permit yet.
 pub(super) struct Pending<'a> {
     core: &'a Arc<Core>,
@@ -156,7 +162,10 @@ impl Core {
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
                     let grant = Grant { token, since: answer.sent };
-                    match self.confirm(acquisition, grant, "try_acquire", patience).await? {
+                    match self
+                        .confirm(acquisition, grant, AGES_BY_REPLY, "try_acquire", patience)
+                        .await?
+                    {
                         Some(grant) => return pending.into_permit(grant, Origin::AtOnce).map(Some),
                         None => self.count_late(&mut late_grants)?,
                     }
@@ -233,7 +242,8 @@ impl Core {
                     return Err(self.error("acquire", Failure::Refused(refusal)));
                 }
             };
-            match self.confirm(acquisition, grant, "acquire", patience).await? {
+            let ages = if was_queued { AGES_BY_MESSAGE } else { AGES_BY_REPLY };
+            match self.confirm(acquisition, grant, ages, "acquire", patience).await? {
                 Some(grant) => return pending.into_waited_permit(grant, was_queued),
                 None => self.count_late(&mut late_grants)?,
             }
@@ -276,13 +286,13 @@ impl Core {
     }
 
     /// A permit that came by message, or whose future was not polled for a while, may have used up
-    /// much of its lease without our knowing. Then it is renewed before it is handed out, so that its
-    /// first renewal, a third of the lease after its beginning, is not too near; `None` when it
-    /// was lost already.
+    /// much of its lease without our knowing. One that lasts for less than so many times its age is
+    /// renewed before it is handed out; `None` when it was lost already.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
         grant: Grant,
+        ages: u32,
         operation: &'static str,
         patience: Duration,
     ) -> Result<Option<Grant>, Error> {
@@ -292,7 +302,7 @@ impl Core {
             Box::pin(acknowledged).await?
         } else {
             let now = Instant::now();
-            if (now - grant.since) * 6 <= duration {
+            if (now - grant.since) * ages <= duration {
                 return Ok(Some(grant));
             }
             let request = Refresh { acquisition: acquisition.clone(), duration, operation };

@@ -9,7 +9,7 @@ use super::Semaphore;
 use crate::error::Error;
 use crate::metrics::Origin;
 use crate::runtime::Deadline;
-use crate::semaphore::acquire::Pending;
+use crate::semaphore::acquire::{AGES_BY_REPLY, Pending};
 use crate::semaphore::core::{Adopt, Core};
 use crate::semaphore::lease::Grant;
 use crate::semaphore::{Permit, PermitParts};
@@ -71,7 +71,7 @@ impl Core {
         }
         self.hold(std::iter::once(&acquisition), answer.sent);
         let grant = Grant { token: parts.fencing_token(), since: answer.sent };
-        match self.confirm(&acquisition, grant, "adopt", patience).await? {
+        match self.confirm(&acquisition, grant, AGES_BY_REPLY, "adopt", patience).await? {
             Some(grant) => pending.into_permit(grant, Origin::Adopted),
             None => Err(self.not_adopted(parts)),
         }
