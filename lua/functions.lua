@@ -5,45 +5,6 @@ redis.register_function{
   function_name = 'sem_acquire',
   flags = {},
   callback = function(KEYS, ARGV)
--- acquire: grants a permit to each request, or queues it, or refuses it.
---
--- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), a word that is queued keeps its ticket. The client counts as
--- heard of, but with tries alone. While anybody is queued, new requests go behind, or are refused.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
---                   "initial" (declared, or set at run time, if none is known), or "known" (no
---                   limit is brought)
--- ARGV[2] limit     0 to 4294967295
--- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
--- ARGV[4+] requests 1 to 1000 times: word, place
---   word            HOW:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same HOW and CLIENT
---   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
---                   3600000 ms), or the ticket that the word had, 1 to 9007199254740991
--- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
---                   request three integers:
---   1 token end     granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket rank   queued: ticket, rank in the queue (1 is the head)
---   0 0 0           refused
---   3 token end     to several requests, once: all are granted, with the same end of lease; the
---                   first has this token, each next one the next number
---   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request and each waiter served. Commands for one request:
---   8               granted
---   8               granted with a weight above 1
---   7               refused, and nobody waits
---   8               refused behind others
---   10              queued behind others
---   10              queued, asked for again with its ticket
--- Flags             none
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -80,9 +41,6 @@ local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
 end
--- Checks of the words in ARGV. Leaves them in `asked`.
-
--- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -140,14 +98,6 @@ for i = 1, count do
   end
 end
 local lookup = words
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -203,9 +153,6 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
--- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
--- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
-
 local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
   return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
@@ -240,9 +187,6 @@ end
 if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
-
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -286,9 +230,6 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
--- Keeps the caller, if it may be queued, as heard of for ARGV[3] ms, with all that it waits for.
--- Of the clients whose time is over two leave with each that is new.
-
 if may_queue then
   local heard_until = now + liveness
   local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
@@ -301,22 +242,13 @@ if may_queue then
   live_until = math.max(live_until, heard_until)
   last_number = math.max(last_number, now_us - 1) -- a later step back will show
 end
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
-
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -338,8 +270,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -355,10 +287,8 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end
 
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
@@ -388,11 +318,6 @@ if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
   redis.call('ZREM', QUEUE, unpack(words))
 end
--- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
--- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
--- somebody `waits` for that.
-
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i = 1, #granted do
@@ -484,39 +409,6 @@ redis.register_function{
   function_name = 'sem_inspect',
   flags = {'no-writes'},
   callback = function(KEYS, ARGV)
--- inspect: tells who holds and who waits, a page at a time. Changes nothing.
---
--- Tokens are not stored: the holder has its own. `last` is the newest token or ticket given.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
--- ARGV[2] holders   0 to 1000: how many holders to tell
--- ARGV[3] skip_wait 0 to 9007199254740991: how many waiters to leave out
--- ARGV[4] waiters   0 to 1000: how many waiters to tell
--- Reply             server time (ms), then seven integers and two lists:
---   limit           in force, -1 where there is none
---   declared        -1 where there is none
---   runtime         -1 where there is none
---   held            the weight of all permits whose lease has not ended; too high for a moment when
---                   more than 1,000 have
---   members         entries in the list of holders, over all pages
---   queued          the length of the queue
---   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left
---   waiters         for each, in the queue's order: word, ms waited (without the head start, where
---                   its nonce begins with it, "aheadMS-"), and ms for which its client is taken
---                   to be there, -1 where it is not
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) and O(1) for each entry told. Commands:
---   9               nobody holds or waits
---   10              holders and waiters told
--- Flags             no-writes
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -564,14 +456,6 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
   end
 end
 local lookup = {}
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -667,39 +551,6 @@ redis.register_function{
   function_name = 'sem_limit',
   flags = {},
   callback = function(KEYS, ARGV)
--- limit: takes over a configuration's limit, changes the limit in force, then serves the queue.
---
--- The limit in force is the one set at run time, else the declared one. A lower limit takes no
--- permit away: it drains. 0, set at run time, pauses the semaphore.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
---                   "initial" (declared, or set at run time, if none is known), or "known" (no
---                   limit is brought)
--- ARGV[2] limit     0 to 4294967295
--- ARGV[3] change    may be left out; one of these, with the arguments that follow it:
---   "set" n mark    sets n at run time, for everyone, until "clear"
---   "add" n mark    sets what is in force plus n at run time
---   "clear" mark    the declared limit is in force again
--- ARGV[4] n         0 to 4294967295; not with "clear"
--- ARGV[5] mark      a word of weight 0 (docs/protocol.md): a change that comes again with the same
---                   word within its lease counts once; ARGV[4] with "clear"
--- Reply             server time (ms), wake_in, then four integers, -1 where there is none:
---   limit           in force now
---   before          in force before
---   declared        declared now
---   before          declared before
---   wake_in         0: call `wake` at once, -1 no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter served. Commands:
---   6               the same limit declared again
--- Flags             none
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -736,9 +587,6 @@ local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
 end
--- Checks of the words in ARGV. Leaves them in `asked`.
-
--- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -788,14 +636,6 @@ if change and mark.err then
   return mark
 end
 local lookup = {}
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -853,9 +693,6 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local before = runtime or declared or -1
--- Takes over the limit of the caller's configuration: ARGV[1] says what ARGV[2] is. Leaves
--- `declared_before`, and what it changes in `declared`, `runtime` and `limit`.
-
 local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
 if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
   return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
@@ -893,9 +730,6 @@ elseif is_new then
   has_new_limit, runtime = true, change == 'set' and n or limit + n
 end
 changed.runtime, limit = has_new_limit and runtime or nil, runtime or declared or 0
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
-
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -921,22 +755,13 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
-
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -958,8 +783,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -975,17 +800,10 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end
 local waits = false
--- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
--- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
--- somebody `waits` for that.
-
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i = 1, #granted do
@@ -1067,24 +885,6 @@ redis.register_function{
   function_name = 'sem_probe',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
--- probe: tries every command that the scripts use, on the keys of a semaphore that nobody has.
---
--- A client calls this once when it connects, with a random name. It finds a user whose ACL lacks a
--- command, a key or a channel, a replica, and a server too old, before they do harm half-way.
---
--- KEYS[1] permits   as for every script, but of a name that is used for this only
--- KEYS[2] queue
--- KEYS[3] clients
--- KEYS[4] state
--- ARGV[1] how       "P", "S" or "N", as in a word
--- ARGV[2] client    1 to 100 bytes, as in a word
--- Reply             for each command that failed two strings: its name, the server's error
--- Errors            SEM_KEYS, SEM_ARG
--- Cost              O(1)
--- Flags             allow-oom
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -1182,30 +982,6 @@ redis.register_function{
   function_name = 'sem_refresh',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
--- refresh: starts the lease of permits anew, if they are still held.
---
--- An ended lease is lost, also when nothing has removed it yet. A permit may get another word: then
--- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing
--- more.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1+] requests 1 to 1000 times: word, next
---   word            as given to `acquire`
---   next            the lease, 1 ms to the lease in the word; or another word of the same weight
--- Reply             server time (ms), wake_in, then for each word one integer:
---   end             the new end of its lease, ms on the server's clock
---   0               lost
---   wake_in         0: call `wake` at once, -1 no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   9               held
--- Flags             allow-oom
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -1242,9 +1018,6 @@ local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
 end
--- Checks of the words in ARGV. Leaves them in `asked`.
-
--- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -1307,14 +1080,6 @@ for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
 local lookup = words
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -1402,9 +1167,6 @@ if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
   queued = queued - redis.call('ZREM', QUEUE, unpack(words))
 end
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
-
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -1430,22 +1192,13 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
-
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -1467,8 +1220,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -1484,17 +1237,10 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end
 local waits = false
--- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
--- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
--- somebody `waits` for that.
-
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i = 1, #granted do
@@ -1577,32 +1323,6 @@ redis.register_function{
   function_name = 'sem_release',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
--- release: gives permits back, or takes requests out of the queue, then serves the queue.
---
--- A call may be repeated: the second time the words are unknown, and no other permit is touched.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] how       "return", or "consume": the weight of the permits comes off the limit for good
--- ARGV[2+] requests 1 to 1000 times: word
---   word            as given to `acquire`
--- Reply             server time (ms), wake_in, then for each word one integer:
---   1               it held a permit
---   2               it was queued
---   0               unknown: released before, or its lease ended
---   3               to several words, once: each of them held a permit
---   wake_in         0: call `wake` at once, -1 no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each word and each waiter served. Commands for one word:
---   7               held, and nobody waits
---   14              held, and handed to the first who waits
---   7               unknown
--- Flags             allow-oom
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -1639,9 +1359,6 @@ local function integer(text, min, max)
   local number = text and (find(text, '^[1-9]%d*$') or text == '0') and text + 0
   return number and number >= min and number <= max and number
 end
--- Checks of the words in ARGV. Leaves them in `asked`.
-
--- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
 local function check_count(fixed, each)
   local count = (#ARGV - fixed) / each
   if count < 1 or count > 1000 or count % 1 ~= 0 then
@@ -1693,14 +1410,6 @@ for i = 1, count do
   end
 end
 local lookup = {}
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -1756,9 +1465,6 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
-
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -1806,22 +1512,13 @@ if mode == 'consume' and freed > 0 and (runtime or declared) then
   runtime, has_new_limit = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
-
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -1843,8 +1540,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -1860,17 +1557,10 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end
 local waits = false
--- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
--- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
--- somebody `waits` for that.
-
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i = 1, #granted do
@@ -1953,24 +1643,6 @@ redis.register_function{
   function_name = 'sem_wake',
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
--- wake: removes ended leases, and hands what is free to the queue.
---
--- A waiting client calls this when `wake_in` of an earlier reply has passed. It is never wrong to
--- call it.
---
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
--- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- Reply             server time (ms), wake_in, queue length
---   wake_in         ms until the next call is worth it: 0 at once, -1 no need
--- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each waiter served. Commands:
---   7               nothing to do
--- Flags             allow-oom
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
-
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
@@ -2012,14 +1684,6 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
--- their leases end, false where they have none, and all that stands under "local" here.
---
--- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
--- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
--- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
-
 local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
 
 local clock = redis.call('TIME')
@@ -2077,9 +1741,6 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
-
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -2105,22 +1766,13 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
--- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
-
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -2142,8 +1794,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -2159,17 +1811,10 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end
 local waits = queued > 0
--- Writes what was decided, and tells last: a write that the server refuses (too few replicas, no
--- disk) ends the script before anybody is told. `token` is that of the first word of `granted`, the
--- next ones count on. `wake_in` is 0 where a bound was met, else when the next lease may end, if
--- somebody `waits` for that.
-
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
 for i = 1, #granted do

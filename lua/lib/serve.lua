@@ -5,15 +5,10 @@
 local leaving, told -- words that leave the queue, and those of whom a client must be told
 if queued > 0 and held < limit then
   leaving, told = {}, {}
-  local listening = {} -- whether anybody listens, by channel
-  while queued > 0 and held < limit do
-    if #leaving >= BOUND then
-      more = true
-      break
-    end
+  local listening, is_blocked = {}, false -- whether anybody listens, by channel
+  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
     -- As many as may fit, and more and more of them where dead ones are passed over.
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
-    local is_blocked = false
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit then
         break
@@ -35,8 +30,8 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        if not is_too_heavy and held + weight > limit then
-          is_blocked = true
+        is_blocked = not is_too_heavy and held + weight > limit
+        if is_blocked then
           break
         end
         local index = #granted + 1
@@ -52,8 +47,6 @@ if queued > 0 and held < limit then
       end
       leaving[#leaving + 1], queued = word, queued - 1
     end
-    if is_blocked then
-      break
-    end
   end
+  more = more or queued > 0 and held < limit and not is_blocked
 end

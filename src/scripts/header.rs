@@ -1,14 +1,24 @@
-//! Reads the names of keys and arguments, and the flags, off the head comment of a script: its
-//! lines up to the first that is no comment.
+//! Reads the names of keys and arguments, and the flags, off the head comment of a script.
 
 use std::path::Path;
 
 use crate::error::Error;
 
-pub(super) fn names(path: &Path, source: &str, array: &str) -> Result<Vec<String>, Error> {
+/// What a line begins with that stands for a file.
+pub(super) const INCLUDE: &str = "-- include: ";
+
+/// The head comment: the lines `--`, and empty ones, that a file begins with, up to an include.
+/// (`--[[` opens a comment that may end in mid-line.)
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let is_comment = |line: &str| line.starts_with("--") && !line.starts_with("--[");
+    text.lines()
+        .take_while(move |line| line.is_empty() || is_comment(line) && !line.starts_with(INCLUDE))
+}
+
+pub(super) fn names(path: &Path, text: &str, array: &str) -> Result<Vec<String>, Error> {
     let opening = format!("-- {array}[");
     let mut names = Vec::new();
-    for line in source.lines().take_while(|line| line.starts_with("--")) {
+    for line in lines(text) {
         let Some((number, rest)) = line.strip_prefix(&opening).and_then(|l| l.split_once(']'))
         else {
             continue;
@@ -29,8 +39,8 @@ pub(super) fn names(path: &Path, source: &str, array: &str) -> Result<Vec<String
 }
 
 /// From a line `-- Flags  allow-oom, allow-stale`: those of the script as a Redis function.
-pub(super) fn flags(source: &str) -> Vec<String> {
-    let head = source.lines().take_while(|line| line.starts_with("--"));
-    let flags = head.filter_map(|line| line.strip_prefix("-- Flags ")).flat_map(|l| l.split(','));
+pub(super) fn flags(text: &str) -> Vec<String> {
+    let flags =
+        lines(text).filter_map(|line| line.strip_prefix("-- Flags ")).flat_map(|l| l.split(','));
     flags.map(|flag| flag.trim().to_owned()).filter(|flag| flag != "none").collect()
 }

@@ -1,18 +1,19 @@
 //! Puts shared files into scripts: a line `-- include: lib/file.lua` stands for that file, the
-//! first time that it comes up in a script.
+//! first time that it comes up in a script. The head comment of a file is for people: no
+//! server gets it.
 
 use std::path::{Path, PathBuf};
 
 use include_dir::Dir;
 
+use super::header::{self, INCLUDE};
 use crate::error::Error;
 
-const DIRECTIVE: &str = "-- include: ";
-
-pub(super) fn resolve(dir: &Dir<'_>, path: &Path) -> Result<String, Error> {
+/// The text of a file as it is, and as a server gets it.
+pub(super) fn resolve<'a>(dir: &'a Dir<'_>, path: &Path) -> Result<(&'a str, String), Error> {
     let mut resolver = Resolver { dir, open: Vec::new(), done: Vec::new(), output: String::new() };
-    resolver.append(path)?;
-    Ok(resolver.output)
+    let text = resolver.append(path)?;
+    Ok((text, resolver.output))
 }
 
 struct Resolver<'a> {
@@ -23,13 +24,13 @@ struct Resolver<'a> {
     output: String,
 }
 
-impl Resolver<'_> {
-    fn append(&mut self, path: &Path) -> Result<(), Error> {
+impl<'a> Resolver<'a> {
+    fn append(&mut self, path: &Path) -> Result<&'a str, Error> {
         self.open.push(path.to_owned());
         let file = self.dir.get_file(path).ok_or_else(|| self.problem("is missing"))?;
         let source = file.contents_utf8().ok_or_else(|| self.problem("is not UTF-8"))?;
-        for line in source.lines() {
-            match line.strip_prefix(DIRECTIVE) {
+        for line in source.lines().skip(header::lines(source).count()) {
+            match line.strip_prefix(INCLUDE) {
                 // Relative to the folder, which may be part of a larger one.
                 Some(included) => self.include(&self.dir.path().join(included.trim()))?,
                 None => {
@@ -40,7 +41,7 @@ impl Resolver<'_> {
         }
         self.open.pop();
         self.done.push(path.to_owned());
-        Ok(())
+        Ok(source)
     }
 
     fn include(&mut self, path: &Path) -> Result<(), Error> {
@@ -51,7 +52,7 @@ impl Resolver<'_> {
         if self.done.iter().any(|done| done == path) {
             return Ok(());
         }
-        self.append(path)
+        self.append(path).map(drop)
     }
 
     fn problem(&self, what: &str) -> Error {

@@ -12,13 +12,15 @@ static GOOD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/good");
 static BROKEN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/registry/broken");
 
 #[test]
-fn includes_are_put_in_once_and_in_order() {
+fn includes_are_put_in_once_and_in_order_and_heads_are_left_out() {
     let registry = ScriptRegistry::from_dir(&GOOD).unwrap();
     let names: Vec<&str> = registry.scripts().map(|script| script.name()).collect();
     assert_eq!(names, ["plain", "sum"], "files in folders are no scripts");
     let sum = registry.script("sum").unwrap();
     assert_eq!(sum.source().matches("local function add").count(), 1);
     assert!(sum.source().find("function add") < sum.source().find("function total"));
+    assert!(sum.source().starts_with("local function add(a, b)\n  -- Of numbers.\n"));
+    assert!(sum.source().contains("end\n--[[ Of\na list. ]]\nlocal function total"));
     assert_eq!(sum.keys(), ["numbers"]);
     assert_eq!(sum.arguments(), ["first", "others"]);
     assert_eq!(registry.script("plain").unwrap().keys(), [""; 0]);

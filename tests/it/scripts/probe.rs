@@ -11,6 +11,13 @@ fn probe(semaphore: &mut Scripts, arguments: &str) -> Vec<(String, String)> {
     redis::from_redis_value(semaphore.call("probe", arguments).unwrap()).unwrap()
 }
 
+/// A script without its comments.
+fn code(name: &str) -> String {
+    let source = ScriptRegistry::embedded().script(name).unwrap().source();
+    let lines = source.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Names of commands in quotes: 'ZADD' is one, 'wait' is none.
 fn commands(source: &str) -> BTreeSet<&str> {
     let is_command = |text: &&str| {
@@ -21,16 +28,11 @@ fn commands(source: &str) -> BTreeSet<&str> {
 
 #[test]
 fn every_command_of_the_other_scripts_is_tried() {
-    let source = |name: &str| {
-        let source = ScriptRegistry::embedded().script(name).unwrap().source();
-        let code = source.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
-        code.collect::<Vec<_>>().join("\n")
-    };
-    let probe = source("probe");
+    let probe = code("probe");
     let tried = commands(&probe);
     for name in semaphore_scripts() {
-        let source = source(name);
-        let used = commands(&source);
+        let code = code(name);
+        let used = commands(&code);
         assert!(used.contains("TIME") && used.contains("ZMSCORE"), "{name}: {used:?}");
         let untried: Vec<_> = used.difference(&tried).filter(|word| **word != "LIMIT").collect();
         assert!(untried.is_empty(), "{name} uses {untried:?}, which `probe` does not try");
@@ -67,8 +69,8 @@ fn spublish_fails_where_the_server_has_no_sharded_channels() {
 fn whatever_fails_nothing_stays() {
     let mut semaphore = Timed::start();
     let mut admin = Scripts::new(semaphore.server.connect(), "unused");
-    let source = ScriptRegistry::embedded().script("probe").unwrap().source();
-    let mut tried = commands(source);
+    let code = code("probe");
+    let mut tried = commands(&code);
     // A word of a command, sharded channels, and subcommands.
     tried.retain(|word| !["LIMIT", "SPUBLISH", "NUMSUB", "SHARDNUMSUB"].contains(word));
     assert!(tried.len() > 15, "{tried:?}");

@@ -1,3 +1,6 @@
+-- Adds.
+
 local function add(a, b)
+  -- Of numbers.
   return a + b
 end
