@@ -10,7 +10,7 @@ use crate::support::tool::TOOL;
 
 /// Our tool, which looks often.
 pub fn top(server: &Server) -> String {
-    format!("{TOOL} --url {} --response-timeout 500ms top --every 100ms", server.url)
+    format!("{TOOL} --url {} top --every 100ms", server.url)
 }
 
 pub fn watch(server: &Server) -> Pane {
