@@ -1,8 +1,9 @@
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
 -- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), a word that is queued keeps its ticket. The client counts as
--- heard of, but with tries alone. While anybody is queued, new requests go behind, or are refused.
+-- starts anew, the token is newer), a word that is queued keeps its ticket. While anybody waits,
+-- new requests go behind (but with a ticket or a head start), or are refused. Where somebody may
+-- wait after it, the client counts as heard of, but with tries alone.
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
@@ -10,7 +11,7 @@
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
 --                   "initial" (declared, or set at run time, if none is known), or "known" (no
---                   limit is brought)
+--                   limit is brought; where none is known, it is 0)
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
@@ -22,11 +23,12 @@
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
 --   2 ticket rank   queued: ticket, rank in the queue (1 is the head)
 --   0 0 0           refused
---   3 token end     to several requests, once: all are granted, with the same end of lease; the
---                   first has this token, each next one the next number
+--   3 token end     once, where it can stand for a 1 to each of several requests: all have this end
+--                   of lease, the first has this token, each next one the next number
 --   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
--- Cost              O(log N) for each request and each waiter served. Commands for one request:
+-- Cost              O(log N) for each request and each waiter served. Commands for one request,
+--                   where the semaphore is in use:
 --   8               granted
 --   8               granted with a weight above 1
 --   7               refused, and nobody waits
@@ -85,8 +87,9 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those of this call come first whose place may be in front of others. A ticket is believed when it
--- can have been given. A head start counts from a new number, and not where the clock was set back.
+-- Those of this call are queued first whose place may be in front of others. A ticket is believed
+-- when it can have been given. A head start counts from a new number, and not where the clock was
+-- set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)

@@ -98,7 +98,7 @@ for i = 1, count do
   end
 end
 local lookup = words
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -131,7 +131,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -140,7 +140,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -164,7 +164,7 @@ if kind == 'declare' and number ~= declared or kind == 'declared' and not is_kno
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
-  has_new_limit = true
+  has_new_runtime = true
 end
 limit = runtime or declared or 0
 
@@ -215,8 +215,9 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those of this call come first whose place may be in front of others. A ticket is believed when it
--- can have been given. A head start counts from a new number, and not where the clock was set back.
+-- Those of this call are queued first whose place may be in front of others. A ticket is believed
+-- when it can have been given. A head start counts from a new number, and not where the clock was
+-- set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
@@ -363,9 +364,9 @@ if live_until > 0 then
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
     end
   end
-  if runtime and has_new_limit then
+  if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
-  elseif not runtime and (moves or has_new_limit) then
+  elseif not runtime and (moves or has_new_runtime) then
     -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
     redis.call('PEXPIREAT', STATE, keep + 7200000)
   end
@@ -456,7 +457,7 @@ for index, argument in ipairs({'skip_held', 'holders', 'skip_wait', 'waiters'}) 
   end
 end
 local lookup = {}
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -489,7 +490,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -498,7 +499,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -636,7 +637,7 @@ if change and mark.err then
   return mark
 end
 local lookup = {}
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -669,7 +670,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -678,7 +679,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -704,7 +705,7 @@ if kind == 'declare' and number ~= declared or kind == 'declared' and not is_kno
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
 elseif kind == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
-  has_new_limit = true
+  has_new_runtime = true
 end
 limit = runtime or declared or 0
 
@@ -725,11 +726,11 @@ if is_new then
 end
 if is_new and change == 'clear' then
   redis.call('HDEL', STATE, 'runtime')
-  has_new_limit, runtime = has_new_limit or runtime ~= nil, nil
+  has_new_runtime, runtime = has_new_runtime or runtime ~= nil, nil
 elseif is_new then
-  has_new_limit, runtime = true, change == 'set' and n or limit + n
+  has_new_runtime, runtime = true, change == 'set' and n or limit + n
 end
-changed.runtime, limit = has_new_limit and runtime or nil, runtime or declared or 0
+changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
@@ -849,9 +850,9 @@ if live_until > 0 then
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
     end
   end
-  if runtime and has_new_limit then
+  if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
-  elseif not runtime and (moves or has_new_limit) then
+  elseif not runtime and (moves or has_new_runtime) then
     -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
     redis.call('PEXPIREAT', STATE, keep + 7200000)
   end
@@ -1080,7 +1081,7 @@ for _, next in pairs(nexts) do
   words[#words + 1] = next
 end
 local lookup = words
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1113,7 +1114,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -1122,7 +1123,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -1286,9 +1287,9 @@ if live_until > 0 then
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
     end
   end
-  if runtime and has_new_limit then
+  if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
-  elseif not runtime and (moves or has_new_limit) then
+  elseif not runtime and (moves or has_new_runtime) then
     -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
     redis.call('PEXPIREAT', STATE, keep + 7200000)
   end
@@ -1410,7 +1411,7 @@ for i = 1, count do
   end
 end
 local lookup = {}
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1443,7 +1444,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -1452,7 +1453,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -1509,7 +1510,7 @@ for i = 1, count do
   all_held = all_held and reply[i + 2] == 1
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
-  runtime, has_new_limit = math.max(0, limit - freed), true
+  runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
@@ -1606,9 +1607,9 @@ if live_until > 0 then
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
     end
   end
-  if runtime and has_new_limit then
+  if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
-  elseif not runtime and (moves or has_new_limit) then
+  elseif not runtime and (moves or has_new_runtime) then
     -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
     redis.call('PEXPIREAT', STATE, keep + 7200000)
   end
@@ -1684,7 +1685,7 @@ if #ARGV > 0 then
   return wrong_number(0)
 end
 local asked, lookup = {}, {}
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -1717,7 +1718,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -1726,7 +1727,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
@@ -1860,9 +1861,9 @@ if live_until > 0 then
       redis.pcall('PEXPIREAT', key, keep) -- one that is empty may have moved to another node
     end
   end
-  if runtime and has_new_limit then
+  if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
-  elseif not runtime and (moves or has_new_limit) then
+  elseif not runtime and (moves or has_new_runtime) then
     -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
     redis.call('PEXPIREAT', STATE, keep + 7200000)
   end

@@ -61,7 +61,7 @@ for i = 1, count do
   all_held = all_held and reply[i + 2] == 1
 end
 if mode == 'consume' and freed > 0 and (runtime or declared) then
-  runtime, has_new_limit = math.max(0, limit - freed), true
+  runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
 -- include: lib/serve.lua

@@ -1,5 +1,5 @@
--- KEYS, and what checks ARGV. All of that runs before the first write, so a call that is refused
--- has changed nothing.
+-- KEYS, and what checks ARGV. All of that runs before the first write, so a call that ends with an
+-- error of these has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
 local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms

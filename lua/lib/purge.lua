@@ -1,5 +1,6 @@
--- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Leaves `more`
--- where it stopped at BOUND.
+-- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Where the
+-- clock was set back, ends sooner what would last too long. Leaves `more` where it
+-- stopped at BOUND.
 
 if is_set_back then
   -- The dead would stay longer by that. So nothing may last longer than what begins now.

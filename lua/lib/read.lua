@@ -4,9 +4,9 @@
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness in use, 0 where there are only marks of `limit`.
+-- is lost. In `clients` it is the longest liveness so far, 0 where there are only marks of `limit`.
 
-local BOUND = 1000 -- ended leases, and waiters, that one script looks at at most
+local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -39,7 +39,7 @@ local held = permits + (extra or 0) -- what all permits weigh
 
 local declared, runtime = tonumber(state[2]), tonumber(state[3])
 local limit = runtime or declared or 0 -- the one in force
-local last_number = (state[4] or 0) + 0 -- the last number given, as a token or as a ticket
+local last_number = (state[4] or 0) + 0 -- the last token or ticket given: microseconds, as `now_us`
 local longest_lease = (state[5] or 0) + 0 -- no lease in use is longer, ms
 local first_end = (state[6] or 0) + 0 -- no lease ends before, ms
 local keep = (state[7] or 0) + 0 -- when the keys expire, ms
@@ -48,7 +48,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
-local has_new_key, has_new_limit = not extra, false
+local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 
 if not state[1] then
