@@ -346,16 +346,16 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_reply_that_is_read_after_half_of_the_lease_is_not_taken_on_trust(self):
         semaphore = await self.another(lease=4)
-        call = semaphore._call
+        call = semaphore._client._call
 
         async def read_late(*arguments):
-            semaphore._call = call
+            semaphore._client._call = call
             start, reply = time.monotonic(), await call(*arguments)
             while time.monotonic() < start + 2.2:
                 pass  # the loop does not run
             return reply
 
-        semaphore._call = read_late
+        semaphore._client._call = read_late
         permit = await semaphore.acquire()
         self.assertGreater(permit.expires_in, 2)
         self.assertTrue(await permit.release())

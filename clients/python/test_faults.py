@@ -238,22 +238,22 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         word = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, word, "wait")
-        call = semaphore._call
+        call = semaphore._client._call
 
         async def failing(script, *arguments):
             if script == "wake":
-                semaphore._call = call
+                semaphore._client._call = call
                 raise redis.ConnectionError("as when it is cut")
             return await call(script, *arguments)
 
-        semaphore._call = failing
+        semaphore._client._call = failing
         permit = await asyncio.wait_for(semaphore.acquire(), 10)
         self.assertTrue(await permit.release())
 
     async def test_a_wake_that_fails_for_long_is_left_to_who_waits(self):
         semaphore = await self.semaphore(outage_tolerance=0.2)
         self.server.kill()
-        semaphore._plan_wake(0)
+        semaphore._wake_at = time.monotonic()
         semaphore._poke()
         await until_async(lambda: semaphore._worker is None)
 

@@ -20,6 +20,7 @@ from . import checks, message, scripts, words
 from .errors import Closed, MissingPermission
 from .listener import Listener
 from .semaphore import Semaphore
+from .worker import Worker
 
 logger = logging.getLogger("redis_lease_semaphore")
 
@@ -165,6 +166,10 @@ class Semaphores:
         if self._listener is not None:
             await self._listener.stop()
         await self._connections.connection_pool.disconnect()
+
+    def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]:
+        self._active.add(semaphore)
+        return asyncio.create_task(Worker(semaphore).work())
 
     async def _has_ended(self, semaphore: Semaphore) -> None:
         """The semaphore has nothing to do. After a close it may have connected once more."""

@@ -1,0 +1,286 @@
+"""The worker of a semaphore: it makes all its calls, one after the other.
+
+So requests are sent in the order in which they were made, what gathers during a call goes out with
+the next one, and a release never overtakes an acquire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import Any, Iterator, Optional, Sequence, TypeVar
+
+import redis
+
+from . import scripts
+from .claims import Claim
+from .errors import SemaphoreError, TooHeavy
+from .pauses import Pauses
+from .semaphore import Semaphore
+
+logger = logging.getLogger("redis_lease_semaphore")
+
+_BATCH = 1000  # requests in a call, at most
+_FIRST_WORD = 4  # which argument of `acquire` that is
+_MOST_LATE_GRANTS = 5  # for one acquire: a few may come of a process that was busy for once
+_WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
+_QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
+_T = TypeVar("_T")
+
+
+class Worker:
+    """Lives while there is something to do."""
+
+    def __init__(self, semaphore: Semaphore) -> None:
+        self._semaphore, self._client = semaphore, semaphore._client
+        self._waits, self._permits, self._releases = semaphore._waits, semaphore._permits, semaphore._releases
+
+    async def work(self) -> None:
+        pauses = Pauses()
+        try:
+            while True:
+                await self._pass()
+                if self._semaphore._error is not None:
+                    await asyncio.sleep(pauses.next())
+                    continue
+                pauses.reset()
+                pause = self._next_due() - time.monotonic()
+                if pause == math.inf:
+                    return
+                if pause > 0:
+                    await self._rest_for(pause)
+        except asyncio.CancelledError:
+            # A loop that ends cancels all tasks: what they release is still sent, if Redis is there.
+            while self._releases and not self._client._is_closed:
+                await self._pass()
+                if self._semaphore._error is not None:
+                    break
+            raise
+        except Exception as error:  # a defect: nobody may wait for ever for a worker that is gone
+            for claim in list(self._waits.values()):
+                self._semaphore._refuse(claim, error)
+            raise
+        finally:
+            for release in self._releases.values():  # the client or the loop closes while Redis is away
+                release.outcome.set_result(None)
+            self._releases.clear()
+            self._semaphore._worker = None
+            await self._client._has_ended(self._semaphore)
+
+    async def _rest_for(self, pause: float) -> None:
+        """Unless it is poked before."""
+        loop = asyncio.get_running_loop()
+        self._semaphore._rest = loop.create_future()
+        timer = loop.call_later(pause, self._semaphore._poke)
+        try:
+            await self._semaphore._rest
+        finally:
+            timer.cancel()
+            self._semaphore._rest = None
+
+    def _next_due(self) -> float:
+        if self._releases or self._due():
+            return 0
+        semaphore = self._semaphore
+        # "At once" is for whoever else waits, too.
+        wake_at = semaphore._wake_at if self._waits or semaphore._wake_at <= time.monotonic() else math.inf
+        ask_at = semaphore._ask_at if self._waits else math.inf
+        renew_at = semaphore._renew_at if self._permits and self._client.is_connected else math.inf
+        return min(wake_at, ask_at, renew_at)
+
+    async def _pass(self) -> None:
+        """Makes each call that is due."""
+        failed: Optional[Exception] = None
+        for step in (self._renew, self._send_releases, self._ask, self._wake):
+            try:
+                await step()
+            except (redis.RedisError, SemaphoreError, OSError) as error:
+                if self._semaphore._error is None and failed is None:
+                    logger.warning("semaphore %s: a call failed: %s", self._semaphore.name, error)
+                    self._semaphore._failing_since = time.monotonic()
+                failed = error
+                await self._client._heed(error)
+                if scripts.is_passing(error):
+                    break
+        self._semaphore._error = failed
+        if failed is not None:
+            self._give_up_after_outage()
+
+    def _give_up_after_outage(self) -> None:
+        semaphore = self._semaphore
+        for claim in list(self._waits.values()):
+            # This process may have been stopped, so a long silence alone says nothing.
+            outage = time.monotonic() - max(claim.answered_at, semaphore._failing_since)
+            if claim.is_due and outage > self._client.outage_tolerance:
+                semaphore._refuse(claim, semaphore._unavailable(f"all calls have failed for {outage:.1f} s"))
+        if not self._waits and time.monotonic() - semaphore._failing_since > self._client.outage_tolerance:
+            semaphore._wake_at = math.inf  # who waits elsewhere asks again
+
+    async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
+        call = asyncio.ensure_future(self._client._call(script, self._semaphore._keys, arguments))
+        # One that has no answer must not use up the time in which permits can be renewed.
+        timeout = self._semaphore.lease / 6 if self._permits else None
+        try:
+            await asyncio.wait([call], timeout=timeout)
+            if not call.done():
+                raise redis.TimeoutError(f"no answer to {script} within {timeout} s")
+            return call.result()
+        finally:
+            call.cancel()
+
+    async def _renew(self) -> None:
+        if time.monotonic() < self._semaphore._renew_at or not self._client.is_connected:
+            return
+        sent = time.monotonic()
+        for permits in _batches(list(self._permits.values())):
+            arguments: list[scripts.Argument] = []
+            for permit in permits:
+                arguments += (permit.id, self._semaphore._lease_ms)
+            _, wake_in, *ends = await self._call("refresh", *arguments)
+            self._plan_wake(wake_in)
+            for permit, end in zip(permits, ends):
+                if permit.id not in self._permits:
+                    continue  # released or lost meanwhile
+                if end == 0:
+                    permit._lose()
+                else:
+                    permit._renewed(sent + self._semaphore._lasts)
+        # One that a message granted meanwhile may be due before the others.
+        first_end = min((permit._deadline for permit in self._permits.values()), default=math.inf)
+        self._semaphore._renew_at = first_end - self._semaphore.lease * 2 / 3
+
+    async def _send_releases(self) -> None:
+        now = time.monotonic()
+        for word in [word for word, release in self._releases.items() if now >= release.until]:
+            self._releases.pop(word).outcome.set_result(None)
+        for batch in _batches(list(self._releases.items())):
+            for _, release in batch:
+                release.is_late = False
+            try:
+                _, wake_in, *statuses = await self._call("release", "return", *(word for word, _ in batch))
+            except BaseException as error:
+                was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # nothing was done
+                for _, release in batch:
+                    release.is_repeated |= not was_refused
+                raise
+            self._plan_wake(wake_in)
+            if statuses == [_ALL_HELD]:
+                statuses = [1] * len(batch)
+            for (word, release), status in zip(batch, statuses):
+                if release.is_late and status == 0:
+                    continue  # once more
+                del self._releases[word]
+                release.outcome.set_result(status != 0 or release.is_repeated)
+
+    def _due(self) -> list[Claim]:
+        return [claim for claim in self._waits.values() if claim.is_due and not claim.outcome.done()]
+
+    async def _ask(self) -> None:
+        now = time.monotonic()
+        if now >= self._semaphore._ask_at:
+            self._semaphore._ask_at = now + self._client.ask_interval
+            for claim in self._waits.values():
+                claim.is_due = True
+        due = self._due()
+        due.sort(key=lambda claim: claim.ticket)
+        tries = [claim for claim in due if claim.place == "try"]
+        for batch in _batches(tries if self._client._deaf_because else due):
+            await self._ask_for(batch)
+        if len(tries) < len(due) and self._client._deaf_because:
+            # Subscribe first, then queue: nobody is granted a permit to whom no message would come.
+            raise redis.ConnectionError(f"not subscribed: {self._client._deaf_because}")
+
+    async def _ask_for(self, claims: Sequence[Claim]) -> None:
+        claims = [claim for claim in claims if not claim.outcome.done()]
+        if not claims:
+            return
+        semaphore, sent = self._semaphore, time.monotonic()
+        kind = "declared" if semaphore._is_declared else "declare"
+        arguments: list[scripts.Argument] = [kind, semaphore.limit, self._client._liveness_ms]
+        for claim in claims:
+            claim.is_due = False
+            claim.asked_at = claim.asked_at or sent
+            arguments += (claim.word, claim.place)
+        try:
+            server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
+        except TooHeavy as error:
+            # The whole call was refused: the others are asked for without it.
+            semaphore._refuse(claims[(error.argument - _FIRST_WORD) // 2], error)
+            for claim in claims:
+                claim.is_due = True
+            return
+        except (redis.RedisError, SemaphoreError, OSError) as error:
+            self._not_answered(claims, error)
+            raise
+        if not semaphore._is_declared and limit not in (-1, semaphore.limit):
+            logger.warning("semaphore %s had a limit of %s, now %s", semaphore.name, limit, semaphore.limit)
+        semaphore._is_declared = True
+        if answers[0] == _ALL_GRANTED:
+            _, token, end = answers
+            answers = [number for i in range(len(claims)) for number in (_GRANTED, token + i, end)]
+        for i, claim in enumerate(claims):
+            if wake_in == 0 and answers[3 * i] == 0:
+                claim.is_due = True  # refused, as the script stopped at a bound: again after `wake`
+            else:
+                self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 3])
+        self._plan_wake(wake_in)
+
+    def _answered(
+        self, claim: Claim, sent: float, server_time: int, status: int, number: int, last: int
+    ) -> None:
+        if claim.outcome.done():
+            return  # given up: its release comes next; or the message of a later grant was faster
+        claim.answered_at = time.monotonic()
+        if status == _GRANTED:
+            if claim.answered_at < sent + self._semaphore.lease / 2:
+                self._semaphore._grant(claim, number, sent)
+            else:
+                self._granted_late(claim)
+        elif status == _QUEUED:
+            claim.place, claim.ahead = number, last - 1
+            claim.asked_at, claim.queued_at = sent, server_time
+            self._semaphore._ask_at = min(self._semaphore._ask_at, sent + self._client.ask_interval)
+        else:
+            del self._waits[claim.word]
+            claim.outcome.set_result(None)
+
+    def _granted_late(self, claim: Claim) -> None:
+        """Asking again starts the lease anew. Where all answers take that long, it would never end."""
+        claim.late_grants += 1
+        if claim.late_grants < _MOST_LATE_GRANTS:
+            claim.is_due = True
+            return
+        semaphore = self._semaphore
+        what = f"half of the lease of {semaphore.lease} s had passed each time before the answer came"
+        semaphore._refuse(claim, SemaphoreError(f"semaphore {semaphore.name}: {what}: use a longer lease"))
+
+    def _not_answered(self, claims: Sequence[Claim], error: Exception) -> None:
+        for claim in claims:
+            claim.is_due = True
+            # One that is in the queue outlasts what the server refuses for a while, as when its
+            # memory is full.
+            if claim.ticket == math.inf and not scripts.is_passing(error):
+                self._semaphore._refuse(claim, error)
+
+    def _plan_wake(self, wake_in: int) -> None:
+        """Heeds the `wake_in` of a reply: ms, 0 for at once, -1 for no need."""
+        if wake_in < 0:
+            return
+        waits = [claim.ahead for claim in self._waits.values() if claim.ticket != math.inf]
+        delay = min(waits, default=0) * _WAKE_DELAY if wake_in else 0
+        # Where that is long, asking again serves the queue before.
+        if delay < self._client.ask_interval:
+            self._semaphore._wake_at = time.monotonic() + wake_in / 1000 + delay
+
+    async def _wake(self) -> None:
+        """Serves the queue when a lease ends."""
+        if time.monotonic() >= self._semaphore._wake_at:
+            _, wake_in, _ = await self._call("wake")
+            self._semaphore._wake_at = math.inf  # where it fails, it stays due
+            self._plan_wake(wake_in)
+
+
+def _batches(requests: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    return (requests[i : i + _BATCH] for i in range(0, len(requests), _BATCH))
