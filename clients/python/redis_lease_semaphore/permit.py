@@ -18,9 +18,8 @@ class Keeper(Protocol):
     """What a permit needs of its semaphore."""
 
     def _is_forked(self) -> bool: ...
-    def _released(self, permit: Permit) -> Release: ...
+    def _ended(self, permit: Permit) -> Release: ...
     async def _confirmed(self, release: Release) -> bool: ...
-    def _lost(self, permit: Permit) -> None: ...
 
 
 class Permit:
@@ -102,7 +101,7 @@ class Permit:
     def _release_in_background(self) -> None:
         if self._release is None and not self.is_lost:
             self._stop_timer()
-            self._release = self._keeper._released(self)
+            self._release = self._keeper._ended(self)
 
     def _renewed(self, deadline: float) -> None:
         if not self.is_lost:
@@ -122,4 +121,4 @@ class Permit:
             self._stop_timer()
             self.lost.set()
             logger.warning("%s is lost", self.id)
-            self._keeper._lost(self)
+            self._keeper._ended(self)

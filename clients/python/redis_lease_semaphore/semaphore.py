@@ -21,13 +21,11 @@ from .release import Release
 class Client(Protocol):
     """What a semaphore and its worker need of their client."""
 
-    prefix: str
     liveness: float
     ask_interval: float
     outage_tolerance: float
     is_connected: bool
     _is_closed: bool
-    _liveness_ms: int
     _patience: float
     _client: str
     _new_event: Callable[[], asyncio.Event]
@@ -38,7 +36,7 @@ class Client(Protocol):
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]: ...
     async def _has_ended(self, semaphore: Semaphore) -> None: ...
     async def _heed(self, error: BaseException) -> None: ...
-    async def _call(self, script: str, keys: Sequence[str], arguments: Sequence[scripts.Argument]) -> Any: ...
+    async def _call(self, script: str, name: str, arguments: Sequence[scripts.Argument]) -> Any: ...
 
 
 class Semaphore:
@@ -51,7 +49,6 @@ class Semaphore:
         self.lease = self._lease_ms / 1000  # as the server counts it: in whole ms, and so
         self._lasts = self.lease - 0.001  # for that long at least
         self._client = client
-        self._keys = scripts.keys(client.prefix, name)
         self._waits: dict[str, Claim] = {}  # all by their words
         self._permits: dict[str, Permit] = {}  # held
         self._releases: dict[str, Release] = {}  # not confirmed
@@ -122,9 +119,10 @@ class Semaphore:
     def _is_forked(self) -> bool:
         return self._client._is_forked()
 
-    def _released(self, permit: Permit) -> Release:
+    def _ended(self, permit: Permit) -> Release:
+        """A renewal of unknown outcome may hold it for another lease, so a lost one is given back, too."""
         del self._permits[permit.id]
-        return self._give_back(permit.id, time.monotonic() + self.lease)  # for the reason below
+        return self._give_back(permit.id, time.monotonic() + self.lease)
 
     async def _confirmed(self, release: Release) -> bool:
         """Whether it was given back in time."""
@@ -132,11 +130,6 @@ class Semaphore:
         if release.was_held is None:
             raise self._unavailable("a release is not confirmed")
         return release.was_held
-
-    def _lost(self, permit: Permit) -> None:
-        """A renewal of unknown outcome may hold it for another lease, so it is given back."""
-        if self._permits.pop(permit.id, None):
-            self._give_back(permit.id, time.monotonic() + self.lease)
 
     def _knows(self, word: str) -> bool:
         return word in self._waits or word in self._permits or word in self._releases

@@ -61,7 +61,6 @@ class Semaphores:
         self.outage_tolerance = checks.seconds("outage_tolerance", outage_tolerance, 0)
         self.is_connected = False
         self._is_closed = False
-        self._liveness_ms = round(liveness * 1000)
         self._patience = 2 * response_timeout  # of a release, a try and a close
         self._changing = asyncio.Lock()  # of whoever connects or closes
         self._client = ""  # its name, and the process that it was connected in
@@ -106,8 +105,7 @@ class Semaphores:
         )
         try:
             await self._listener.start()
-            keys = scripts.keys(self.prefix, f"probe-{secrets.token_hex(16)}")
-            refused = await self._call("probe", keys, ["P", self._client])
+            refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
             if refused:
                 raise MissingPermission(" ".join(_text(word) for word in refused))
         except BaseException:
@@ -178,8 +176,8 @@ class Semaphores:
             await self._connections.connection_pool.disconnect()
             self._on_idle()
 
-    async def _call(self, script: str, keys: Sequence[str], arguments: Sequence[scripts.Argument]) -> Any:
-        return await scripts.call(self._connections, script, keys, arguments)
+    async def _call(self, script: str, name: str, arguments: Sequence[scripts.Argument]) -> Any:
+        return await scripts.call(self._connections, script, scripts.keys(self.prefix, name), arguments)
 
     async def _heed(self, error: BaseException) -> None:
         if "READONLY" in str(error) or isinstance(error, redis.exceptions.ReadOnlyError):

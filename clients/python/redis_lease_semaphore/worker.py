@@ -119,7 +119,7 @@ class Worker:
             semaphore._wake_at = math.inf  # who waits elsewhere asks again
 
     async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
-        call = asyncio.ensure_future(self._client._call(script, self._semaphore._keys, arguments))
+        call = asyncio.ensure_future(self._client._call(script, self._semaphore.name, arguments))
         # One that has no answer must not use up the time in which permits can be renewed.
         timeout = self._semaphore.lease / 6 if self._permits else None
         try:
@@ -198,7 +198,7 @@ class Worker:
             return
         semaphore, sent = self._semaphore, time.monotonic()
         kind = "declared" if semaphore._is_declared else "declare"
-        arguments: list[scripts.Argument] = [kind, semaphore.limit, self._client._liveness_ms]
+        arguments: list[scripts.Argument] = [kind, semaphore.limit, round(self._client.liveness * 1000)]
         for claim in claims:
             claim.is_due = False
             claim.asked_at = claim.asked_at or sent
