@@ -78,7 +78,8 @@ fn with_cause(error: &Error) -> String {
         return format!("{option}: {reason}");
     }
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{}{cause}", with_options(error))
+    // One line, whatever a parser has to say.
+    format!("{}{}", with_options(error), cause.lines().collect::<Vec<_>>().join(" "))
 }
 
 /// The library cannot know how a client gets its certificates, and its password.

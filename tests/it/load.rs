@@ -90,6 +90,21 @@ async fn two_processes_with_weights_are_measured() {
     Observer::new(&shared_url(), &name, 4).await.sees(0, 0).await;
 }
 
+/// `--name` alone changes nothing for those who use that semaphore.
+#[tokio::test]
+async fn a_semaphore_in_use_keeps_its_limit() {
+    let (url, name) = (shared_url(), unique_name());
+    let arguments = format!("--json --time 100ms --tasks 4 --name {name}");
+    fails(&run(&url, &arguments).await, 2, "--limit N declares one");
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(3).build().unwrap();
+    drop(semaphore.acquire().await.unwrap());
+    let results = results(&run(&url, &arguments).await, 0);
+    assert_eq!(number(&results, "/limit"), 3.0);
+    assert_eq!(semaphore.inspect().await.unwrap().declared_limit, Some(3));
+    fails(&run(&url, &format!("{arguments} --weight 4")).await, 2, "can never fit a limit of 3");
+}
+
 #[tokio::test]
 async fn more_held_than_the_limit_says_is_exit_status_1() {
     let name = unique_name();
@@ -158,7 +173,8 @@ async fn wrong_arguments_are_exit_status_2() {
     let url = shared_url();
     for (arguments, reason) in [
         ("--limit 0", "must be a number from 1 to 4294967295"),
-        ("--limit 2 --weight 3", "--weight 3 can never fit --limit 2"),
+        ("--limit 2 --weight 3", "--weight 3 can never fit a limit of 2"),
+        ("--tasks 1000001", "must be a number from 1 to 1000000"),
         ("--weight 0", "must be a number from 1 to 4294967295"),
         ("--processes 3 --tasks 2", "--tasks 2 leaves some of --processes 3 without any"),
         ("--processes 0", "must be a number from 1 to 1000"),

@@ -15,7 +15,10 @@ use crate::terminal::Paint;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 no danger, 1 there is a danger, others as for all commands."
+    after_help = "Of each check: fine, a hint (which may be meant so), a danger, or unchecked, where the \
+                  user may not look. What CONFIG SET mends lasts until the server restarts: CONFIG \
+                  REWRITE keeps it.\n\nExit status: 0 no danger was found, 1 there is a danger, others as \
+                  for all commands."
 )]
 pub struct Doctor {
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// A line on top, then one for each worker.
     pub fn picture(&self, paint: Paint) -> Vec<String> {
-        const WIDTH: u32 = 30;
+        const WIDTH: u32 = 28;
         let full = (self.progress.done * WIDTH / PAGES) as usize;
         let bar = paint.green(&"━".repeat(full));
         let rest = paint.faint(&"─".repeat(WIDTH as usize - full));

@@ -30,7 +30,7 @@ pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
 async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let cannot_listen =
         |error: io::Error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
-    let listener = TcpListener::bind(asked.listen).await.map_err(cannot_listen)?;
+    let listener = TcpListener::bind(&asked.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
     let looks = Arc::new(Looks::new(server, asked));

@@ -1,6 +1,5 @@
 //! The arguments.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -31,7 +30,7 @@ Exit status: 0 told to end, others as for all commands.";
 pub struct Exporter {
     /// Where to listen: 0.0.0.0:10379 is everywhere
     #[arg(long, default_value = "127.0.0.1:10379", value_name = "ADDRESS:PORT")]
-    pub listen: SocketAddr,
+    pub listen: String,
     #[arg(long, value_name = "PATTERN", help = pattern::HELP)]
     pub only: Option<Pattern>,
     /// The most semaphores to look at, the first by name: each is some series in Prometheus.

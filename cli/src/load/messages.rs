@@ -10,7 +10,8 @@ use crate::clock;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
     pub name: String,
-    pub limit: u32,
+    /// To be declared.
+    pub limit: Option<u32>,
     pub lease: Duration,
     /// How many of the tasks this worker has.
     pub tasks: u32,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 use serde::{Serialize, Serializer};
 
 use crate::duration::{WEEK, duration};
@@ -41,17 +42,28 @@ and time_ms):
 Exit status: 0 measured, 1 measured, and more than the limit was held at once, others as for all \
 commands (69 also when a process died).";
 
+/// Each takes some kB in the process that it is in.
+const MAX_TASKS: u32 = 1_000_000;
 /// To measure.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args, Serialize)]
 #[command(long_about = ABOUT, after_help = RESULTS)]
 pub struct Load {
-    /// How much may be held at once
-    #[arg(long, default_value_t = 10, value_parser = number(1..=u32::MAX))]
-    pub limit: u32,
+    /// How much may be held at once. With --name this declares it for everybody [default: 10; with
+    /// --name the limit in force]
+    #[arg(
+        long,
+        default_value = "10",
+        default_value_if("name", ArgPredicate::IsPresent, None),
+        hide_default_value = true,
+        value_name = "N",
+        value_parser = number(1..=u32::MAX)
+    )]
+    #[serde(skip)]
+    pub limit: Option<u32>,
     /// Tasks in all, spread evenly over the processes
-    #[arg(long, default_value_t = 100, value_parser = number(1..=u32::MAX))]
+    #[arg(long, default_value_t = 100, value_parser = number(1..=MAX_TASKS))]
     pub tasks: u32,
     /// Processes, each with connections of its own
     #[arg(long, default_value_t = 1, value_parser = number(1..=1000))]
@@ -98,9 +110,9 @@ pub struct Load {
 impl Load {
     /// What clap cannot see.
     pub fn check(&self) -> Result<(), Failure> {
-        let Self { limit, tasks, processes, weight, .. } = self;
-        if weight > limit {
-            return Err(Failure::usage(format!("--weight {weight} can never fit --limit {limit}")));
+        let Self { tasks, processes, .. } = self;
+        if let Some(limit) = self.limit {
+            self.check_weight(limit)?;
         }
         if tasks < processes {
             return Err(Failure::usage(format!(
@@ -108,6 +120,14 @@ impl Load {
             )));
         }
         Ok(())
+    }
+
+    pub fn check_weight(&self, limit: u32) -> Result<(), Failure> {
+        let weight = self.weight;
+        if weight <= limit {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("--weight {weight} can never fit a limit of {limit}")))
     }
 }
 

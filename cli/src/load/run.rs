@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use humantime::format_duration;
-use redis_semaphore::Semaphores;
+use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock;
@@ -20,6 +20,7 @@ use crate::load::summary::Summary;
 use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{connect, single};
+use crate::survey::limit_of;
 
 /// How often to show how it goes.
 const TICK: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ const TICK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
-    check(server, asked).await?;
+    let limit = check(server, asked).await?;
     let mut statistics = match single(server)? {
         Some(client) => Some(Statistics::connect(client).await?),
         None => None,
@@ -37,31 +38,56 @@ pub async fn run<'a>(server: &Server, asked: &'a Load) -> Result<Summary<'a>> {
     // From now on there is something to tidy up.
     let interrupted = pin!(interruption()?);
     let mut crew = Crew::start(asked).await?;
-    let outcome = measure(asked, &mut crew, statistics.as_mut(), interrupted).await;
+    let outcome = measure(asked, limit, &mut crew, statistics.as_mut(), interrupted).await;
     crew.dismiss().await;
     outcome
 }
 
 /// What is about to be done, how much of it, and for how long: as options, to do it again.
 fn plan(asked: &Load) -> String {
-    let Load { limit, tasks, processes, weight, name, .. } = asked;
+    let Load { tasks, processes, weight, name, .. } = asked;
+    let limit = asked.limit.map(|limit| format!("--limit {limit} ")).unwrap_or_default();
     let [time, hold, lease] = [asked.time, asked.hold, asked.lease].map(format_duration);
     format!(
-        "measures for {time}: --limit {limit} --tasks {tasks} --processes {processes} \
+        "measures for {time}: {limit}--tasks {tasks} --processes {processes} \
          --hold {hold} --lease {lease} --weight {weight} --name {name}"
     )
 }
 
-/// What is wrong with server or arguments is told once, and not by every worker.
-async fn check(server: &Server, asked: &Load) -> Result<()> {
+/// What is wrong with server or arguments is told once, and not by every worker. Answers the limit.
+async fn check(server: &Server, asked: &Load) -> Result<u32> {
     let semaphores = connect(server, Semaphores::builder()).await?;
-    semaphores.semaphore(&asked.name).limit(asked.limit).lease(asked.lease).build()?;
+    let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;
+    let limit = match asked.limit {
+        Some(limit) => limit,
+        None => in_force(&semaphore).await?,
+    };
+    asked.check_weight(limit)?;
     semaphores.shutdown().await;
-    Ok(())
+    Ok(limit)
+}
+
+async fn in_force(semaphore: &Semaphore) -> Result<u32> {
+    let now = semaphore.inspect_range(0..0, 0..0).await?;
+    let none = || format!("{} has no limit: --limit N declares one", semaphore.name());
+    Ok(limit_of(&now).ok_or_else(|| Failure::usage(none()))?)
+}
+
+/// The one to declare, or that in force.
+pub fn with_limit(
+    builder: SemaphoreBuilder,
+    limit: Option<u32>,
+) -> std::result::Result<Semaphore, Error> {
+    match limit {
+        Some(limit) => builder.limit(limit),
+        None => builder.limit_in_force(),
+    }
+    .build()
 }
 
 async fn measure<'a>(
     asked: &'a Load,
+    limit: u32,
     crew: &mut Crew,
     mut statistics: Option<&mut Statistics>,
     mut interrupted: Pin<&mut impl Future<Output = u8>>,
@@ -78,7 +104,7 @@ async fn measure<'a>(
     let (window, logs) = gather(asked, crew, window, interrupted).await?;
     let after = if before.is_some() { served(&mut statistics).await } else { None };
     let served = before.zip(after).and_then(|(before, after)| after.since(before));
-    Ok(Summary::new(asked, window, &logs, served))
+    Ok(Summary::new(asked, limit, window, &logs, served))
 }
 
 /// Until all workers have ended. Answers with the time that was measured, which may be shorter than

@@ -13,6 +13,8 @@ use crate::load::sweep::most_at_once;
 pub struct Summary<'a> {
     #[serde(flatten)]
     pub options: &'a Load,
+    /// Declared, or in force.
+    pub limit: u32,
     pub elapsed_seconds: f64,
     pub acquires: usize,
     pub per_second: f64,
@@ -41,7 +43,13 @@ pub struct Turns {
 }
 
 impl<'a> Summary<'a> {
-    pub fn new(options: &'a Load, window: Window, logs: &[Log], served: Option<Served>) -> Self {
+    pub fn new(
+        options: &'a Load,
+        limit: u32,
+        window: Window,
+        logs: &[Log],
+        served: Option<Served>,
+    ) -> Self {
         // A wait may have ended just before its task heard that time is over.
         let in_time = |turn: &&Turn| turn.held < window.end;
         let turns_of = |log: &Log| log.turns.iter().filter(in_time).count();
@@ -55,11 +63,12 @@ impl<'a> Summary<'a> {
         let by_acquires = |sum: u64| (acquires > 0).then(|| sum as f64 / acquires as f64);
         Self {
             options,
+            limit,
             elapsed_seconds,
             acquires,
             per_second: acquires as f64 / elapsed_seconds,
-            ideal_per_second: ideal_per_second(options, window, &turns),
-            utilisation: seconds(held) * weight / (f64::from(options.limit) * elapsed_seconds),
+            ideal_per_second: ideal_per_second(options, limit, window, &turns),
+            utilisation: seconds(held) * weight / (f64::from(limit) * elapsed_seconds),
             wait_us: Waits::new(&turns),
             turns: Turns {
                 min: logs.iter().map(turns_of).min().unwrap_or(0),
@@ -75,16 +84,16 @@ impl<'a> Summary<'a> {
 
     /// The limit is.
     pub fn is_kept(&self) -> bool {
-        self.max_held <= u64::from(self.options.limit)
+        self.max_held <= u64::from(self.limit)
     }
 }
 
 /// Without the holds that were cut short by the end.
-fn ideal_per_second(options: &Load, window: Window, turns: &[Turn]) -> Option<f64> {
+fn ideal_per_second(options: &Load, limit: u32, window: Window, turns: &[Turn]) -> Option<f64> {
     let whole = turns.iter().filter(|turn| turn.freed < window.end);
     let (count, held) =
         whole.fold((0, 0), |(count, held), turn| (count + 1, held + turn.freed - turn.held));
-    let at_once = (options.limit / options.weight).min(options.tasks);
+    let at_once = (limit / options.weight).min(options.tasks);
     (held > 0).then(|| f64::from(at_once) * f64::from(count) / seconds(held))
 }
 

@@ -5,7 +5,6 @@ use crate::terminal::Paint;
 
 /// What should not be is red.
 pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {
-    let options = summary.options;
     let warn = |is_wrong, text: String| if is_wrong { paint.red(&text) } else { text };
     let ideal = optional(summary.ideal_per_second, 0);
     let waits = summary.wait_us.as_ref().map_or("-".to_owned(), |waits| {
@@ -22,7 +21,7 @@ pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {
         ("server time", format!("{} us per acquire", optional(summary.server_us_per_acquire, 1))),
         (
             "most held at once",
-            warn(!summary.is_kept(), format!("{} of {}", summary.max_held, options.limit)),
+            warn(!summary.is_kept(), format!("{} of {}", summary.max_held, summary.limit)),
         ),
         ("lost permits", warn(summary.lost > 0, summary.lost.to_string())),
     ];

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::load::Result;
 use crate::load::messages::{Log, Order, Report, Window};
+use crate::load::run::with_limit;
 use crate::load::turns::Work;
 use crate::output::say;
 use crate::server::connect;
@@ -33,8 +34,7 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
         return Ok(Vec::new());
     };
     let semaphores = connect(server, Semaphores::builder()).await?;
-    let semaphore =
-        semaphores.semaphore(&order.name).limit(order.limit).lease(order.lease).build()?;
+    let semaphore = with_limit(semaphores.semaphore(&order.name).lease(order.lease), order.limit)?;
     tell(&Report::Ready)?;
     let logs = match input.next::<Window>().await? {
         Some(window) => take_turns(semaphore, &order, window, input).await,

@@ -8,8 +8,9 @@ use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::time::timeout;
 
 use super::options::Run;
+use super::outages;
 use super::times::Times;
-use crate::failure::{Failure, NO_PERMIT};
+use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
 use crate::output::tell;
 use crate::survey::limit_of;
 
@@ -29,7 +30,7 @@ pub async fn acquire(
     let semaphore = semaphore.build()?;
     match asked.limit {
         Some(limit) => tell_other_limit(&semaphore, limit).await?,
-        None if asked.weight > 1 && !asked.no_wait => {
+        None if asked.weight > 1 && asked.waits() => {
             tell_low_limit(&semaphore, asked.weight).await?
         }
         None => {}
@@ -45,13 +46,18 @@ pub async fn acquire(
 async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
     let request = semaphore.request().weight(asked.weight).ahead(asked.ahead);
     let permit = match asked.timeout {
-        _ if asked.no_wait => request.try_acquire().await.transpose(),
+        _ if !asked.waits() => request.try_acquire().await.transpose(),
         Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
         None => Some(told(semaphore, request.acquire()).await),
     };
     match permit {
         Some(Err(error @ Error::NoLimit { .. })) => {
             Err(Failure::usage(format!("{error}: --limit N declares one")))
+        }
+        // Whoever takes 75 for "others are at it" would not notice for days.
+        Some(Err(Error::Timeout { .. })) if outages::is_away() => {
+            let reason = format!("semaphore {}: no permit: Redis does not answer", asked.name);
+            Err(Failure::new(UNAVAILABLE, reason))
         }
         Some(permit) => Ok(permit?),
         None => {

@@ -42,7 +42,10 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
         ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     };
-    Failure::new(status, format!("{}: {error}", program.display()))
+    match program.is_empty() {
+        true => Failure::new(status, "the command is an empty text"),
+        false => Failure::new(status, format!("{}: {error}", program.display())),
+    }
 }
 
 /// The command since it was started.

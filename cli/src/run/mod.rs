@@ -22,11 +22,12 @@ mod starter;
 mod terminal;
 mod times;
 
+use std::io::{self, IsTerminal, stderr};
+use std::panic;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{io, panic};
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
@@ -136,7 +137,7 @@ async fn permitted(
         permit = acquire::acquire(&semaphores, asked, times) => permit.map(Ok),
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
-    drop(told);
+    let _told = (!stderr().is_terminal()).then_some(told);
     match permit {
         Ok(Ok(permit)) => {
             let command = match guard {

@@ -51,7 +51,12 @@ pub struct Run {
     pub name: String,
     /// How much may be held at once. This declares it for everybody: of several the newest is in
     /// force [default: the limit in force]
-    #[arg(long, value_name = "N", value_parser = number(1..=u32::MAX))]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = number(1..=u32::MAX)
+    )]
     pub limit: Option<u32>,
     /// How much of the limit the command takes
     #[arg(
@@ -61,7 +66,7 @@ pub struct Run {
         value_parser = number(1..=u32::MAX)
     )]
     pub weight: u32,
-    /// How long to wait for a permit [default: without end]
+    /// How long to wait for a permit; less than 1ms is --no-wait [default: without end]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
     /// Take a permit at once or not at all
@@ -97,4 +102,11 @@ pub struct Run {
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+impl Run {
+    pub fn waits(&self) -> bool {
+        let is_short = |timeout: Duration| timeout < Duration::from_millis(1);
+        !self.no_wait && !self.timeout.is_some_and(is_short)
+    }
 }

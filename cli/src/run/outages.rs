@@ -1,5 +1,5 @@
 //! Outages of Redis are told while `run` waits: that one begins, and that it is over. The library logs
-//! both. Once the command runs the terminal is its own.
+//! both. Once the command runs a terminal is its own: then only a log is told.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -28,6 +28,11 @@ impl Drop for Told {
     fn drop(&mut self) {
         IS_TOLD_OF.store(false, Relaxed);
     }
+}
+
+/// While they are told.
+pub fn is_away() -> bool {
+    IS_AWAY.load(Relaxed)
 }
 
 struct Connection;

@@ -8,8 +8,8 @@ use crate::top::event::{Call, Change, Wish};
 use crate::top::look::lease_of;
 use crate::top::state::{Column, Open, Sort, State};
 
-/// Digits of the largest limit.
-const DIGITS: usize = 10;
+/// More than any limit has, so that one that is too large is seen to be.
+const MOST_TYPED: usize = 12;
 
 pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -33,27 +33,28 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
 
 /// What is typed now, or `None` when the dialogue has ended.
 fn in_limit(name: &str, mut typed: String, key: KeyCode) -> (Option<String>, Option<Wish>) {
-    let name = name.to_owned();
     match key {
         KeyCode::Esc => return (None, None),
-        KeyCode::Char('c') => {
-            return (None, Some(Wish::Call(Call::Change { name, change: Change::ClearLimit })));
-        }
         KeyCode::Enter => {
-            if let Ok(limit) = typed.parse() {
-                return (
-                    None,
-                    Some(Wish::Call(Call::Change { name, change: Change::SetLimit(limit) })),
-                );
+            if let Some(change) = change_of(&typed) {
+                let name = name.to_owned();
+                return (None, Some(Wish::Call(Call::Change { name, change })));
             }
         }
-        KeyCode::Backspace => {
-            typed.pop();
-        }
-        KeyCode::Char(digit) if digit.is_ascii_digit() && typed.len() < DIGITS => typed.push(digit),
+        KeyCode::Backspace => _ = typed.pop(),
+        KeyCode::Char(typed_now) if typed.chars().count() < MOST_TYPED => typed.push(typed_now),
         _ => {}
     }
     (Some(typed), None)
+}
+
+/// What is typed into the dialogue of a limit: a number, or `c`, which clears it.
+pub fn change_of(typed: &str) -> Option<Change> {
+    if typed == "c" {
+        return Some(Change::ClearLimit);
+    }
+    let is_plain = typed.bytes().all(|byte| byte.is_ascii_digit());
+    typed.parse().ok().filter(|_| is_plain).map(Change::SetLimit)
 }
 
 fn in_view(state: &mut State, key: KeyCode) -> Option<Wish> {

@@ -11,6 +11,8 @@ use crate::overlap::overlap;
 use crate::survey::Summary;
 use crate::table::{at_most, or_none};
 use crate::top::dialogue::{Dialogue, Kind, Victim};
+use crate::top::event::Change;
+use crate::top::keys::change_of;
 use crate::top::text::{fitted, wrapped};
 
 const WIDTH: u16 = 72;
@@ -26,11 +28,10 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
     let lines = paragraphs.iter().flat_map(|text| wrapped(text, inner));
     let mut lines: Vec<String> = lines.collect();
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
-    // What answers it is the last line, which must be seen.
-    if let Some(last) = lines.pop() {
-        lines.truncate(usize::from(height.saturating_sub(3)));
-        lines.push(last);
-    }
+    // What answers it are the last lines, which must be seen.
+    let answer = lines.split_off(lines.len().saturating_sub(2));
+    lines.truncate(usize::from(height.saturating_sub(4)));
+    lines.extend(answer);
     let area = centred(width, height, screen);
     frame.render_widget(Clear, area);
     frame.render_widget(Block::bordered().title(fitted(&title, inner)), area);
@@ -40,8 +41,11 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
 }
 
 fn limit(now: &Summary, typed: &str) -> Vec<String> {
-    let is_too_large = !typed.is_empty() && typed.parse::<u32>().is_err();
-    let hint = if is_too_large { format!(" (the largest is {})", u32::MAX) } else { String::new() };
+    let hint = match change_of(typed) {
+        None if !typed.is_empty() => format!(" (no number from 0 to {}, nor c)", u32::MAX),
+        Some(Change::ClearLimit) => " (clears the one set at run time)".to_owned(),
+        _ => String::new(),
+    };
     vec![
         format!(
             "In force: {}. Declared: {}. Set at run time: {}.",
@@ -54,8 +58,7 @@ fn limit(now: &Summary, typed: &str) -> Vec<String> {
             .to_owned(),
         String::new(),
         format!("New limit: {typed}_{hint}"),
-        String::new(),
-        "Enter sets it · c clears it · Esc leaves all as it is".to_owned(),
+        "A number, or c to clear it, and Enter · Esc leaves all as it is".to_owned(),
     ]
 }
 

@@ -33,6 +33,13 @@ async fn it_listens_where_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn a_name_of_this_machine_is_an_address() {
+    let server = Server::start();
+    let mut command = command(&server.url, &["--listen", "localhost:0"]);
+    Exporter::try_start(&mut command).await.unwrap();
+}
+
+#[tokio::test]
 async fn each_gets_the_format_that_it_knows() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;

@@ -55,6 +55,17 @@ fn a_timeout_comes_in_time_without_redis() {
     assert!(lines[1].contains("a permit that was granted stays taken"), "{told}");
 }
 
+/// Not 75, which says that others are at it.
+#[test]
+fn a_timeout_in_an_outage_is_one_of_redis() {
+    let mut server = Server::start();
+    let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1", "--timeout", "10s"]);
+    server.kill();
+    assert_eq!(waiter.ended().code(), Some(69));
+    let told = waiter.errors();
+    assert!(told.contains("no permit: Redis does not answer"), "{told}");
+}
+
 #[test]
 fn a_signal_ends_the_wait_without_redis() {
     let server = Server::start();

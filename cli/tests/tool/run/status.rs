@@ -43,6 +43,8 @@ fn a_command_that_cannot_be_started_leaves_no_permit() {
     assert_eq!((status, told.contains("/no/such/command")), (127, true), "{told}");
     let (status, told) = outcome(&mut run(&url, &[&name, "--", "/etc/passwd"]));
     assert_eq!((status, told.contains("/etc/passwd")), (126, true), "{told}");
+    let (status, told) = outcome(&mut run(&url, &[&name, "--", ""]));
+    assert_eq!((status, &*told), (127, "redis-semaphore: the command is an empty text\n"));
     await_held_and_queued(&url, &name, (0, 0));
 }
 
@@ -63,7 +65,7 @@ fn whoever_gets_no_permit_in_time_is_told() {
         &[&name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"],
     ));
     assert_eq!(holder.line(), "on");
-    for wait in [&["--no-wait"][..], &["--timeout", "50ms"]] {
+    for wait in [&["--no-wait"][..], &["--timeout", "0s"], &["--timeout", "50ms"]] {
         let arguments = [&[&*name], wait, &["--", "echo", "no"]].concat();
         let (status, told) = outcome(&mut run(&url, &arguments));
         assert_eq!(status, 75, "{told}");
@@ -72,6 +74,11 @@ fn whoever_gets_no_permit_in_time_is_told() {
     await_held_and_queued(&url, &name, (1, 0));
     holder.signal(Signal::SIGTERM);
     assert_eq!(holder.ended().code(), Some(128 + 15));
+    // No time to wait is time enough for what is free.
+    let at_once = [&name, "--timeout", "0s", "--", "true"];
+    for _ in 0..20 {
+        assert_eq!(outcome(&mut run(&url, &at_once)).0, 0);
+    }
 }
 
 #[test]

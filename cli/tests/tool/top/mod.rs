@@ -119,7 +119,9 @@ async fn a_limit_is_set_and_cleared() {
     pane.wait_for_text("3/3");
     pane.press(&["Down", "l"]);
     pane.wait_for_text("In force: 3. Declared: 3. Set at run time: none.");
-    pane.press(&["7", "1", "BSpace"]);
+    pane.press(&["-", "7", "Enter"]);
+    pane.wait_for_text("New limit: -7_ (no number from 0 to 4294967295, nor c)");
+    pane.press(&["BSpace", "BSpace", "7", "1", "BSpace"]);
     pane.wait_for_text("New limit: 7_");
     pane.press(&["Escape"]);
     pane.wait_for("end of the dialogue", |text| !text.contains("New limit"));
@@ -129,7 +131,7 @@ async fn a_limit_is_set_and_cleared() {
     // One of those who wait got in.
     pane.wait_for_text("4/4");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, Some(4));
-    pane.press(&["l", "c"]);
+    pane.press(&["l", "c", "Enter"]);
     pane.wait_for_text("jobs: no limit is set at run time any more.");
     pane.wait_for_text("4/3");
     assert_eq!(jobs.inspect().await.unwrap().runtime_limit, None);
