@@ -14,7 +14,10 @@ use test_support::scripts::keys_of;
 use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 fn start(url: &str, arguments: &str) -> Child {
-    Command::new(example::tool())
+    // Whoever started the tests may have them ignore SIGINT, as nohup in the background does.
+    Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(example::tool())
         .arg("load")
         .args(arguments.split_whitespace())
         .env("REDIS_URL", url)
