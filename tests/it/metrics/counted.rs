@@ -21,10 +21,6 @@ impl Counted {
         Self { handle: recorder.handle(), _local: metrics::set_default_local_recorder(recorder) }
     }
 
-    pub fn handle(&self) -> PrometheusHandle {
-        self.handle.clone()
-    }
-
     pub fn text(&self) -> String {
         self.handle.render()
     }

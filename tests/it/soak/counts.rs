@@ -1,31 +1,14 @@
 //! What a client process counts, for the checker to compare with what it tells.
 
-use std::time::Duration;
-
 use super::history::{Counts, What};
 use super::theatre::Names;
 use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 
-/// Keeps what was counted from growing without end.
-const UPKEEP: Duration = Duration::from_secs(5);
-
-/// For all that this thread connects and builds from now on.
-pub fn begin() -> Counted {
-    let counted = Counted::here();
-    let recorder = counted.handle();
-    std::thread::spawn(move || {
-        loop {
-            std::thread::sleep(UPKEEP);
-            recorder.run_upkeep();
-        }
-    });
-    counted
-}
-
-/// When all that was begun has ended. Of some semaphores a task does not tell all: which permits it had
-/// for a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
-/// was left in the background.
+/// When all that was begun has ended, and not before: this recorder may lose what is recorded while it is
+/// read, or cleans up. Of some semaphores a task does not tell all: which permits it had for a moment in a
+/// set, or while an adoption was dropped; and that one was found to be lost when it was left in the
+/// background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let values = counted.values();
     names.iter().enumerate().map(move |(semaphore, name)| What::Counted {

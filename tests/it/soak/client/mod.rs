@@ -21,6 +21,8 @@ use set::SetTask;
 use task::Task;
 use teller::Teller;
 
+use crate::metrics::counted::Counted;
+
 pub use teller::MARK;
 
 /// What the process is told when it is started.
@@ -37,7 +39,7 @@ pub fn run(orders: &Orders) {
     let teller = Teller::new(orders.process);
     tell_of_panics(&teller);
     let offers = listen(&teller);
-    let counted = super::counts::begin();
+    let counted = Counted::here();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let stalled = teller.clone();
         stalls::watch(move |what| stalled.say(what));
