@@ -14,6 +14,7 @@ use crate::commands::revoke::Revoke;
 use crate::exporter::options::Exporter;
 use crate::failure::Failure;
 use crate::load::options::Load;
+use crate::output::unwritable;
 use crate::run::options::Run;
 use crate::server::options::Server;
 use crate::server::passwords;
@@ -47,7 +48,7 @@ impl Options {
         let mut command = Self::command().mut_args(without_empty_variable);
         let found = command.try_get_matches_from_mut(std::env::args_os());
         let options = found.and_then(|found| Self::from_arg_matches(&found));
-        let options = options.unwrap_or_else(|error| with_tip(error).exit());
+        let options = options.map_err(|error| end_with(&with_tip(error)))?;
         // clap would take REDIS_CLUSTER=no for a conflict, too.
         if options.server.cluster && options.server.sentinel.is_some() {
             let reason =
@@ -79,6 +80,14 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, tips);
     }
     error
+}
+
+/// Help is an answer, too, that may find no room. An error has its status, whoever reads it.
+fn end_with(told: &clap::Error) -> Failure {
+    match told.print() {
+        Err(error) if !told.use_stderr() => unwritable(error),
+        _ => std::process::exit(told.exit_code()),
+    }
 }
 
 #[derive(Debug, Subcommand)]

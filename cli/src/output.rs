@@ -8,7 +8,9 @@ use crate::failure::{Failure, UNWRITABLE};
 
 impl Failure {
     pub fn tell(self) -> ExitCode {
-        tell(format_args!("redis-semaphore: {self}"));
+        if !self.reason.is_empty() {
+            tell(format_args!("redis-semaphore: {self}"));
+        }
         ExitCode::from(self.status)
     }
 }
@@ -24,7 +26,11 @@ pub fn write(text: &[u8]) -> Result<(), Failure> {
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
 }
 
+/// Without a word where it is a pipe: `head` closes one when it has read enough.
 pub fn unwritable(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::new(UNWRITABLE, "");
+    }
     Failure::new(UNWRITABLE, format!("writing the output failed: {error}"))
 }
 

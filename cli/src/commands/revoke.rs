@@ -17,7 +17,8 @@ use crate::table::{at_most, millis};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The holder hears at its next renewal, after a third of its lease at most. Until then it and whoever was \
-let in work at the same time. End its process first where that must not be.
+let in work at the same time. End its process first where that must not be. Of a \
+start that was left nobody hears: its place is free at once.
 
 A request leaves the queue, but if its process lives, that asks again and gets its old place. End the \
 process to keep it out.

@@ -39,10 +39,26 @@ async fn output_that_cannot_be_written_is_status_74() {
         &["demo"],
         &["man"],
         &["completions", "bash"],
+        &["--help"],
+        &["--version"],
     ] {
         let mut command = tool(arguments);
         command.env("REDIS_URL", &server.url).stdout(full());
         Outcome::of(command).fails(74, "writing the output failed: ");
+    }
+}
+
+/// As `head` does.
+#[test]
+fn who_has_read_enough_closes_the_pipe() {
+    let server = Server::start();
+    for arguments in [&["ls"][..], &["man"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = tool(arguments);
+        command.env("REDIS_URL", &server.url).stdout(writer);
+        let outcome = Outcome::of(command);
+        assert_eq!((outcome.status, &*outcome.stderr), (Some(74), ""), "{arguments:?}");
     }
 }
 
