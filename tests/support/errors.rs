@@ -2,6 +2,11 @@ use std::error::Error as StdError;
 
 use redis_semaphore::{ConnectErrorKind, Error};
 
+/// What is given back may be lost before, on a busy machine.
+pub fn unless_lost(given_back: Result<(), Error>) {
+    assert!(matches!(given_back, Ok(()) | Err(Error::Lost { .. })), "{given_back:?}");
+}
+
 pub fn kind_of(error: &Error) -> Option<ConnectErrorKind> {
     match error {
         Error::Connect { kind, .. } => Some(*kind),

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Inspection, Semaphore, Semaphores};
+use redis_semaphore::{Inspection, Permit, Semaphore, Semaphores, SemaphoresBuilder};
 
 /// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must not
 /// be waited for: a usual lease (`local::clients`), and 50 waits one after the other (`maintenance`).
@@ -41,6 +41,21 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits for what must come, and fails when it never does.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.unwrap_or_else(|_| panic!("{what} never came"))
+}
+
+/// Connects with a response timeout that a busy machine may not meet at once.
+pub async fn connected(builder: SemaphoresBuilder, url: &str) -> Semaphores {
+    let connect = async || builder.clone().connect(url).await;
+    eventually("connected", connect, Result::is_ok).await.unwrap()
+}
+
+/// Waits until the lease of a permit has begun anew.
+pub async fn renewed(permit: &Permit) {
+    // Taken for a little later than it is, and then for a little earlier.
+    let left = permit.expires_in();
+    let end = Instant::now() + left;
+    let is_later = async || Instant::now() + permit.expires_in() > end;
+    eventually("renewed", is_later, |is_later| *is_later).await;
 }
 
 /// Looks at a semaphore over a connection of its own.

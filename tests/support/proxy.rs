@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,7 +29,7 @@ pub struct Proxy {
 }
 
 struct Control {
-    server: u16,
+    server: AtomicU16,
     requests: watch::Sender<Flow>,
     commands: watch::Sender<Flow>,
     replies: watch::Sender<Flow>,
@@ -59,7 +59,7 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let control = Arc::new(Control {
-            server,
+            server: server.into(),
             requests: watch::Sender::new(Flow::Pass),
             commands: watch::Sender::new(Flow::Pass),
             replies: watch::Sender::new(Flow::Pass),
@@ -155,6 +155,11 @@ impl Proxy {
         self.control.refuses.store(refuses, Ordering::SeqCst);
     }
 
+    /// New connections lead to another server.
+    pub fn lead_to(&self, server: u16) {
+        self.control.server.store(server, Ordering::SeqCst);
+    }
+
     pub fn cut_commands(&self) {
         self.cut(|subscribes| !subscribes);
     }
@@ -192,7 +197,8 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
             control.refused.fetch_add(1, Ordering::SeqCst);
             continue;
         }
-        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, control.server)).await else {
+        let port = control.server.load(Ordering::SeqCst);
+        let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else {
             continue;
         };
         control.accepted.fetch_add(1, Ordering::SeqCst);

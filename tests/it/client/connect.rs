@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+use redis_semaphore::{Error, Semaphores};
 
 use test_support::acl;
-use test_support::errors::kind_of;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -53,45 +52,6 @@ async fn with_a_password() {
     let password = ["requirepass", "geheim"];
     redis::cmd("CONFIG").arg("SET").arg(&password).exec(&mut server.connect()).unwrap();
     try_out(&format!("redis://:geheim@127.0.0.1:{}/", server.port)).await;
-
-    let refused = Semaphores::connect(&server.admin_url()).await.unwrap_err();
-    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-    assert!(refused.to_string().contains("NOAUTH"), "{refused}");
-    let url = format!("redis://:wrong-password@127.0.0.1:{}/", server.port);
-    let refused = Semaphores::connect(&url).await.unwrap_err().to_string();
-    assert!(refused.contains(&format!("127.0.0.1:{}", server.port)), "{refused}");
-    assert!(!refused.contains("wrong-password"), "{refused}");
-}
-
-#[tokio::test]
-async fn unreachable_silent_and_other_servers() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = format!("redis://{}/", unused.local_addr().unwrap());
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(100));
-    let refused = builder.clone().connect(&silent).await.unwrap_err();
-    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-    drop(unused);
-    let refused = builder.connect(&silent).await.unwrap_err();
-    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
-
-    for url in ["", "http://127.0.0.1", "127.0.0.1:6379", "redis://127.0.0.1:port/"] {
-        let refused = Semaphores::connect(url).await.unwrap_err();
-        assert!(matches!(refused, Error::Invalid { what: "url", .. }), "{url}: {refused}");
-    }
-}
-
-#[tokio::test]
-async fn a_replica_and_a_server_that_lacks_a_command_are_refused() {
-    let primary = Server::start();
-    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
-    let refused = Semaphores::connect(&replica.url()).await.unwrap_err();
-    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Replica), "{refused}");
-
-    // ZMSCORE came with 6.2: to a client, a server without it is an older one.
-    let old = Server::start_with(&["--rename-command", "ZMSCORE", ""]);
-    let refused = Semaphores::connect(&old.url()).await.unwrap_err();
-    assert_eq!(kind_of(&refused), Some(ConnectErrorKind::TooOld), "{refused}");
-    assert!(refused.to_string().contains("6.2"), "{refused}");
 }
 
 #[tokio::test]

@@ -69,18 +69,6 @@ async fn whatever_signs_are_in_names_and_prefixes() {
 }
 
 #[tokio::test]
-async fn a_user_without_the_right_is_told_which() {
-    let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
-    match semaphores.names().await {
-        Err(Error::Connect { right: Some(right), kind, .. }) => {
-            assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
 async fn after_a_cut_in_the_middle_it_begins_anew() {
     let server = server();
     fill(&server, OTHERS);
@@ -197,6 +185,7 @@ async fn a_slot_without_a_node_is_an_error() {
     let Some(cluster) = cluster().await else { return };
     let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
+        // The other one may have told it already.
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }

@@ -12,7 +12,6 @@ use redis_semaphore::{ConnectErrorKind, Error, ScriptRegistry, Semaphore, Semaph
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use test_support::acl;
 use test_support::errors::{chain, kind_of};
 use test_support::observer::in_time;
 use test_support::proxy::{Flow, Proxy};
@@ -148,7 +147,7 @@ async fn somebody_listens_who_says_nothing() {
 }
 
 #[tokio::test]
-async fn a_replica_an_old_server_and_one_that_is_full() {
+async fn a_replica_and_an_old_server() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let words = ["it is a replica", "connect to the primary"];
@@ -157,11 +156,6 @@ async fn a_replica_an_old_server_and_one_that_is_full() {
     let old = Server::start_with(&["--rename-command", "ZMSCORE", ""]);
     let words = ["its version is", "does not know ZMSCORE", "Redis 6.2 or newer"];
     assert_says(&refusal(&old.url()).await, ConnectErrorKind::TooOld, &words);
-
-    let mut unfit = Server::start();
-    unfit.set_user(&acl::without(acl::documented_rules(), "+zrank"));
-    let words = ["the user lacks the right +zrank", "grant it with ACL SETUSER"];
-    assert_says(&refusal(&unfit.url()).await, ConnectErrorKind::Permission, &words);
 }
 
 #[tokio::test]

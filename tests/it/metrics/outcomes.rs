@@ -155,7 +155,7 @@ async fn several_at_once_count_each() {
 
     // The first is granted, and given back when the other's time is over.
     let held = scene.semaphore.acquire().await.unwrap();
-    let late = acquire_all(both().map(|request| request.timeout(Duration::from_secs(1)))).await;
+    let late = acquire_all(both().map(|request| request.timeout(Duration::from_secs(3)))).await;
     assert!(matches!(late, Err(Error::Timeout { semaphore, .. }) if semaphore == scene.name));
     scene.assert_outcomes(&[("immediate", 2), ("timeout", 1)]);
     let of_first = scene.counted.outcomes(&first);

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::runtime::{Builder, Runtime};
 
-use test_support::observer::eventually;
+use test_support::observer::{connected, eventually};
 use test_support::server::{Server, shared_url, unique_name};
 
 /// For what must end by itself much earlier.
@@ -57,10 +57,7 @@ impl Scene {
     async fn set(permits: u32, response: Duration) -> Arc<Self> {
         let builder = Semaphores::builder().response_timeout(response).outage_tolerance(response);
         let builder = builder.liveness(Duration::from_millis(900));
-        let url = shared_url();
-        let connect = async || builder.clone().connect(&url).await;
-        let connected = eventually("connected", connect, Result::is_ok).await;
-        let semaphores = connected.unwrap();
+        let semaphores = connected(builder, &shared_url()).await;
         let semaphore = semaphores.semaphore(unique_name()).limit(permits).build().unwrap();
         let scene = Self { semaphores, semaphore, permits: Mutex::default() };
         for _ in 0..permits {

@@ -8,6 +8,7 @@ use redis_semaphore::{AcquireRequest, Error, Semaphore, Semaphores, acquire_all}
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
+use test_support::errors::unless_lost;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -95,7 +96,7 @@ async fn a_process_that_acquires_sets() {
             while turns < 10 {
                 let requests = some_of(&semaphores).into_iter().map(|(.., request)| request);
                 match acquire_all(requests).await {
-                    Ok(permits) => drop(permits.release().await),
+                    Ok(permits) => unless_lost(permits.release().await),
                     // On a busy machine.
                     Err(Error::Lost { .. }) => continue,
                     Err(error) => panic!("{error}"),

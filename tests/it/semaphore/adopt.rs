@@ -6,7 +6,7 @@ use redis_semaphore::{Error, Permit, PermitParts, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
-use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::observer::{Observer, eventually, in_time, renewed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -60,8 +60,7 @@ async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
     assert_eq!(now.holders[0].id, permit.id());
     assert_ne!(permit.id(), old);
     // It is renewed here.
-    passed(Instant::now() + lease * 3 / 2).await;
-    assert!(!permit.is_lost());
+    renewed(&permit).await;
     observer.sees(2, 1).await;
     permit.release().await.unwrap();
     let next = in_time("the waiter's turn", waiting).await.unwrap().unwrap();

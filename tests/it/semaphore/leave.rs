@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use redis::Connection;
+use redis::Client;
+use redis::aio::MultiplexedConnection;
 use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
-use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
+use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
 
 /// Longer than any test may take.
 pub(super) const LONG: Duration = Duration::from_secs(300);
@@ -27,8 +28,8 @@ fn starts(semaphores: &Semaphores, name: &str) -> SemaphoreBuilder {
 }
 
 /// The server's clock, in ms.
-fn now(server: &mut Connection) -> u64 {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(server).unwrap();
+async fn now(server: &mut MultiplexedConnection) -> u64 {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(server).await.unwrap();
     seconds * 1000 + micros / 1000
 }
 
@@ -44,14 +45,15 @@ async fn a_process_that_starts() {
     for task in 0..TASKS {
         let semaphore = semaphore.clone();
         tasks.spawn(async move {
-            let mut server = connect(&shared_admin_url());
+            let client = Client::open(shared_admin_url()).unwrap();
+            let mut server = client.get_multiplexed_async_connection().await.unwrap();
             for turn in 0..STARTS {
                 let permit = semaphore.acquire().await.unwrap();
                 // It takes some time until the work starts.
                 for _ in 0..fastrand::u32(0..100) {
-                    now(&mut server);
+                    now(&mut server).await;
                 }
-                child::say(&format!("started {}", now(&mut server)));
+                child::say(&format!("started {}", now(&mut server).await));
                 match (task + turn) % 3 {
                     0 => drop(permit),
                     _ => permit.leave().await.unwrap(),

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Permit, PermitWatch, Semaphores};
 
-use test_support::observer::{Observer, eventually, in_time, passed};
+use test_support::errors::unless_lost;
+use test_support::observer::{Observer, eventually, in_time, passed, renewed};
 use test_support::proxy::Proxy;
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -17,7 +18,7 @@ async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
     let watch = permit.watch();
     tokio::select! {
         () = watch.ended() => panic!("it is held"),
-        () = passed(Instant::now() + lease * 3 / 2) => {}
+        () = renewed(&permit) => {}
     }
     assert!(watch.is_held() && !watch.is_lost());
     permit.release().await.unwrap();
@@ -97,8 +98,8 @@ async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
 
 #[tokio::test]
 async fn what_is_given_back_has_ended_and_is_not_lost() {
-    ends_unlost(async |permit| drop(permit.release().await)).await;
-    ends_unlost(async |permit| drop(permit.forget().await)).await;
+    ends_unlost(async |permit| unless_lost(permit.release().await)).await;
+    ends_unlost(async |permit| unless_lost(permit.forget().await)).await;
     ends_unlost(async |permit| drop(permit)).await;
 }
 

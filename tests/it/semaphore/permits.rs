@@ -26,19 +26,6 @@ fn types_can_go_anywhere() {
 }
 
 #[tokio::test]
-async fn renewed_for_as_long_as_they_live() {
-    let server = Server::start();
-    let lease = Duration::from_secs(3);
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("renewed").limit(1).lease(lease).build().unwrap();
-    let permit = semaphore.acquire().await.unwrap();
-    passed(Instant::now() + lease * 3 / 2).await;
-    assert!(!permit.is_lost());
-    assert!(semaphore.try_acquire().await.unwrap().is_none());
-    permit.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn lost_at_the_deadline_with_redis_out_of_reach() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;

