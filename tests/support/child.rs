@@ -99,3 +99,10 @@ pub fn say(line: &str) {
     writeln!(out, "\n{SAID}{line}").unwrap();
     out.flush().unwrap();
 }
+
+/// What this process has of memory now ("VmRSS"), or the most that it ever had ("VmHWM"), in kB.
+pub fn memory(kind: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':'));
+    size.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+}

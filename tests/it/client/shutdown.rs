@@ -143,3 +143,64 @@ async fn a_wait_that_nobody_polls_any_more_is_given_back() {
     observer.sees(0, 0).await;
     assert!(matches!(waiting.await, Err(Error::Shutdown)));
 }
+
+#[tokio::test]
+async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 1).await;
+    let others = Semaphores::connect(&url).await.unwrap();
+    let holder = others.semaphore(&name).limit(1).build().unwrap().acquire().await.unwrap();
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let waiting = tokio::spawn({
+        let mine = mine.clone();
+        async move { mine.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    semaphores.shutdown().await;
+    // Nothing is left to wait for: the server has it.
+    assert_eq!(observer.look().await.queued, 0);
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
+    assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
+    assert!(matches!(mine.try_acquire().await, Err(Error::Shutdown)));
+    semaphores.shutdown().await;
+    holder.release().await.unwrap();
+
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
+    drop(mine.acquire().await.unwrap());
+    semaphores.shutdown().await;
+    assert_eq!(observer.look().await.held, 0);
+}
+
+/// A shutdown that comes while acquires are under way: each ends with a permit that the server
+/// knows of, or with an error and nothing held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 1_000).await;
+    for round in 0..20 {
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphore = semaphores.semaphore(&name).limit(1_000).build().unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let semaphore = semaphore.clone();
+            tasks.spawn(async move { semaphore.acquire().await });
+        }
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        semaphores.shutdown().await;
+        let mut held = Vec::new();
+        while let Some(result) = tasks.join_next().await {
+            match result.unwrap() {
+                Ok(permit) => held.push(permit),
+                Err(error) => assert!(matches!(error, Error::Shutdown), "{error}"),
+            }
+        }
+        for permit in held {
+            permit.release().await.unwrap();
+        }
+        observer.sees(0, 0).await;
+    }
+}

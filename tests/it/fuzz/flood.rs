@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Connection;
 use redis_semaphore::Semaphores;
 
-use test_support::child::{self, Process};
+use test_support::child::{self, Process, memory};
 use test_support::observer::Observer;
 use test_support::scripts::{keys_of, part};
 use test_support::server::Server;
@@ -29,19 +29,12 @@ async fn a_client_in_a_flood() {
     };
     let semaphores = Semaphores::builder().liveness(LIVENESS).connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
-    let before = peak();
+    let before = memory("VmHWM");
     let permit = semaphore.acquire().await.unwrap();
-    child::say(&(peak() - before).to_string());
+    child::say(&(memory("VmHWM") - before).to_string());
     permit.release().await.unwrap();
     semaphores.shutdown().await;
     child::say("done");
-}
-
-/// The most memory that this process ever had, in kB.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[tokio::test]

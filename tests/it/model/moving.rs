@@ -2,10 +2,9 @@
 //! its way to another one. All keys are still there; but the node takes one that a script has
 //! emptied for one that has moved, and ends a script that comes back to it half way.
 
-use std::time::{Duration, Instant};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
-use redis::{Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
-
+use test_support::cluster::Cluster;
 use test_support::scripts::Scripts;
 use test_support::server::Server;
 
@@ -19,29 +18,11 @@ pub struct Moving {
 
 /// A server to begin a move from, and whatever moves.
 pub fn start(key: &str) -> (Server, Moving) {
-    let [server, target] = [(); 2].map(|()| Server::start_with(&["--cluster-enabled", "yes"]));
-    let mut connection = server.connect();
-    let run = |connection: &mut Connection, words: &str| -> Value {
-        cmd("CLUSTER").arg(words.split(' ').collect::<Vec<_>>()).query(connection).unwrap()
-    };
-    cmd("CLUSTER")
-        .arg("ADDSLOTS")
-        .arg((0..16_384).collect::<Vec<_>>())
-        .exec(&mut connection)
-        .unwrap();
-    run(&mut connection, &format!("MEET 127.0.0.1 {}", target.port));
-    let to: String = cmd("CLUSTER").arg("MYID").query(&mut target.connect()).unwrap();
-    let slot = cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut connection).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let [nodes, info] = ["NODES", "INFO"]
-            .map(|what| redis::from_redis_value::<String>(run(&mut connection, what)).unwrap());
-        if nodes.contains(&to) && info.contains("cluster_state:ok") {
-            break;
-        }
-        assert!(Instant::now() < deadline, "no cluster: {nodes} {info}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut cluster = Cluster::form(1, false, &[]);
+    let target = cluster.add_node();
+    let to = cluster.run(target, &["MYID"]);
+    let slot = cluster.run(0, &["KEYSLOT", key]);
+    let [server, target] = cluster.nodes.try_into().ok().expect("two nodes");
     (server, Moving { to, slot, served: 0, _target: target })
 }
 

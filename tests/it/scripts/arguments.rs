@@ -7,16 +7,16 @@ use super::values::*;
 use super::{Scripts, fresh, in_use};
 
 /// A way to call a script: its arguments, of which the last `repeated` are a request.
-struct Call {
-    script: &'static str,
-    arguments: Vec<Argument>,
-    repeated: usize,
+pub(super) struct Call {
+    pub(super) script: &'static str,
+    pub(super) arguments: Vec<Argument>,
+    pub(super) repeated: usize,
 }
 
 const NEW: &str = "N:client:1:60000:new_____________";
 const MARK: &str = "N:client:0:60000:mark____________";
 
-fn calls() -> Vec<Call> {
+pub(super) fn calls() -> Vec<Call> {
     let call = |script, arguments, repeated| Call { script, arguments, repeated };
     let limit = |rest: Vec<Argument>| {
         let kind = Argument("kind", "known", Choice);
@@ -61,13 +61,13 @@ impl Call {
         self.arguments.iter().map(|argument| argument.1.into()).collect()
     }
 
-    fn with(&self, index: usize, value: &[u8]) -> Vec<Vec<u8>> {
+    pub(super) fn with(&self, index: usize, value: &[u8]) -> Vec<Vec<u8>> {
         let mut values = self.values();
         values[index] = value.to_vec();
         values
     }
 
-    fn run(&self, semaphore: &mut Scripts, values: &[Vec<u8>]) {
+    pub(super) fn run(&self, semaphore: &mut Scripts, values: &[Vec<u8>]) {
         let keys = semaphore.keys.clone();
         let reply = semaphore.raw.call_with(self.script, &keys, values);
         reply.unwrap_or_else(|error| panic!("{} {values:?}: {error}", self.script));

@@ -202,19 +202,6 @@ fn a_key_whose_last_entry_goes_in_a_call_that_adds_another_still_expires() {
     assert_eq!(expire, [true; 4]);
 }
 
-/// What a mark is for may come again as long as its lease lasts.
-#[test]
-fn marks_keep_their_key_for_their_lease() {
-    let mut semaphore = Timed::start();
-    semaphore.ok("limit", "add 3 mark");
-    let now = semaphore.now();
-    semaphore.assert_expiries(now);
-    semaphore.pass(59_999);
-    assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [3, 3]);
-    semaphore.pass(60_000);
-    assert_eq!(semaphore.ok("limit", "add 3 mark")[2..4], [6, 3]);
-}
-
 /// A node whose slot moves takes a queue that a call has emptied for one that has moved. That does
 /// not end the call.
 #[test]

@@ -5,17 +5,10 @@ use std::collections::BTreeSet;
 
 use redis_semaphore::ScriptRegistry;
 
-use super::{Scripts, fresh, in_use, script_names, sound};
+use super::arguments::{Call, calls};
+use super::values::Kind;
+use super::{in_use, script_names, sound};
 use test_support::head::{Head, range};
-
-/// A way to call a script.
-struct Call<'a> {
-    /// Names of the arguments, and what is said of each.
-    shape: Vec<(&'a str, &'a str)>,
-    values: Vec<String>,
-    /// How many of the last arguments are a request, that may be repeated.
-    repeated: usize,
-}
 
 /// The arguments of a call with one request: their names and what is said of them.
 fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
@@ -31,63 +24,23 @@ fn shape(head: &Head) -> (Vec<(&str, &str)>, usize) {
     (shape, repeated)
 }
 
-/// The ways to call the script: more than one where there may be a change, which says what follows
-/// it.
-fn calls(head: &Head) -> Vec<Call<'_>> {
-    let (shape, repeated) = shape(head);
-    let value = |(name, _): &(&str, &str)| value_of(&head.script, name).to_owned();
-    if head.script != "limit" {
-        return vec![Call { values: shape.iter().map(value).collect(), shape, repeated }];
+/// What the head says of the arguments of a call: "limit" has more of them behind a change.
+fn said_of<'a>(head: &'a Head, call: &Call) -> (Vec<(&'a str, &'a str)>, usize) {
+    let (mut shape, repeated) = shape(head);
+    if head.script == "limit" {
+        let change = call.arguments.get(2).map(|change| change.1);
+        let behind = head.changes().find(|behind| Some(behind[0]) == change).unwrap_or_default();
+        shape.retain(|(name, _)| match *name {
+            "kind" | "limit" => true,
+            "change" => change.is_some(),
+            name => behind.contains(&name),
+        });
     }
-    let (configuration, at) = (&shape[..2], 2);
-    let call = |change: Vec<&str>| {
-        let named = |name: &&str| *shape.iter().find(|(argument, _)| argument == name).unwrap();
-        let rest = change.iter().skip(1).map(named);
-        let change_and_rest = shape[at..].iter().take(change.len().min(1)).copied().chain(rest);
-        let shape: Vec<_> = configuration.iter().copied().chain(change_and_rest).collect();
-        let mut values: Vec<_> = shape.iter().map(value).collect();
-        if let Some(change) = change.first() {
-            values[at] = (*change).to_owned();
-        }
-        Call { shape, values, repeated: 0 }
-    };
-    std::iter::once(vec![]).chain(head.changes()).map(call).collect()
+    (shape, repeated)
 }
 
 fn heads() -> Vec<Head> {
     script_names().into_iter().map(Head::read).collect()
-}
-
-/// A value that is right for an argument of that name.
-fn value_of(script: &str, name: &str) -> &'static str {
-    match name {
-        "kind" if script == "limit" => "known",
-        "kind" => "initial",
-        "limit" | "n" => "5",
-        "client" => "client",
-        "how" if script == "probe" => "N",
-        "how" => "return",
-        "change" => "set",
-        "word" => "N:client:1:60000:new_____________",
-        "mark" => "N:client:0:60000:mark____________",
-        "next" | "liveness" | "holders" | "waiters" => "1",
-        "skip_held" | "skip_wait" => "0",
-        "place" => "wait",
-        _ => panic!("the tests know no value for an argument {name}"),
-    }
-}
-
-fn run(semaphore: &mut Scripts, script: &str, arguments: &[String]) {
-    let keys = semaphore.keys.clone();
-    let reply = semaphore.raw.call_with(script, &keys, arguments);
-    reply.unwrap_or_else(|error| panic!("{script} {arguments:?}: {error}"));
-}
-
-/// The script must refuse these for their number or for one of them. Answers what it says.
-fn refused(semaphore: &mut Scripts, script: &str, arguments: &[String]) -> String {
-    let refusal = semaphore.refusal(script, &semaphore.keys.clone(), arguments);
-    assert_eq!(refusal.code, "SEM_ARG", "{script} {arguments:?}: {}", refusal.detail);
-    refusal.detail
 }
 
 #[test]
@@ -131,76 +84,30 @@ fn all_scripts_name_the_same_four_keys() {
     }
 }
 
+/// Then what is found with the table of `arguments` is so of the heads, too.
 #[test]
-fn scripts_take_as_many_arguments_as_their_heads_say() {
-    for head in heads() {
-        for Call { values, repeated, .. } in calls(&head) {
-            run(&mut fresh(), &head.script, &values);
-            let mut semaphore = in_use();
-            let mut more = values.clone();
-            // Two requests less an argument, or one argument more where nothing repeats.
-            more.extend((1..repeated.max(2)).map(|_| "1".to_owned()));
-            if repeated == 1 {
-                more.resize(values.len() + 1000, "1".to_owned());
-            }
-            refused(&mut semaphore, &head.script, &more);
-            let mut fewer = values;
-            if fewer.pop().is_some() {
-                refused(&mut semaphore, &head.script, &fewer);
-            }
-        }
-    }
-}
-
-#[test]
-fn scripts_name_their_arguments_as_their_heads_do() {
-    for head in heads() {
-        let mut semaphore = in_use();
-        for Call { shape, values, .. } in calls(&head) {
-            for (index, (name, _)) in shape.iter().enumerate() {
-                let mut values = values.clone();
-                values[index] = " ".to_owned();
-                let detail = refused(&mut semaphore, &head.script, &values);
-                let wanted = format!("ARGV[{}] ({name}) must be ", index + 1);
-                assert!(detail.starts_with(&wanted), "{}: {detail}", head.script);
-            }
-        }
-    }
-}
-
-#[test]
-fn arguments_may_be_all_that_their_heads_say() {
+fn heads_say_what_the_scripts_are_tried_with() {
     let (mut ranges, mut choices) = (0, 0);
-    for head in heads() {
-        for Call { shape, values, .. } in calls(&head) {
-            for (index, (name, text)) in shape.iter().enumerate() {
-                let with = |value: String| {
-                    let mut values = values.clone();
-                    values[index] = value;
-                    values
-                };
-                if text.starts_with('"') && *name != "change" {
-                    for choice in text.split('"').skip(1).step_by(2) {
-                        run(&mut in_use(), &head.script, &with(choice.replace("MS", "1")));
-                        choices += 1;
-                    }
-                }
-                if let Some((least, most)) = range(text) {
-                    // Of a name the number of bytes is said, of a place that of ms first.
-                    let text_of = |number: u64| match *name {
-                        "client" => "c".repeat(number as usize),
-                        "place" => format!("+{number}"),
-                        _ => number.to_string(),
-                    };
-                    run(&mut fresh(), &head.script, &with(text_of(least)));
-                    run(&mut fresh(), &head.script, &with(text_of(most)));
-                    let mut semaphore = in_use();
-                    refused(&mut semaphore, &head.script, &with(text_of(most + 1)));
-                    if let Some(too_little) = least.checked_sub(1) {
-                        refused(&mut semaphore, &head.script, &with(text_of(too_little)));
-                    }
-                    ranges += 1;
-                }
+    for call in calls() {
+        let head = Head::read(call.script);
+        let (said, repeated) = said_of(&head, &call);
+        let names = |call: &Call| -> Vec<_> { call.arguments.iter().map(|it| it.0).collect() };
+        let said_names: Vec<_> = said.iter().map(|(name, _)| *name).collect();
+        assert_eq!((names(&call), call.repeated), (said_names, repeated), "{}", call.script);
+        for (index, (argument, (name, text))) in call.arguments.iter().zip(said).enumerate() {
+            let tried = match argument.2 {
+                Kind::Integer(least, most) => Some((least, most)),
+                Kind::Client => Some((1, 100)),
+                Kind::Place => Some((0, 3_600_000)),
+                Kind::Choice | Kind::Word(..) | Kind::Next => None,
+            };
+            assert_eq!(range(text), tried, "{}: {name}", call.script);
+            ranges += u32::from(tried.is_some());
+            // Those of "change" have a call each.
+            let choices_in = if text.starts_with('"') && name != "change" { text } else { "" };
+            for choice in choices_in.split('"').skip(1).step_by(2) {
+                call.run(&mut in_use(), &call.with(index, choice.replace("MS", "1").as_bytes()));
+                choices += 1;
             }
         }
     }

@@ -62,16 +62,6 @@ fn refresh_after_release_is_lost() {
     assert_eq!(semaphore.inspect().holder_ids(), ["b"].into());
 }
 
-#[test]
-fn add_again_with_the_same_id_counts_once() {
-    let mut semaphore = fresh();
-    semaphore.ok("limit", "declare 2");
-    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [5, 2]);
-    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [5, 5]);
-    assert_eq!(semaphore.ok("limit", "add 3 two")[2..4], [8, 5]);
-    assert_eq!(semaphore.ok("limit", "add 3 one")[2..4], [8, 8]);
-}
-
 /// The first one has raised the limit so far that another would be too much: the repeated one asks
 /// for nothing more, so it is no error.
 #[test]

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use redis_semaphore::Semaphores;
 
 use test_support::observer::{Observer, in_time};
-use test_support::server::{shared_url, unique_name};
+use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
 
 const CHANGES: usize = 100;
 
@@ -47,4 +47,17 @@ async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     assert!(left > liveness / 2 && left <= liveness, "{left:?}");
     holder.release().await.unwrap();
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_no_script_has_written_is_no_holder() {
+    let (url, name) = (shared_url(), unique_name());
+    let observer = Observer::new(&url, &name, 2).await;
+    let mut connection = connect(&shared_admin_url());
+    let permits = format!("sem:{{{name}}}:permits");
+    let far = 9_000_000_000_000_i64;
+    redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();
+    let now = observer.look().await;
+    assert!(now.holders.is_empty(), "{now:?}");
+    redis::cmd("DEL").arg(&permits).exec(&mut connection).unwrap();
 }

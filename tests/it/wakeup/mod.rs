@@ -9,7 +9,7 @@ use redis_semaphore::Semaphores;
 
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
-use test_support::server::{Server, shared_admin_url, shared_url, unique_name};
+use test_support::server::{Server, unique_name};
 
 /// The message of a grant arrives after that permit was lost, and after the server has said
 /// "queued" again: it is not about a permit that is held.
@@ -150,17 +150,4 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let (_, _, text): (String, String, String) = redis::from_redis_value(reply).unwrap();
     assert_eq!(text, "end of test");
     assert!(semaphore.try_acquire().await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn what_no_script_has_written_is_no_holder() {
-    let (url, name) = (shared_url(), unique_name());
-    let observer = Observer::new(&url, &name, 2).await;
-    let mut connection = test_support::server::connect(&shared_admin_url());
-    let permits = format!("sem:{{{name}}}:permits");
-    let far = 9_000_000_000_000_i64;
-    redis::cmd("ZADD").arg(&permits).arg(far).arg(b"other:\xff").exec(&mut connection).unwrap();
-    let now = observer.look().await;
-    assert!(now.holders.is_empty(), "{now:?}");
-    redis::cmd("DEL").arg(&permits).exec(&mut connection).unwrap();
 }

@@ -146,7 +146,7 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
 
 /// Its word is forgotten with its lease: what is granted to that later is given back.
 #[tokio::test]
-async fn what_was_left_is_known_for_its_lease_and_no_longer() {
+async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();
     let semaphores = Semaphores::connect(&server.url()).await.unwrap();
     let lease = Duration::from_millis(500);
