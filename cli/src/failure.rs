@@ -17,7 +17,7 @@ pub const LOST: u8 = 70;
 /// A bug of `top`, which loses no permits. As sysexits.h has it.
 #[cfg(feature = "top")]
 pub const SOFTWARE: u8 = 70;
-/// The system refused what any program needs: a file, a process, a signal.
+/// The system refused what any program needs: a process, a signal.
 pub const SYSTEM: u8 = 71;
 /// The output could not be written.
 pub const UNWRITABLE: u8 = 74;
@@ -42,6 +42,18 @@ impl Failure {
     /// For `map_err`: what could not be done.
     pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
         move |error| Self::new(SYSTEM, format!("{step}: {error}"))
+    }
+
+    /// Of a change: where nothing was answered it may have been done all the same.
+    pub fn of_change(error: Error) -> Self {
+        let may_be_done = matches!(error, Error::Unavailable { .. });
+        let Self { status, reason } = Self::from(error);
+        let advice = if may_be_done {
+            ": it may have been done or not: look before you repeat it"
+        } else {
+            ""
+        };
+        Self { status, reason: format!("{reason}{advice}") }
     }
 
     /// One of several semaphores cannot be used, which the error names.

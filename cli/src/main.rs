@@ -18,18 +18,19 @@ mod exporter;
 mod failure;
 mod format;
 mod interruption;
+mod limits;
 mod load;
 mod number;
 mod options;
 mod output;
 mod overlap;
+mod paint;
 mod pattern;
 mod role;
 mod run;
 mod server;
 mod survey;
 mod table;
-mod terminal;
 #[cfg(feature = "top")]
 mod top;
 mod workers;
@@ -83,15 +84,15 @@ fn start_log(is_first: bool) {
     let log = log.parse().unwrap_or_else(|error| {
         // Other programs share that variable: no reason to fail.
         if is_first {
-            output::tell(format_args!(
-                "redis-semaphore: RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing \
+            output::warn(format_args!(
+                "RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing \
                  is logged."
             ));
         }
         Targets::new()
     });
     let shown = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(log);
-    tracing_subscriber::registry().with(shown).with(run::outages()).init();
+    tracing_subscriber::registry().with(shown).with(run::outage_listener()).init();
 }
 
 /// Whether a log in the terminal would be written into a picture.

@@ -23,9 +23,9 @@ const STATUS: &str = "\
 Exit status (`run` has more of them, see there):
   0   done
   1   done, and the answer is no: see the command
-  2   an option is wrong
+  2   an option is wrong, or a file that it names
   69  Redis cannot be reached or used, refused the call, or gave no answer
-  71  the system refused a file, a process or the like
+  71  the system refused a process, a signal or the like
   74  the output could not be written
 
 RUST_LOG=redis_semaphore=warn shows what the library logs, on standard error.";

@@ -9,7 +9,7 @@ use crate::failure::{Failure, UNWRITABLE};
 impl Failure {
     pub fn tell(self) -> ExitCode {
         if !self.reason.is_empty() {
-            tell(format_args!("redis-semaphore: {self}"));
+            warn(format_args!("{self}"));
         }
         ExitCode::from(self.status)
     }
@@ -32,6 +32,11 @@ pub fn unwritable(error: io::Error) -> Failure {
         return Failure::new(UNWRITABLE, "");
     }
     Failure::new(UNWRITABLE, format!("writing the output failed: {error}"))
+}
+
+/// What somebody should know, as a line on standard error with the name of the tool.
+pub fn warn(text: impl Display) {
+    tell(format_args!("redis-semaphore: {text}"));
 }
 
 /// A line beside the answer, on standard error: where nobody reads that, nobody can be told.

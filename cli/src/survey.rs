@@ -6,10 +6,14 @@ use std::time::Duration;
 use redis_semaphore::{Error, Inspection, Semaphore, Semaphores};
 use tokio::task::JoinSet;
 
+use crate::limits::{in_force, limit_of};
+
 /// Semaphores that are looked at at the same time.
 const AT_ONCE: usize = 64;
 /// Waiters that are told at once: the first is enough more often than not.
 pub const PAGE: u64 = 100;
+/// Nobody looks for somebody who is there among more: all may be dead, while all is held.
+const MAX_LOOKED_AT: u64 = 10_000;
 
 /// What one semaphore is like.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,7 +57,7 @@ pub async fn survey(
 }
 
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Summary, Error> {
-    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let semaphore = in_force(semaphores, name)?;
     let now = semaphore.inspect_range(0..0, 0..PAGE).await?;
     Summary::of(&semaphore, &now).await
 }
@@ -72,11 +76,6 @@ impl Summary {
     }
 }
 
-/// The limit in force, where there is one.
-pub fn limit_of(now: &Inspection) -> Option<u32> {
-    now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
-}
-
 /// Of the first page on which somebody waits: who came later may be before, by a head start. Whose
 /// process has gone waits no longer, though its request is in the queue until its turn comes.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
@@ -86,7 +85,7 @@ async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<
         (present.map(|waiter| waiter.waited).max(), last)
     };
     let mut found = longest(now);
-    while let (None, Some(last)) = found {
+    while let (None, Some(last @ ..MAX_LOOKED_AT)) = found {
         found = longest(&semaphore.inspect_range(0..0, last..last + PAGE).await?);
     }
     Ok(found.0)

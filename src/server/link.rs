@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::LOG_TARGET;
 use super::asking::Asking;
 use super::backoff::Backoff;
 use super::call_error::{CallError, took_too_long, within};
@@ -203,7 +204,7 @@ impl Link {
         let (client, connection) = connecting.await.unwrap_or_else(|_| Err(took_too_long()))?;
         if *self.connections.borrow() > 0 {
             reconnected(COMMANDS);
-            tracing::info!(server = %self.source, "connected to Redis again");
+            tracing::info!(target: LOG_TARGET, server = %self.source, "connected to Redis again");
         }
         // There may be another attempt: the newest number is that of the connection in use.
         let mut state = self.state();
@@ -222,6 +223,7 @@ impl Link {
             *state = State::Away;
             drop(state);
             tracing::warn!(
+                target: LOG_TARGET,
                 server = %self.source,
                 "the connection to Redis is lost; the next call connects again"
             );

@@ -31,6 +31,9 @@ use tokio::time::Instant;
 use crate::metrics::called;
 use crate::runtime::{Deadline, clock};
 
+/// Of what is logged of connections, so that it can be told from the rest: docs/operations.md.
+pub(crate) const LOG_TARGET: &str = "redis_semaphore::connection";
+
 pub(crate) use backoff::Backoff;
 pub(crate) use call_error::{CallError, took_too_long, within};
 pub(crate) use cluster::Cluster;

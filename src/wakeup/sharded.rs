@@ -22,7 +22,7 @@ use super::channel::{Channel, Channels, Heard};
 use crate::error::is_transient;
 use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
-use crate::server::{Address, Backoff, Cluster};
+use crate::server::{Address, Backoff, Cluster, LOG_TARGET};
 
 /// Subscriptions that are made at the same time. In between messages are handled.
 const MAX_AT_ONCE: usize = 200;
@@ -125,14 +125,14 @@ impl Listener {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
                         reconnected(WAKE_UPS);
-                        tracing::info!(node = %self.node, "listening for wake-ups again");
+                        tracing::info!(target: LOG_TARGET, node = %self.node, "listening for wake-ups again");
                     }
                     let Lost = self.listen(&mut subscriptions).await;
                     // Or the node refuses to be listened to.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
-                    tracing::warn!(node = %self.node, "lost the wake-up connection to Redis");
+                    tracing::warn!(target: LOG_TARGET, node = %self.node, "lost the wake-up connection to Redis");
                 }
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{Channel, Router};
 use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
-use crate::server::{Backoff, Link};
+use crate::server::{Backoff, LOG_TARGET, Link};
 
 pub(crate) struct Subscription {
     sink: PubSubSink,
@@ -69,7 +69,7 @@ pub(super) async fn listen(
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
-            tracing::warn!("the wake-up connection to Redis is lost, connecting again");
+            tracing::warn!(target: LOG_TARGET, "the wake-up connection to Redis is lost, connecting again");
         }
         // The old one may go on, or come back: there is no moment without.
         let Subscription { messages, beside, .. } = &mut subscription;
@@ -85,7 +85,7 @@ pub(super) async fn listen(
         };
         subscription = next;
         reconnected(WAKE_UPS);
-        tracing::info!("listening for wake-ups again");
+        tracing::info!(target: LOG_TARGET, "listening for wake-ups again");
         router.may_have_missed();
     }
 }

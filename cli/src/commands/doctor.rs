@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::paint::Paint;
 use crate::server::looking;
 use crate::server::options::Server;
-use crate::terminal::Paint;
 
 #[derive(Debug, Args)]
 #[command(

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::must_exist;
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::limits::{in_force, limit_of};
 use crate::server::looking;
 use crate::server::options::Server;
-use crate::survey::limit_of;
 use crate::table::{millis, or_none, plain, rounded, table};
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
 
 /// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
 async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
-    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let semaphore = in_force(semaphores, name)?;
     let mut all = semaphore.inspect().await?;
     loop {
         let (holders, waiters) = (all.holders.len() as u64, all.waiters.len() as u64);

@@ -4,18 +4,18 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::Args;
-use redis_semaphore::{Error, Inspection, Semaphores};
+use redis_semaphore::{Error, Inspection, Semaphore, Semaphores};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{exists, must_exist};
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::limits::{in_force, limit_of};
 use crate::number::number;
-use crate::output::tell;
+use crate::output::warn;
 use crate::server::options::Server;
 use crate::server::{looking, with};
-use crate::survey::limit_of;
 use crate::table::or_none;
 
 #[derive(Debug, Args)]
@@ -95,39 +95,39 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
     let name = &*asked.name;
     let limits = match asked.change {
         None => {
-            let now =
-                looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
+            let now = looking(server, async |semaphores: &Semaphores| {
+                look_at(&in_force(semaphores, name)?).await
+            })?;
             must_exist(name, &now)?;
             Limits::of(name, &now)
         }
         Some(change) => with(server, async |semaphores: &Semaphores| {
-            let before = look_at(semaphores, name).await?;
+            let semaphore = in_force(semaphores, name)?;
+            let before = look_at(&semaphore).await?;
             change.check(name, &before)?;
             if !exists(&before) {
                 // Maybe a misspelt name, and what was meant to be paused goes on.
-                tell(format_args!("redis-semaphore: {name}: there was no such semaphore before"));
+                warn(format_args!("{name}: there was no such semaphore before"));
             }
-            change_limit(semaphores, name, change, &before).await.map_err(Failure::from)
+            change_limit(&semaphore, name, change, &before).await.map_err(Failure::of_change)
         })?,
     };
     asked.format.say(json!(limits), limits.as_text())?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
+async fn look_at(semaphore: &Semaphore) -> Result<Inspection, Error> {
     // The limits are told with each page.
-    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
     semaphore.inspect_range(0..0, 0..0).await
 }
 
 /// What was before is what the change itself answers, where it does: others may change it, too.
 async fn change_limit<'a>(
-    semaphores: &Semaphores,
+    semaphore: &Semaphore,
     name: &'a str,
     change: Change,
     before: &Inspection,
 ) -> Result<Limits<'a>, Error> {
-    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
     let mut limits = Limits::of(name, before);
     let known = limit_of(before);
     let limit_before = match change {

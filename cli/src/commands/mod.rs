@@ -11,7 +11,7 @@ pub mod revoke;
 use redis_semaphore::Inspection;
 
 use crate::failure::{Failure, NO};
-use crate::survey::limit_of;
+use crate::limits::limit_of;
 
 fn exists(now: &Inspection) -> bool {
     limit_of(now).is_some() || now.last_token > 0 || now.held + now.queued > 0

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO};
 use crate::format::Format;
+use crate::limits::in_force;
 use crate::output::say;
 use crate::overlap::overlap;
 use crate::server::options::Server;
@@ -35,8 +36,8 @@ pub struct Revoke {
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
     let revoked = with(server, async |semaphores: &Semaphores| {
-        let semaphore = semaphores.semaphore(&*asked.name).limit_in_force().build()?;
-        semaphore.revoke(&asked.id).await
+        let semaphore = in_force(semaphores, &asked.name)?;
+        semaphore.revoke(&asked.id).await.map_err(Failure::of_change)
     })?;
     match asked.format.json {
         true => say(as_json(asked, &revoked))?,
@@ -82,8 +83,8 @@ fn as_text(name: &str, revoked: &Revoked) -> Result<String, Failure> {
         _ => Err(Failure::new(
             NO,
             format!(
-                "{name}: nobody holds or waits by that id: it was given back, or its lease has \
-                 ended; `inspect` shows who is there now"
+                "{name}: nobody holds or waits by that id: it was given back, its lease has ended, or an \
+                 earlier attempt took it; `inspect` shows who is there now"
             ),
         )),
     }

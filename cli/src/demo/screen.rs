@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::output::{say, write};
-use crate::terminal::{Paint, can_draw};
+use crate::paint::{Paint, can_draw};
 
 /// How often a file gets a line.
 const PAUSE: Duration = Duration::from_millis(500);

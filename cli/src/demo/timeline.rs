@@ -6,7 +6,7 @@ use crate::demo::crew;
 use crate::demo::history::{History, Span};
 use crate::demo::moment::Moment;
 use crate::demo::plan::WORKERS;
-use crate::terminal::Paint;
+use crate::paint::Paint;
 
 /// Characters in a row. Each tells of two moments, as there are half blocks.
 const CELLS: u32 = 60;

@@ -9,7 +9,7 @@ use crate::demo::history::History;
 use crate::demo::job::Progress;
 use crate::demo::moment::Moment;
 use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
-use crate::terminal::Paint;
+use crate::paint::Paint;
 
 pub struct View<'a> {
     pub time: Duration,

@@ -14,7 +14,7 @@ use crate::exporter::look::look;
 use crate::exporter::options::Exporter;
 use crate::exporter::text::text;
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::output::tell;
+use crate::output::warn;
 use crate::server::connect;
 use crate::server::options::Server;
 
@@ -27,14 +27,14 @@ pub struct Looks {
     /// The one under way: only scrapes that wait for it keep it. When all of them have gone it
     /// ends, as nobody would drive it any more.
     current: Mutex<Option<WeakShared<Look>>>,
-    /// Whether the last one failed.
-    is_failing: Mutex<bool>,
+    /// Why the last one failed, if it did.
+    failing: Mutex<Option<String>>,
 }
 
 impl Looks {
     pub fn new(server: Server, asked: Exporter) -> Self {
-        let (current, is_failing) = (Mutex::new(None), Mutex::new(false));
-        Self { server, asked, semaphores: OnceCell::new(), current, is_failing }
+        let (current, failing) = (Mutex::new(None), Mutex::new(None));
+        Self { server, asked, semaphores: OnceCell::new(), current, failing }
     }
 
     /// Once that is done, the library connects again by itself.
@@ -91,19 +91,28 @@ impl Looks {
         text(looked.ok(), started.elapsed()).into()
     }
 
-    /// Not at each scrape: that would fill the log.
+    /// Each reason once, and not at each scrape: that would fill the log.
     pub fn tell_changes(&self, failure: Option<&Failure>) {
-        let mut is_failing = self.is_failing.lock().unwrap_or_else(PoisonError::into_inner);
-        match failure {
-            Some(failure) if !*is_failing => tell(format_args!("redis-semaphore: {failure}")),
-            None if *is_failing => tell("redis-semaphore: Redis can be looked at again"),
-            _ => {}
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        // How long it took is another number each time.
+        let is_digit = |c: char| c.is_ascii_digit();
+        let now = failure.map(|failure| failure.to_string().replace(is_digit, ""));
+        if *failing == now {
+            return;
         }
-        *is_failing = failure.is_some();
+        match failure {
+            Some(failure) => warn(failure),
+            None => warn("Redis can be looked at again"),
+        }
+        *failing = now;
     }
 }
 
 fn too_slow(patience: Duration) -> Failure {
     let patience = format_duration(patience);
-    Failure::new(UNAVAILABLE, format!("the semaphores could not be looked at within {patience}"))
+    let reason = format!(
+        "the semaphores could not be looked at within {patience}: look whether Redis is slow, raise \
+         --timeout and Prometheus's scrape_timeout, or narrow --only"
+    );
+    Failure::new(UNAVAILABLE, reason)
 }

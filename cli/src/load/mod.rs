@@ -25,9 +25,9 @@ use tokio::runtime::Builder;
 use crate::failure::{AnyError, Failure};
 use crate::load::options::Load;
 use crate::output::say;
+use crate::paint::Paint;
 use crate::server::block_on_runtime;
 use crate::server::options::Server;
-use crate::terminal::Paint;
 
 /// Whatever fails here ends up as a message for a person.
 type Result<T> = std::result::Result<T, AnyError>;

@@ -3,7 +3,7 @@
 use crate::clock::{self, SECOND};
 use crate::load::messages::Progress;
 use crate::output::whisper;
-use crate::terminal::can_draw;
+use crate::paint::can_draw;
 
 const CLEAR: &str = "\r\x1b[2K";
 

@@ -4,12 +4,13 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use humantime::format_duration;
-use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{Semaphore, Semaphores};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock;
 use crate::failure::Failure;
 use crate::interruption::interruption;
+use crate::limits::{limit_of, with_limit};
 use crate::load::Result;
 use crate::load::crew::Crew;
 use crate::load::messages::{Log, Progress, Report, Window};
@@ -20,7 +21,6 @@ use crate::load::summary::Summary;
 use crate::output::tell;
 use crate::server::options::Server;
 use crate::server::{connect, single};
-use crate::survey::limit_of;
 
 /// How often to show how it goes.
 const TICK: Duration = Duration::from_secs(1);
@@ -71,18 +71,6 @@ async fn in_force(semaphore: &Semaphore) -> Result<u32> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     let none = || format!("{} has no limit: --limit N declares one", semaphore.name());
     Ok(limit_of(&now).ok_or_else(|| Failure::usage(none()))?)
-}
-
-/// The one to declare, or that in force.
-pub fn with_limit(
-    builder: SemaphoreBuilder,
-    limit: Option<u32>,
-) -> std::result::Result<Semaphore, Error> {
-    match limit {
-        Some(limit) => builder.limit(limit),
-        None => builder.limit_in_force(),
-    }
-    .build()
 }
 
 async fn measure<'a>(

@@ -1,7 +1,7 @@
 //! The results for a person to read.
 
 use crate::load::summary::Summary;
-use crate::terminal::Paint;
+use crate::paint::Paint;
 
 /// What should not be is red.
 pub fn draw(summary: &Summary<'_>, paint: Paint) -> String {

@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
+use crate::failure::Failure;
+use crate::limits::with_limit;
 use crate::load::Result;
 use crate::load::messages::{Log, Order, Report, Window};
-use crate::load::run::with_limit;
 use crate::load::turns::Work;
 use crate::output::say;
 use crate::server::connect;
@@ -25,7 +26,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub async fn run(server: &Server) -> Result<()> {
     match work(server, &mut Input { lines: workers::input() }).await {
         Ok(logs) => logs.into_iter().try_for_each(|log| tell(&Report::Log(log))),
-        Err(error) => tell(&Report::Failed(error.to_string())),
+        Err(error) => tell(&Report::Failed(Failure::from(error).reason)),
     }
 }
 

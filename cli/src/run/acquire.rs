@@ -11,8 +11,8 @@ use super::options::Run;
 use super::outages;
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
-use crate::output::tell;
-use crate::survey::limit_of;
+use crate::limits::{limit_of, with_limit};
+use crate::output::warn;
 
 /// After so long somebody at a terminal wonders.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -23,11 +23,7 @@ pub async fn acquire(
     times: &Times,
 ) -> Result<Permit, Failure> {
     let builder = semaphores.semaphore(&asked.name).lease(asked.lease);
-    let semaphore = match asked.limit {
-        Some(limit) => builder.limit(limit),
-        None => builder.limit_in_force(),
-    };
-    let semaphore = semaphore.build()?;
+    let semaphore = with_limit(builder, asked.limit)?;
     match asked.limit {
         Some(limit) => tell_other_limit(&semaphore, limit).await?,
         None if asked.weight > 1 && asked.waits() => {
@@ -55,7 +51,7 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
             Err(Failure::usage(format!("{error}: --limit N declares one")))
         }
         // Whoever takes 75 for "others are at it" would not notice for days.
-        Some(Err(Error::Timeout { .. })) if outages::is_away() => {
+        Some(Err(Error::Timeout { position, .. })) if position.is_none() || outages::is_away() => {
             let reason = format!("semaphore {}: no permit: Redis does not answer", asked.name);
             Err(Failure::new(UNAVAILABLE, reason))
         }
@@ -78,8 +74,8 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
             return done;
         }
         let name = semaphore.name();
-        tell(format_args!(
-            "redis-semaphore: waiting for a permit of {name}: `redis-semaphore inspect {name}` shows \
+        warn(format_args!(
+            "waiting for a permit of {name}: `redis-semaphore inspect {name}` shows \
              who holds them"
         ));
     }
@@ -95,12 +91,12 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
     };
     let name = semaphore.name();
     match now.runtime_limit {
-        Some(_) => tell(format_args!(
-            "redis-semaphore: semaphore {name}: {in_force}, set at run time, is in force: --limit \
+        Some(_) => warn(format_args!(
+            "semaphore {name}: {in_force}, set at run time, is in force: --limit \
              {declared} counts when that is cleared"
         )),
-        None => tell(format_args!(
-            "redis-semaphore: semaphore {name}: {in_force} is in force: --limit {declared} declares \
+        None => warn(format_args!(
+            "semaphore {name}: {in_force} is in force: --limit {declared} declares \
              another limit, for everyone"
         )),
     }
@@ -114,8 +110,8 @@ async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error>
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
         && now.declared_limit.is_none_or(|declared| declared >= weight)
     {
-        tell(format_args!(
-            "redis-semaphore: semaphore {}: --weight {weight} waits until the limit is raised: {limit}, \
+        warn(format_args!(
+            "semaphore {}: --weight {weight} waits until the limit is raised: {limit}, \
              set at run time, is in force",
             semaphore.name()
         ));

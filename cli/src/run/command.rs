@@ -1,7 +1,6 @@
 //! The command: a child of this process, with a process group of its own.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::os::unix::process::CommandExt;
@@ -16,6 +15,7 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
+use super::job;
 use super::options::Run;
 use crate::failure::Failure;
 use crate::role;
@@ -44,6 +44,11 @@ pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     };
     match program.is_empty() {
         true => Failure::new(status, "the command is an empty text"),
+        // A shell would run it; a system wants to know by what.
+        false if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => Failure::new(
+            status,
+            format!("{}: {error}: does a script begin with #!?", program.display()),
+        ),
         false => Failure::new(status, format!("{}: {error}", program.display())),
     }
 }
@@ -73,6 +78,14 @@ pub enum Ended {
 impl Ended {
     pub fn is_interrupt(self) -> bool {
         matches!(self, Self::Killed(signal) if signal == Signal::SIGINT as i32)
+    }
+
+    /// As shells have it.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Killed(signal) => 128 + signal as u8,
+        }
     }
 }
 
@@ -126,8 +139,7 @@ impl Running {
 
     /// As Linux tells it, of the first of its group.
     pub fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.group)).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+        job::stat(self.group).is_some_and(|[state, _]| state == "T")
     }
 
     /// What became of the command since the last call. Other children are picked up, too: the guard,
@@ -165,14 +177,4 @@ fn read(status: WaitStatus) -> Option<Change> {
     // A status has eight bits.
     let ended = killed.or(status.exit_status().map(|status| Ended::Exited(status as u8)));
     ended.map(Change::Ended)
-}
-
-impl Ended {
-    /// As shells have it.
-    pub fn status(self) -> u8 {
-        match self {
-            Self::Exited(status) => status,
-            Self::Killed(signal) => 128 + signal as u8,
-        }
-    }
 }

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::command::{Running, SHORT_PAUSE};
-use crate::output::tell;
+use crate::output::warn;
 use crate::role;
 
 /// How often to look whether a command that is stopped without a permit goes on.
@@ -29,7 +29,7 @@ pub enum Word {
     /// The command was started, and this is its group.
     Started(Pid),
     /// It may run for so long, unless another such word comes.
-    Held(Duration),
+    MayRun(Duration),
     /// It was told to end, and is to be killed after so long.
     Ending(Duration),
     /// Nothing is left to guard.
@@ -71,9 +71,7 @@ impl Guard {
                 true
             }
             Err(error) => {
-                tell(format_args!(
-                    "redis-semaphore: the guard was ended, and another cannot be started: {error}"
-                ));
+                warn(format_args!("the guard was ended, and another cannot be started: {error}"));
                 false
             }
         }
@@ -120,8 +118,10 @@ fn until_needed(words: &Receiver<Word>, grace: Duration) -> Option<(Running, Ins
         let now = Instant::now();
         match heard {
             Ok(Word::Started(group)) => command = Some(Running { group }),
-            Ok(Word::Held(left)) => (was_stopped, needed_at) = (false, Some(now + left)),
-            Ok(Word::Ending(left)) => (needed_at, kill_at) = (Some(now + left), Some(now + left)),
+            Ok(Word::MayRun(left)) => (was_stopped, needed_at) = (false, Some(now + left)),
+            Ok(Word::Ending(left)) => {
+                (was_stopped, needed_at, kill_at) = (false, Some(now + left), Some(now + left));
+            }
             Ok(Word::Done) => return None,
             Err(error) => {
                 let command = command?;
@@ -166,7 +166,7 @@ fn read(line: &str) -> Option<Word> {
     let (word, number) = line.split_once(' ').unwrap_or((line, ""));
     Some(match word {
         "started" => Word::Started(Pid::from_raw(number.parse().ok()?)),
-        "held" => Word::Held(Duration::from_millis(number.parse().ok()?)),
+        "may-run" => Word::MayRun(Duration::from_millis(number.parse().ok()?)),
         "ending" => Word::Ending(Duration::from_millis(number.parse().ok()?)),
         "done" => Word::Done,
         _ => return None,
@@ -177,7 +177,7 @@ impl Display for Word {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(group) => write!(f, "started {group}"),
-            Self::Held(left) => write!(f, "held {}", left.as_millis()),
+            Self::MayRun(left) => write!(f, "may-run {}", left.as_millis()),
             Self::Ending(left) => write!(f, "ending {}", left.as_millis()),
             Self::Done => f.write_str("done"),
         }
@@ -192,7 +192,7 @@ mod tests {
     fn the_guard_reads_what_it_is_told() {
         for word in [
             Word::Started(Pid::from_raw(4711)),
-            Word::Held(Duration::from_millis(29_999)),
+            Word::MayRun(Duration::from_millis(29_999)),
             Word::Ending(Duration::from_millis(500)),
             Word::Done,
         ] {

@@ -15,7 +15,7 @@ use super::job;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::times::Times;
-use crate::output::tell;
+use crate::output::warn;
 
 /// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -133,8 +133,9 @@ impl<'a> Hold<'a> {
             Signal::SIGTSTP if !job::can_stop() => {}
             // What is left to stop is this process: see `stopped`.
             Signal::SIGTSTP if self.is_stopped => self.stop().await,
-            signal if self.command.is_out_of_reach() => tell(format_args!(
-                "redis-semaphore: {signal} is not passed on: the command runs as another user"
+            signal if self.command.is_out_of_reach() => warn(format_args!(
+                "{signal} is not passed on: the command runs as another user: write `sudo \
+                 redis-semaphore run NAME -- COMMAND`"
             )),
             signal => {
                 self.is_to_stop |= signal == Signal::SIGTSTP;
@@ -245,7 +246,7 @@ impl<'a> Hold<'a> {
             Some(at) if at <= Instant::now() => self.command.signal(Signal::SIGKILL),
             Some(_) => {}
             None if times.left(permit).is_zero() => self.terminate(),
-            None => guard.tell(Word::Held(times.left_for_guard(permit))),
+            None => guard.tell(Word::MayRun(times.left_for_guard(permit))),
         }
     }
 
@@ -274,6 +275,6 @@ impl<'a> Hold<'a> {
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        tell(format_args!("redis-semaphore: semaphore {name}: {reason}: {fate}"));
+        warn(format_args!("semaphore {name}: {reason}: {fate}"));
     }
 }

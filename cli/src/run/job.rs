@@ -42,8 +42,14 @@ fn has_shell() -> bool {
 }
 
 fn parent(process: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, in which there may be anything, and the state.
-    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+    let [_, parent] = stat(process)?;
     parent.parse().ok().map(Pid::from_raw)
+}
+
+/// The state of a process and its parent, as Linux tells them.
+pub fn stat(process: Pid) -> Option<[String; 2]> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // Behind the name, in which there may be anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+    Some([fields.next()?, fields.next()?])
 }

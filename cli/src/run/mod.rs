@@ -34,7 +34,7 @@ use redis_semaphore::{Error, Permit, Semaphores};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, LOST};
-use crate::output::tell;
+use crate::output::warn;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use command::{Ended, Running};
@@ -75,7 +75,7 @@ pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     })
 }
 
-pub use outages::listener as outages;
+pub use outages::listener as outage_listener;
 pub use starter::become_command;
 
 pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
@@ -123,7 +123,7 @@ async fn permitted(
     mut guard: Option<&mut Guard>,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    let told = outages::Told::while_this_lives();
+    let told = outages::Told::while_this_lives(&asked.name);
     let mut pick_up_children = || {
         for child in command::ended_children() {
             // Others the first process of a container inherits.
@@ -149,25 +149,29 @@ async fn permitted(
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
                     let outcome = Hold::new(Some(held), command).until_ended(signals).await;
                     let is_interrupted = outcome.is_interrupted;
-                    let end = given_back(&semaphores, permit, Ok(outcome), signals).await;
+                    let end = given_back(&semaphores, asked, permit, Ok(outcome), signals).await;
                     // Not before all is given back: this process hears of it, too, and would hurry.
                     if is_interrupted {
                         job::interrupt_all();
                     }
                     end
                 }
-                (Ok(command), None) => left(semaphores, permit, command, signals).await,
+                (Ok(command), None) => {
+                    left(semaphores, &asked.name, permit, command, signals).await
+                }
                 // Nothing was started, so nothing counts.
-                (Err(failure), _) => given_back(&semaphores, permit, Err(failure), signals).await,
+                (Err(failure), _) => {
+                    given_back(&semaphores, asked, permit, Err(failure), signals).await
+                }
             }
         }
         Ok(Err(signal)) => {
-            give_up(&semaphores).await;
+            give_up(&semaphores, &asked.name).await;
             Ok(End::Of(signal))
         }
         Err(failure) => {
             let status = failure.tell();
-            give_up(&semaphores).await;
+            give_up(&semaphores, &asked.name).await;
             Ok(End::Told(status))
         }
     }
@@ -175,13 +179,12 @@ async fn permitted(
 
 /// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when the
 /// wait ends; an answer is not waited for long.
-async fn give_up(semaphores: &Semaphores) {
+async fn give_up(semaphores: &Semaphores, name: &str) {
     if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
-        tell(
-            "redis-semaphore: Redis does not answer: the request leaves the queue when it has not \
-             been heard of for a while, and a permit that was granted stays taken until its lease \
-             ends",
-        );
+        warn(format_args!(
+            "semaphore {name}: Redis does not answer: the request leaves the queue when it has not been \
+             heard of for a while, and a permit that was granted stays taken until its lease ends"
+        ));
     }
 }
 
@@ -201,6 +204,7 @@ async fn unless_signalled<T>(
 /// The command goes on without its permit, which counts its start for a lease from now on.
 async fn left(
     semaphores: Semaphores,
+    name: &str,
     permit: Permit,
     command: Running,
     signals: &mut Signals,
@@ -215,9 +219,7 @@ async fn left(
                 None
             }
             Err(error) => {
-                tell(format_args!(
-                    "redis-semaphore: {error}: more commands than the limit may start"
-                ));
+                warn(format_args!("{error}: more commands than the limit may start"));
                 Some(semaphores)
             }
         }
@@ -228,7 +230,9 @@ async fn left(
         Ok(Ok(Some(trying))) => unless_signalled(signals, trying.shutdown()).await.err(),
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
         Err(signal) => {
-            tell("redis-semaphore: Redis does not answer: more commands than the limit may start");
+            warn(format_args!(
+                "semaphore {name}: Redis does not answer: more commands than the limit may start"
+            ));
             Some(signal)
         }
     };
@@ -240,6 +244,7 @@ async fn left(
 
 async fn given_back(
     semaphores: &Semaphores,
+    Run { name, .. }: &Run,
     permit: Permit,
     outcome: Result<Outcome, Failure>,
     signals: &mut Signals,
@@ -256,11 +261,11 @@ async fn given_back(
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // It was tried for long enough.
         Ok(Err(error)) => {
-            tell(format_args!("redis-semaphore: {error}: {stays_taken}"));
+            warn(format_args!("{error}: {stays_taken}"));
             None
         }
         Err(signal) => {
-            tell(format_args!("redis-semaphore: Redis does not answer: {stays_taken}"));
+            warn(format_args!("semaphore {name}: Redis does not answer: {stays_taken}"));
             Some(signal)
         }
     };

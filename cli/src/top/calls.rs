@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
+use redis_semaphore::{Error, Revoked, Semaphores};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+use crate::limits::in_force;
 use crate::output::tell;
 use crate::overlap::overlap;
 use crate::survey::{PAGE, Summary};
@@ -71,19 +72,16 @@ async fn answer(semaphores: &Semaphores, call: Call) -> Answer {
             Answer::Look { name, whole, found }
         }
         Call::Change { name, change } => {
-            let outcome = change_it(semaphores, &name, change).await.unwrap_or_else(failed);
+            let changed = change_it(semaphores, &name, change).await;
+            let outcome = changed.unwrap_or_else(|error| Failure::of_change(error).reason);
             Answer::Changed { name, outcome }
         }
     }
 }
 
-fn semaphore(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
-    semaphores.semaphore(name).limit_in_force().build()
-}
-
 /// Holders are told only where they are seen.
 async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Look, Error> {
-    let semaphore = semaphore(semaphores, name)?;
+    let semaphore = in_force(semaphores, name)?;
     let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
     let now = semaphore.inspect_range(0..holders, 0..waiters).await?;
     Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
@@ -91,7 +89,7 @@ async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Loo
 
 /// Answers what came of it, for a person.
 async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Result<String, Error> {
-    let semaphore = semaphore(semaphores, name)?;
+    let semaphore = in_force(semaphores, name)?;
     Ok(match change {
         Change::SetLimit(limit) => {
             semaphore.set_limit(limit).await?;
@@ -107,19 +105,10 @@ async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Resul
                                  again and gets its old place."
                 .to_owned(),
             _ => {
-                "Nothing was revoked: it was given back before, or its lease had ended.".to_owned()
+                "Nothing was revoked: it was given back, its lease had ended, or an earlier attempt took it.".to_owned()
             }
         },
     })
-}
-
-fn failed(error: Error) -> String {
-    let may_be_done = matches!(error, Error::Unavailable { .. });
-    let reason = Failure::from(error);
-    match may_be_done {
-        true => format!("It may have been done or not, look again: {reason}"),
-        false => format!("Not done: {reason}"),
-    }
 }
 
 fn revoked(lease: Duration) -> String {

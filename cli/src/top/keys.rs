@@ -18,6 +18,11 @@ pub fn pressed(state: &mut State, key: KeyEvent) -> Option<Wish> {
     }
     state.message = None;
     state.settle();
+    // What Esc and a letter look like when they come at once.
+    if key.modifiers.contains(KeyModifiers::ALT) {
+        state.dialogue = None;
+        return None;
+    }
     match state.dialogue.take() {
         Some(Dialogue::Limit { name, now, typed }) => {
             let (typed, wish) = in_limit(&name, typed, key.code);

@@ -63,8 +63,9 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     outcome
 }
 
-/// Until somebody leaves: what came of a change, and was not drawn by then, is `unseen`. There is a new picture at each tick and after each key, and not after
-/// each answer: with thousands of semaphores these come faster than anybody can see.
+/// Until somebody leaves: what came of a change, and was not drawn by then, is `unseen`. There is a
+/// new picture at each tick, after each key, before the next one is heard, and not after each answer:
+/// with thousands of semaphores these come faster than anybody can see.
 async fn show(
     mut state: State,
     screen: &mut Screen,
@@ -100,7 +101,8 @@ async fn show(
                 Some(Wish::Fail(reason)) => return Err(Failure::new(UNAVAILABLE, reason)),
                 None => {}
             }
-            event = coming.try_recv().ok();
+            // A key is for what can be seen.
+            event = if is_old { None } else { coming.try_recv().ok() };
         }
     }
 }

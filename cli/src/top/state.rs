@@ -54,6 +54,8 @@ pub struct List {
 pub struct Row {
     /// Or why it cannot be read.
     pub summary: Option<Result<Summary, String>>,
+    /// Why the last look had no answer: what is known is of an earlier one.
+    pub trouble: Option<String>,
     pub looked_at: Option<Instant>,
     pub is_asked: bool,
 }
@@ -66,7 +68,7 @@ pub struct Open {
     pub cursor: Cursor,
 }
 
-/// When Redis last answered, and why it does not now.
+/// When Redis last answered anything, and why a call since then had no answer.
 #[derive(Debug)]
 pub struct Contact {
     pub last: Moment,

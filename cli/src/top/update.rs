@@ -42,13 +42,15 @@ fn names(
             keep(state, names);
             state.list = Some(List { last: now.time, trouble: None });
         }
-        Err(Trouble { reason, is_away: true }) => state.contact.trouble = Some(reason),
-        Err(Trouble { reason, .. }) => {
-            // Without a list there is nothing to show.
-            let Some(list) = &mut state.list else { return Some(Wish::Fail(reason)) };
-            list.trouble = Some(reason);
-            // Somebody has refused it, and may answer other questions.
-            state.contact.trouble = None;
+        Err(Trouble { reason, is_away }) => {
+            // Who has refused it may answer other questions; and without a list there is nothing to
+            // show.
+            state.contact.trouble = is_away.then(|| reason.clone());
+            match &mut state.list {
+                Some(list) => list.trouble = Some(reason),
+                None if is_away => {}
+                None => return Some(Wish::Fail(reason)),
+            }
         }
     }
     state.names_due = Some(now.instant + pause);
@@ -72,15 +74,17 @@ fn keep(state: &mut State, names: Vec<String>) {
 
 fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Trouble>, now: Moment) {
     state.looks_under_way -= 1;
+    let (look, trouble) = match found {
+        Ok(look) => (Some(Ok(look)), None),
+        Err(Trouble { reason, is_away: true }) => (None, Some(reason)),
+        Err(Trouble { reason, .. }) => (Some(Err(reason)), None),
+    };
     if let Some(row) = state.rows.get_mut(name) {
         row.is_asked = false;
+        row.trouble = trouble.clone();
     }
-    let look = match found {
-        Ok(look) => Ok(look),
-        // The last picture stays.
-        Err(Trouble { reason, is_away: true }) => return state.contact.trouble = Some(reason),
-        Err(Trouble { reason, .. }) => Err(reason),
-    };
+    // Without an answer the last picture stays.
+    let Some(look) = look else { return state.contact.trouble = trouble };
     heard(state, now);
     if let Some(row) = state.rows.get_mut(name) {
         let summary = look.as_ref().map(|look| look.summary.clone());

@@ -70,7 +70,8 @@ fn cells(name: &str, row: &state::Row, room: usize) -> [String; 4] {
             // A number that is cut must not look like another one.
             let [_, share_width, queued_width, _] = COLUMNS.map(|(_, _, width)| usize::from(width));
             let queued = fitted(&summary.queued.to_string(), queued_width);
-            [name, fitted(&share(summary), share_width), queued, wait]
+            let mark = if row.trouble.is_some() { " ?" } else { "" };
+            [name, fitted(&format!("{}{mark}", share(summary)), share_width), queued, wait]
         }
         Some(Err(_)) => [name, "unreadable".to_owned(), String::new(), String::new()],
         None => [name, "…".to_owned(), String::new(), String::new()],

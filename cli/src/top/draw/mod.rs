@@ -92,9 +92,18 @@ fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
 
 fn trouble_of(state: &State, now: Moment) -> Option<String> {
     let last = state.contact.last;
-    if let Some(reason) = &state.contact.trouble {
+    let silent = now.instant.saturating_duration_since(last.instant);
+    // A cluster may answer in part.
+    if let Some(reason) = &state.contact.trouble
+        && silent > state.every + PATIENCE
+    {
         let since = time_of_day(last.time);
         return Some(format!("Redis away, the picture is of {since}: {reason}"));
+    }
+    let mut old = state.rows.values().filter_map(|row| row.trouble.as_ref());
+    if let Some(reason) = old.next() {
+        let count = 1 + old.count();
+        return Some(format!("No answer of {count}, shown with \"?\" as they were: {reason}"));
     }
     if let Some(List { last, trouble: Some(reason) }) = &state.list {
         return Some(format!("No new list since {}: {reason}", time_of_day(*last)));

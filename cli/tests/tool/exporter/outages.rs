@@ -30,6 +30,25 @@ async fn up_follows_the_server() {
 }
 
 #[tokio::test]
+async fn each_reason_is_told() {
+    let mut server = Server::start();
+    let exporter = Exporter::start(&server.url, &FAST).await;
+    exporter.await_up(1.0).await;
+    server.kill();
+    exporter.await_up(0.0).await;
+    server.start_again();
+    server.signal(Signal::SIGSTOP);
+    let two = async || {
+        exporter.scrape().await;
+        let told = exporter.told();
+        (told.len() > 1).then_some(told)
+    };
+    let told = eventually_async("another reason", two).await;
+    assert!(told[0].contains("nothing listens there"), "{told:?}");
+    assert!(!told[1].contains("nothing listens there"), "{told:?}");
+}
+
+#[tokio::test]
 async fn it_may_be_started_before_the_server() {
     let mut server = Server::start();
     server.kill();

@@ -1,5 +1,6 @@
 //! `--leave`: starts are counted, not what runs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
 use nix::sys::signal::Signal;
@@ -47,6 +48,18 @@ fn what_cannot_be_started_does_not_count() {
         assert_eq!(outcome(&mut run(&url, &arguments(&name, "1h", &["--", command]))).0, status);
         await_held_and_queued(&url, &name, (0, 0));
     }
+}
+
+#[test]
+fn a_script_that_says_no_program_is_told_so() {
+    let (url, name) = (shared_url(), unique_name());
+    let script = std::env::temp_dir().join(&name);
+    std::fs::write(&script, "exit 0").unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let command = ["--", script.to_str().unwrap()];
+    let (status, told) = outcome(&mut run(&url, &arguments(&name, "1h", &command)));
+    std::fs::remove_file(script).unwrap();
+    assert!(status == 126 && told.contains("does a script begin with #!?"), "{told}");
 }
 
 #[test]

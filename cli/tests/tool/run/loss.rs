@@ -58,7 +58,9 @@ fn ends_before_its_lease(script: &str, break_server: impl FnOnce(&Server)) {
     assert!(end - ended < 12_500, "it ended {} ms before its lease", end - ended);
     assert_eq!(tool.ended().code(), Some(70));
     let told = tool.errors();
-    assert!(told.starts_with("redis-semaphore: Redis does not answer: trying again\n"), "{told}");
+    let outage =
+        format!("redis-semaphore: semaphore {name}: Redis does not answer: trying again\n");
+    assert!(told.starts_with(&outage), "{told}");
     assert!(told.contains("the permit cannot be renewed"), "{told}");
 }
 

@@ -3,9 +3,10 @@
 use std::os::unix::process::ExitStatusExt;
 
 use nix::sys::signal::Signal;
+use test_support::proxy::Proxy;
 
 use super::support::server::{await_held_and_queued, connect, lease_end};
-use super::support::tool::{Tool, run};
+use super::support::tool::{Tool, outcome, run};
 use crate::support::server::Server;
 use crate::support::{eventually, unique_name};
 
@@ -28,15 +29,18 @@ fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
 #[test]
 fn an_outage_is_told_to_who_waits_and_its_end() {
     let mut server = Server::start();
-    let (_holder, mut waiter) = two(&server, &unique_name(), &["--limit", "1"]);
+    let name = unique_name();
+    let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
     // Empty, so that nobody holds.
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
     assert_eq!(
         waiter.errors(),
-        "redis-semaphore: Redis does not answer: trying again\n\
-         redis-semaphore: Redis answers again\n"
+        format!(
+            "redis-semaphore: semaphore {name}: Redis does not answer: trying again\n\
+             redis-semaphore: semaphore {name}: Redis answers again\n"
+        )
     );
 }
 
@@ -64,6 +68,29 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
     assert_eq!(waiter.ended().code(), Some(69));
     let told = waiter.errors();
     assert!(told.contains("no permit: Redis does not answer"), "{told}");
+}
+
+/// Whatever it has answered before: an answer to the request itself says that others are at it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timeout_before_the_first_answer_is_one_of_redis() {
+    let (server, name) = (Server::start(), unique_name());
+    let holder = start(&server, &[&name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"]);
+    assert_eq!(holder.line(), "on");
+    let proxy = Proxy::start(server.port).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    let patience = ["--response-timeout", "300ms", "--timeout", "300ms", "--", "true"];
+    let mut told_before = String::new();
+    for answers in 1..100 {
+        proxy.answers(answers);
+        let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
+        if status == 75 {
+            assert!(told_before.contains("no permit: Redis does not answer"), "{told_before}");
+            return;
+        }
+        assert_eq!(status, 69, "{told}");
+        told_before += &told;
+    }
+    panic!("never in the queue: {told_before}");
 }
 
 #[test]

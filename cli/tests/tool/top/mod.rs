@@ -7,10 +7,13 @@ mod support;
 use std::time::Duration;
 
 use redis_semaphore::redis::cmd;
-use redis_semaphore::{Permit, Semaphore};
+use redis_semaphore::{Permit, Semaphore, Semaphores};
+use test_support::cluster::Cluster;
 
+use self::pane::Pane;
 use self::support::{queue, top, watch};
 use crate::support::server::Server;
+use crate::support::tool::TOOL;
 
 const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
 
@@ -185,6 +188,43 @@ async fn the_picture_stays_while_redis_is_away() {
     let later = semaphores.semaphore("later").limit(2).build().unwrap();
     let _permit = later.acquire().await.unwrap();
     pane.wait_for("what is new", |text| text.contains("1/2") && !text.contains("Redis away"));
+}
+
+/// What is told of the others goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
+    let mut cluster = Cluster::form(3, false, &["--cluster-require-full-coverage", "no"]);
+    let names = [0, 1].map(|node| cluster.name_at(node));
+    let urls: Vec<String> = cluster.nodes.iter().map(|node| node.admin_url()).collect();
+    let semaphores = Semaphores::builder().connect_cluster(urls.clone()).await.unwrap();
+    let [here, there] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+    let _held = (here.acquire().await.unwrap(), there.acquire().await.unwrap());
+    let urls = urls.join(",");
+    let pane = Pane::start(&format!("{TOOL} --cluster --url {urls} top --every 100ms"));
+    pane.wait_for("both", |text| text.matches("1/1").count() == 2);
+    cluster.nodes[1].kill();
+    let marked = |text: &str| text.contains("No answer of 1, shown with") && text.contains("1/1 ?");
+    pane.wait_for("the mark", marked);
+    here.set_limit(4).await.unwrap();
+    pane.wait_for("what goes on", |text| marked(text) && text.contains("1/4 "));
+    cluster.nodes[1].start_again();
+    pane.wait_for("the end of it", |text| !text.contains("No answer of"));
+}
+
+/// A terminal may read Esc and a letter as one key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dialogue_that_was_left_does_nothing() {
+    let server = Server::start();
+    let (_jobs, permits) = three(&server).await;
+    let pane = watch(&server);
+    pane.wait_for_text("3/3");
+    pane.press(&["Down", "Enter"]);
+    pane.wait_for_text("HOLDERS");
+    pane.press(&["r"]);
+    pane.wait_for_text("y revokes");
+    pane.press(&["M-y"]);
+    pane.wait_for("the end of the dialogue", |text| !text.contains("y revokes"));
+    permits[0].refresh().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What the environment says of the terminal.
+//! Colours, and whether lines can be drawn over: what the environment says of a terminal.
 
 use std::io::IsTerminal;
 

@@ -1,0 +1,22 @@
+//! The limit with which this tool opens a semaphore.
+
+use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, Semaphores};
+
+/// One that is opened to be looked at, or changed.
+pub fn in_force(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
+    semaphores.semaphore(name).limit_in_force().build()
+}
+
+/// The one to declare, or that in force.
+pub fn with_limit(builder: SemaphoreBuilder, limit: Option<u32>) -> Result<Semaphore, Error> {
+    match limit {
+        Some(limit) => builder.limit(limit),
+        None => builder.limit_in_force(),
+    }
+    .build()
+}
+
+/// The limit in force, where there is one.
+pub fn limit_of(now: &Inspection) -> Option<u32> {
+    now.declared_limit.or(now.runtime_limit).map(|_| now.limit)
+}
