@@ -11,7 +11,6 @@ mod error;
 mod examples;
 mod fuzz;
 mod layers;
-mod load;
 mod local;
 mod logs;
 mod memory;

@@ -4,13 +4,17 @@ mod demo;
 mod doctor;
 #[cfg(feature = "exporter")]
 mod exporter;
+mod load;
 mod ls;
 mod one;
 mod options;
 mod output;
 mod run;
+mod sentinel;
 mod server;
 mod silence;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "top")]
 mod top;

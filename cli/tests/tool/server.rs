@@ -1,13 +1,11 @@
 //! Where the server is, and passwords, which are never shown.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
-use test_support::folder::Folder;
 
 const PASSWORD: &str = "geheim-4711";
 
@@ -28,20 +26,6 @@ fn doctor(server: &Server) -> Command {
 #[track_caller]
 fn is_silent(outcome: &Outcome, secret: &str) {
     assert!(!outcome.stdout.contains(secret) && !outcome.stderr.contains(secret), "{outcome:?}");
-}
-
-/// They are not left out, nor are other options with them.
-#[cfg(feature = "tls")]
-#[test]
-fn certificates_that_cannot_be_used_are_refused() {
-    let folder = Folder::create();
-    let file = folder.0.join("ca.pem");
-    fs::write(&file, "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n").unwrap();
-    let two = "redis://127.0.0.1:1/,redis://127.0.0.1:2/";
-    for urls in ["redis://127.0.0.1:1/", two, "rediss://127.0.0.1:1/"] {
-        let outcome = Outcome::of(tool(&["--url", urls, "--tls-ca", file.to_str().unwrap(), "ls"]));
-        outcome.fails(2, "--tls-ca, --tls-cert, --tls-key: ");
-    }
 }
 
 #[test]

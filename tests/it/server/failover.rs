@@ -1,17 +1,14 @@
 //! A primary with a replica, with and without Sentinel: clients are where the primary is.
 
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
 use tokio::task::JoinHandle;
 
-use test_support::acl;
-use test_support::example;
 use test_support::observer::{Observer, eventually, in_time, until};
 use test_support::proxy::Proxy;
-use test_support::replicated::{Pair, SERVICE, Sentinels};
+use test_support::replicated::{Pair, Sentinels};
 use test_support::server::Server;
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
@@ -219,32 +216,4 @@ async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
     let refused = Semaphores::builder().connect_primary_of([&*stranger]).await;
     let Err(Error::Connect { kind, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(kind, ConnectErrorKind::Authentication);
-}
-
-#[tokio::test]
-async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary() {
-    const PASSWORD: &str = "only-for-sentinels";
-    let pair = Pair::start();
-    pair.servers.iter().for_each(|server| server.grant("+scan"));
-    let sentinels = Sentinels::watch(&pair);
-    let semaphores = by_sentinel(&sentinels, LIVENESS).await;
-    let _held = build(&semaphores).acquire().await.unwrap();
-    sentinels.want_password(PASSWORD);
-
-    let urls = sentinels.urls().join(",");
-    let list = |of_sentinels: &str, of_primary: &str| {
-        let urls = urls.replace("redis://", &format!("redis://:{of_sentinels}@"));
-        let mut tool = Command::new(example::tool());
-        tool.args(["ls", "--sentinel", SERVICE, "--user", acl::USER]);
-        tool.env("REDIS_URL", urls).env("REDIS_PASSWORD", of_primary);
-        let output = tool.output().unwrap();
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        (output.status.code(), text)
-    };
-    let (status, text) = list(PASSWORD, acl::PASSWORD);
-    assert!(status == Some(0) && text.contains("\nprinter  1/1"), "{text}");
-    for (of_sentinels, of_primary) in [(acl::PASSWORD, acl::PASSWORD), (PASSWORD, PASSWORD)] {
-        let (status, text) = list(of_sentinels, of_primary);
-        assert!(status == Some(69) && text.contains(" password"), "{text}");
-    }
 }

@@ -1,14 +1,12 @@
 //! Over TLS, with certificates made for the test: see `CONTRIBUTING.md`. Servers that were built
 //! without TLS say so, see `TlsServer::start`.
 
-use std::process::{Command, Output};
 use std::time::Duration;
 
 use ConnectErrorKind::Tls;
 use redis_semaphore::redis::{self, Client, TlsCertificates};
 use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
 use test_support::errors::{kind_of, whole};
-use test_support::example;
 use test_support::observer::{Observer, in_time};
 use test_support::tls::{Authority, TlsServer};
 
@@ -61,26 +59,13 @@ async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_url_is_enough_where_the_system_trusts_the_authority() {
-    let options = ["--tls-auth-clients", "no", "--appendonly", "yes"];
-    let Some(server) = TlsServer::start("127.0.0.1", &options) else { return };
+async fn an_authority_that_the_system_does_not_know_is_to_be_named() {
+    let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
     let refused = in_time("an answer", Semaphores::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
     let advice = "name the authority to the client, or in SSL_CERT_FILE";
     assert!(refused.to_string().contains(advice), "{refused}");
     assert!(whole(&refused).contains("UnknownIssuer"), "{}", whole(&refused));
-
-    // What a process trusts it reads from this file; another process, as it is set for all of it.
-    let root = server.server.folder().join("trusted.pem");
-    std::fs::write(&root, server.authority.root_cert()).unwrap();
-    let url = format!("rediss://127.0.0.1:{}/", server.port);
-    let doctor = Command::new(example::tool())
-        .arg("doctor")
-        .env("REDIS_URL", url)
-        .env("SSL_CERT_FILE", root)
-        .output()
-        .unwrap();
-    assert_eq!(doctor.status.code(), Some(0), "{doctor:?}");
 }
 
 #[tokio::test]
@@ -131,45 +116,4 @@ async fn one_side_that_speaks_tls_and_one_that_does_not() {
     let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
-}
-
-/// `ls` of the tool at the server, with these options, each with what its file has in it.
-fn list(server: &TlsServer, options: &[(&str, &[u8])]) -> Output {
-    let mut tool = Command::new(example::tool());
-    tool.args(["ls", "--url", &format!("rediss://127.0.0.1:{}/", server.port)]);
-    for (option, content) in options {
-        let file = server.server.folder().join(&option[2..]);
-        std::fs::write(&file, content).unwrap();
-        tool.arg(option).arg(file);
-    }
-    tool.env_remove("REDIS_URL").output().unwrap()
-}
-
-#[tokio::test]
-async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
-    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
-    let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
-    let stranger = Authority::create().certificate("a client");
-    let client = client(&server.url(), &server.authority, Some(&server.authority));
-    let semaphores = connect(client).await.unwrap();
-    let _held = semaphores.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();
-
-    let ca = ("--tls-ca", &*root);
-    let pair = [("--tls-cert", &*own.client_cert), ("--tls-key", &*own.client_key)];
-    let others = [("--tls-cert", &*stranger.client_cert), ("--tls-key", &*stranger.client_key)];
-    let listed = list(&server, &[ca, pair[0], pair[1]]);
-    let text = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.status.success() && text.contains("\njobs  1/3"), "{text}");
-    for (options, words) in [
-        (&pair[..], "signed its certificate: name the authority with --tls-ca, or in SSL_CERT"),
-        (&[ca], "wants a certificate of its clients: give one with --tls-cert and --tls-key"),
-        (
-            &[ca, others[0], others[1]],
-            "this client: give one with --tls-cert and --tls-key that an",
-        ),
-    ] {
-        let refused = list(&server, options);
-        let text = String::from_utf8(refused.stderr).unwrap();
-        assert!(refused.status.code() == Some(69) && text.contains(words), "{text}");
-    }
 }

@@ -6,18 +6,18 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redis_semaphore::{Inspection, Semaphores};
 use serde_json::Value;
-use tokio::process::{Child, Command};
-
-use test_support::example;
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::scripts::keys_of;
 use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
+use tokio::process::{Child, Command};
+
+use crate::support::tool::TOOL;
 
 fn start(url: &str, arguments: &str) -> Child {
     // Whoever started the tests may have them ignore SIGINT, as nohup in the background does.
     Command::new("env")
         .arg("--default-signal=INT")
-        .arg(example::tool())
+        .arg(TOOL)
         .arg("load")
         .args(arguments.split_whitespace())
         .env("REDIS_URL", url)
@@ -146,7 +146,7 @@ async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
     let arguments = format!("load --time 1s --limit 1 --tasks 2 --hold 20ms --name {name}");
     let load = Command::new("script")
         .args(["--quiet", "--return", "--command", &format!("$TOOL {arguments}"), "/dev/null"])
-        .env("TOOL", example::tool())
+        .env("TOOL", TOOL)
         .env("REDIS_URL", shared_url())
         .env("TERM", "xterm")
         .env_remove("NO_COLOR")

@@ -1,0 +1,77 @@
+//! The tool over TLS, with certificates made for the test.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use redis_semaphore::Semaphores;
+use test_support::folder::Folder;
+use test_support::tls::{Authority, TlsServer};
+
+use crate::support::tool::{Outcome, TOOL, tool};
+
+/// `ls` of the tool at the server, with these options, each with what its file has in it.
+fn list(server: &TlsServer, options: &[(&str, &[u8])]) -> Output {
+    let mut tool = Command::new(TOOL);
+    tool.args(["ls", "--url", &format!("rediss://127.0.0.1:{}/", server.port)]);
+    for (option, content) in options {
+        let file = server.server.folder().join(&option[2..]);
+        fs::write(&file, content).unwrap();
+        tool.arg(option).arg(file);
+    }
+    tool.env_remove("REDIS_URL").output().unwrap()
+}
+
+#[tokio::test]
+async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
+    let stranger = Authority::create().certificate("a client");
+    let semaphores = Semaphores::connect(&server.server.url()).await.unwrap();
+    let _held = semaphores.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();
+
+    let ca = ("--tls-ca", &*root);
+    let pair = [("--tls-cert", &*own.client_cert), ("--tls-key", &*own.client_key)];
+    let others = [("--tls-cert", &*stranger.client_cert), ("--tls-key", &*stranger.client_key)];
+    let listed = list(&server, &[ca, pair[0], pair[1]]);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.status.success() && text.contains("\njobs  1/3"), "{text}");
+    for (options, words) in [
+        (&pair[..], "signed its certificate: name the authority with --tls-ca, or in SSL_CERT"),
+        (&[ca], "wants a certificate of its clients: give one with --tls-cert and --tls-key"),
+        (
+            &[ca, others[0], others[1]],
+            "this client: give one with --tls-cert and --tls-key that an",
+        ),
+    ] {
+        let refused = list(&server, options);
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(69) && text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn a_url_is_enough_where_the_system_trusts_the_authority() {
+    let options = ["--tls-auth-clients", "no", "--appendonly", "yes"];
+    let Some(server) = TlsServer::start("127.0.0.1", &options) else { return };
+    let root = server.server.folder().join("trusted.pem");
+    fs::write(&root, server.authority.root_cert()).unwrap();
+    let mut doctor = tool(&["doctor"]);
+    doctor
+        .env("REDIS_URL", format!("rediss://127.0.0.1:{}/", server.port))
+        .env("SSL_CERT_FILE", root);
+    let outcome = Outcome::of(doctor);
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+}
+
+/// They are not left out, nor are other options with them.
+#[test]
+fn certificates_that_cannot_be_used_are_refused() {
+    let folder = Folder::create();
+    let file = folder.0.join("ca.pem");
+    fs::write(&file, "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n").unwrap();
+    let two = "redis://127.0.0.1:1/,redis://127.0.0.1:2/";
+    for urls in ["redis://127.0.0.1:1/", two, "rediss://127.0.0.1:1/"] {
+        let outcome = Outcome::of(tool(&["--url", urls, "--tls-ca", file.to_str().unwrap(), "ls"]));
+        outcome.fails(2, "--tls-ca, --tls-cert, --tls-key: ");
+    }
+}
