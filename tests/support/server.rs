@@ -85,6 +85,11 @@ impl Server {
         acl::as_user(&self.admin_url())
     }
 
+    /// For another of the test's users.
+    pub fn url_of(&self, user: &str) -> String {
+        format!("redis://{user}:{}@127.0.0.1:{}/", acl::PASSWORD, self.port)
+    }
+
     /// Makes the user of `url` anew, also for when it is started again.
     pub fn set_user(&mut self, rules: &[String]) {
         self.rules = rules.to_vec();

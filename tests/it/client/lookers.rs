@@ -18,10 +18,6 @@ fn make_looker(server: &Server, rules: &[String]) {
     acl::set_user(&mut server.connect(), acl::LOOKER, rules);
 }
 
-fn url_of_looker(server: &Server) -> String {
-    format!("redis://{}:{}@127.0.0.1:{}/", acl::LOOKER, acl::PASSWORD, server.port)
-}
-
 fn builder() -> SemaphoresBuilder {
     Semaphores::builder().read_only()
 }
@@ -84,7 +80,7 @@ async fn who_may_only_look_sees_all_and_changes_nothing() {
     let theirs = Semaphores::connect(&server.url()).await.unwrap();
     let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
     let permit = theirs.acquire().await.unwrap();
-    let url = url_of_looker(&server);
+    let url = server.url_of(acl::LOOKER);
     let refused = Semaphores::connect(&url).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { right: Some(_), .. }), "{refused}");
     let semaphores = builder().connect(&url).await.unwrap();
@@ -104,7 +100,7 @@ async fn who_may_only_look_sees_all_of_a_cluster() {
     let theirs = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
     let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
     let permit = theirs.acquire().await.unwrap();
-    let urls = cluster.nodes.iter().map(url_of_looker);
+    let urls = cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER));
     let semaphores = builder().connect_cluster(urls).await.unwrap();
     looks(&semaphores, &name).await;
     changes_nothing(&semaphores, &name, permit.id()).await;
@@ -119,7 +115,7 @@ async fn without_any_one_of_the_rights_it_is_named() {
     let needed = rules.iter().filter(is_right);
     for lacking in needed.filter(|right| !ONLY_FOR_LISTS.contains(&right.as_str())) {
         make_looker(&server, &acl::without(rules, lacking));
-        match builder().connect(&url_of_looker(&server)).await {
+        match builder().connect(&server.url_of(acl::LOOKER)).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((&right, kind), (lacking, ConnectErrorKind::Permission));
             }
@@ -133,7 +129,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     let server = Server::start();
     let rules = &acl::looker_rules()[0];
     make_looker(&server, &acl::without(rules, "+scan"));
-    let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
+    let semaphores = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
     match semaphores.names().await {
         Err(Error::Connect { right: Some(right), kind, .. }) => {
             assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
@@ -141,7 +137,7 @@ async fn without_the_rights_for_lists_the_list_says_so() {
         other => panic!("{other:?}"),
     }
     make_looker(&server, &acl::without(rules, "+dbsize"));
-    let semaphores = builder().connect(&url_of_looker(&server)).await.unwrap();
+    let semaphores = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
     assert_eq!(semaphores.names().await.unwrap().keys, None);
 }
 
@@ -152,8 +148,10 @@ async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
     let builder = builder().liveness(HEARTBEAT * 3);
-    let semaphores =
-        builder.connect_cluster(cluster.nodes.iter().map(url_of_looker)).await.unwrap();
+    let semaphores = builder
+        .connect_cluster(cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER)))
+        .await
+        .unwrap();
     let semaphore = semaphores.semaphore(cluster.name_at(1)).limit(2).build().unwrap();
     let observer = RefCell::new(cluster.nodes[1].connect());
     let info = |section: &str| -> InfoDict {

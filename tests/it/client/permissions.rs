@@ -46,7 +46,7 @@ async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
     let server = Server::start();
     let rules = acl::without(acl::documented_rules(), "+zadd");
     acl::set_user(&mut server.connect(), "readonly", &rules);
-    match Semaphores::connect(&url_of(&server, "readonly")).await {
+    match Semaphores::connect(&server.url_of("readonly")).await {
         Err(Error::Connect { right, kind, .. }) => {
             assert_eq!((right.as_deref(), kind), (Some("+zadd"), ConnectErrorKind::Permission));
         }
@@ -113,12 +113,8 @@ fn rules_for(prefix: &str) -> Vec<String> {
         .collect()
 }
 
-fn url_of(server: &Server, user: &str) -> String {
-    format!("redis://{user}:{}@127.0.0.1:{}/", acl::PASSWORD, server.port)
-}
-
 async fn semaphore_of(server: &Server, user: &str, prefix: &str) -> Result<Semaphore, Error> {
-    let semaphores = Semaphores::builder().prefix(prefix).connect(&url_of(server, user)).await?;
+    let semaphores = Semaphores::builder().prefix(prefix).connect(&server.url_of(user)).await?;
     semaphores.semaphore(NAME).limit(1).build()
 }
 
@@ -136,7 +132,7 @@ impl Tenants {
         });
         let observer = Observer::of(semaphore_of(&server, "theirs", "theirs").await.unwrap());
         observer.sees(1, 1).await;
-        let intruder = connect(&url_of(&server, "ours"));
+        let intruder = connect(&server.url_of("ours"));
         Self { server, semaphore, holder, waiter, observer, intruder }
     }
 
@@ -195,7 +191,7 @@ async fn connecting_with_the_prefix_of_another_tenant_names_the_keys() {
 async fn no_script_runs_on_the_keys_of_another_tenant() {
     let mut tenants = Tenants::start().await;
     let held = tenants.holder.id().to_owned();
-    let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
+    let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     let keys: Vec<_> = scripts.keys.iter().map(|key| key.replacen("sem", "theirs", 1)).collect();
     for (script, arguments) in [
         ("acquire", format!("declared 9 1000 {} try", word("N", "x", 1, 1000, "new"))),
@@ -240,7 +236,7 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
     // In a semaphore of its own, the word of another tenant.
-    let mut scripts = Scripts::new(connect(&url_of(&tenants.server, "ours")), NAME);
+    let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
     let first = word("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declared 1 1000 {first} try"));

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A name that no other test uses.
 pub fn unique_name() -> String {
-    format!("test-{}", uuid::Uuid::new_v4())
+    test_support::server::unique_name()
 }
 
 /// Waits for what must come.

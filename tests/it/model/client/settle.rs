@@ -4,15 +4,13 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Inspection, Permit};
 
+use test_support::contents::ensure;
+
 use super::clients::{Clients, counted, owner, poll_once};
 use super::reference::{Outcome, Request};
 
 /// A case that passes never waits for it, and one that fails must not take long to shrink.
 pub const DEADLINE: Duration = Duration::from_secs(10);
-
-fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(what()) }
-}
 
 impl Clients {
     /// `is_known`: the reference says what must come. Else it learns what came.

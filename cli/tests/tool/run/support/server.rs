@@ -2,18 +2,11 @@
 
 use std::time::SystemTime;
 
-use redis::{Client, Connection};
+use redis::Connection;
+// Whose users may do all.
+pub use test_support::server::{connect, shared_admin_url as shared_url};
 
 use crate::support::eventually;
-
-/// The one that `scripts/with-redis` started.
-pub fn shared_url() -> String {
-    std::env::var("REDIS_URL").expect("REDIS_URL is not set: run scripts/with-redis cargo test")
-}
-
-pub fn connect(url: &str) -> Connection {
-    Client::open(url).unwrap().get_connection().unwrap()
-}
 
 /// How many hold and how many wait.
 pub fn held_and_queued(connection: &mut Connection, name: &str) -> (u64, u64) {
