@@ -8,7 +8,6 @@
 mod support;
 
 use clap::Parser;
-use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use support::Result;
 use support::arguments::Arguments;
@@ -16,10 +15,9 @@ use support::design::Design;
 use support::designs::blocking_list::BlockingList;
 use support::designs::fair::Fair;
 use support::holders::Fill;
+use support::memory::{self, each};
 use support::open_files;
-use support::ours::Ours;
-use support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
-use support::server::{Server, connection, unique_name};
+use support::server::{Server, unique_name};
 use tokio::task::JoinSet;
 
 #[tokio::main]
@@ -32,20 +30,18 @@ async fn main() -> Result<()> {
     // Each waiter of the blocking list is a connection, so there are fewer of those.
     let (many, few) = if arguments.only_tests() { (1_000, 10) } else { (100_000, 1_000) };
     let mut memory = Memory { server: Server::connect()? };
-    let member = memory.members(many).await?;
+    let member = memory::member(&mut memory.server, many).await?;
+    let permits = memory::permit(&mut memory.server, many).await?;
+    let waiters = memory::waiter(&mut memory.server, many).await?;
     let rows = [
-        Row { what: "member of a sorted set", permit: member, waiter: Some(member) },
-        Row {
-            what: "ours",
-            permit: memory.permits::<Ours>(many).await?,
-            waiter: Some(memory.waiters(many).await?),
-        },
-        Row { what: "fair", permit: memory.permits::<Fair>(many).await?, waiter: None },
-        Row {
-            what: "blocking_list",
-            permit: memory.permits::<BlockingList>(many).await?,
-            waiter: Some(memory.blocked(few).await?),
-        },
+        Row::new("member of a sorted set", member, Some(member)),
+        Row::new("ours", permits, Some(waiters)),
+        Row::new("fair", memory.permits::<Fair>(many).await?, None),
+        Row::new(
+            "blocking_list",
+            memory.permits::<BlockingList>(many).await?,
+            Some(memory.blocked(few).await?),
+        ),
     ];
     if arguments.json {
         println!("{}", serde_json::to_string(&rows)?);
@@ -69,41 +65,24 @@ struct Row {
     waiter: Option<u64>,
 }
 
+impl Row {
+    fn new(what: &'static str, permit: f64, waiter: Option<f64>) -> Self {
+        let whole = |bytes: f64| bytes.round() as u64;
+        Self { what, permit: whole(permit), waiter: waiter.map(whole) }
+    }
+}
+
 struct Memory {
     server: Server,
 }
 
 impl Memory {
-    /// What one of so many takes.
-    async fn each(&mut self, count: u64, add: impl Future<Output = Result<()>>) -> Result<u64> {
-        let before = self.server.used_memory()?;
-        add.await?;
-        Ok((self.server.used_memory()? - before) / count)
-    }
-
-    async fn members(&mut self, count: u64) -> Result<u64> {
-        let connection = &mut connection().await?;
-        self.each(count, add_members(connection, count)).await
-    }
-
-    async fn permits<D: Fill>(&mut self, count: u64) -> Result<u64> {
+    async fn permits<D: Fill>(&mut self, count: u64) -> Result<f64> {
         let mut design = D::open(&unique_name("memory"), u32::MAX).await?;
-        self.each(count, design.add_holders(0..count)).await
+        each(&mut self.server, count, design.add_holders(0..count)).await
     }
 
-    async fn waiters(&mut self, count: u64) -> Result<u64> {
-        let mut scripts = Scripts::open(&unique_name("memory")).await?;
-        let all_queue = async {
-            scripts.acquire(1, &[numbered_word(0)], GRANTED).await?;
-            for ids in batches(1..1 + count) {
-                scripts.acquire(1, &ids, QUEUED).await?;
-            }
-            Ok(())
-        };
-        self.each(count, all_queue).await
-    }
-
-    async fn blocked(&mut self, count: u64) -> Result<u64> {
+    async fn blocked(&mut self, count: u64) -> Result<f64> {
         let mut design = BlockingList::open(&unique_name("memory"), 1).await?;
         design.acquire().await?;
         let mut server = Server::connect()?;
@@ -118,15 +97,6 @@ impl Memory {
             }
             Ok(())
         };
-        self.each(count, all_block).await
+        each(&mut self.server, count, all_block).await
     }
-}
-
-async fn add_members(connection: &mut MultiplexedConnection, count: u64) -> Result<()> {
-    let key = &unique_name("memory");
-    for ids in batches(0..count) {
-        let members: Vec<_> = ids.iter().map(|id| (1, id)).collect();
-        redis::pipe().zadd_multiple(key, &members).exec_async(connection).await?;
-    }
-    Ok(())
 }

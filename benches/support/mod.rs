@@ -13,6 +13,7 @@ pub mod figure;
 pub mod floor;
 pub mod holders;
 pub mod load;
+pub mod memory;
 pub mod network;
 pub mod open_files;
 pub mod ours;

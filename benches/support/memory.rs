@@ -1,0 +1,58 @@
+//! What permits and waiters take on the server, in bytes each.
+
+use super::Result;
+use super::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
+use super::server::{Server, connection, unique_name};
+
+/// What each of so many takes.
+pub async fn each(
+    server: &mut Server,
+    count: u64,
+    add: impl Future<Output = Result<()>>,
+) -> Result<f64> {
+    let before = server.used_memory()? as f64;
+    add.await?;
+    Ok((server.used_memory()? as f64 - before) / count as f64)
+}
+
+/// A member of a sorted set, which is the floor.
+pub async fn member(server: &mut Server, count: u64) -> Result<f64> {
+    let (mut connection, key) = (connection().await?, unique_name("memory"));
+    let add = async {
+        for words in batches(0..count) {
+            let members: Vec<_> = words.iter().map(|id| (1, id)).collect();
+            redis::pipe().zadd_multiple(&key, &members).exec_async(&mut connection).await?;
+        }
+        Ok(())
+    };
+    let bytes = each(server, count, add).await?;
+    redis::cmd("DEL").arg(&key).exec_async(&mut connection).await?;
+    Ok(bytes)
+}
+
+pub async fn permit(server: &mut Server, count: u64) -> Result<f64> {
+    let mut scripts = Scripts::open(&unique_name("memory")).await?;
+    let hold = async {
+        for words in batches(0..count) {
+            scripts.acquire(u32::MAX, &words, GRANTED).await?;
+        }
+        Ok(())
+    };
+    let bytes = each(server, count, hold).await?;
+    scripts.remove().await?;
+    Ok(bytes)
+}
+
+pub async fn waiter(server: &mut Server, count: u64) -> Result<f64> {
+    let mut scripts = Scripts::open(&unique_name("memory")).await?;
+    let wait = async {
+        scripts.acquire(1, &[numbered_word(count)], GRANTED).await?;
+        for words in batches(0..count) {
+            scripts.acquire(1, &words, QUEUED).await?;
+        }
+        Ok(())
+    };
+    let bytes = each(server, count, wait).await?;
+    scripts.remove().await?;
+    Ok(bytes)
+}
