@@ -224,7 +224,7 @@ for i = 1, may_queue and count or 0 do
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
-      ticket = last_number - (ahead and not is_set_back and ahead * 1000 or 0)
+      ticket = math.max(1, last_number - (ahead and not is_set_back and ahead * 1000 or 0))
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1

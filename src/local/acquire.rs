@@ -70,7 +70,7 @@ impl Semaphore {
         let ticket = match request.place {
             Place::Ahead(ms) => {
                 let number = self.next_number();
-                if is_set_back { number } else { number - ms * 1000 }
+                if is_set_back { number } else { (number - ms * 1000).max(1) }
             }
             // It is believed when it can have been given.
             Place::Ticket(ticket) if ticket <= self.last.max(self.now_us) => ticket,

@@ -45,6 +45,19 @@ fn a_head_start_counts_again_once_the_clock_has_caught_up() {
     }
 }
 
+/// A machine may think that it is 1970 until it hears of the time.
+#[test]
+fn a_head_start_of_more_than_the_clock_has_counted_gives_a_ticket_that_may_come_again() {
+    let mut semaphore = Timed::start();
+    set_clock(&mut semaphore, 600_000_000);
+    semaphore.acquire(1, "holder 1 600000 try");
+    let ahead = semaphore.acquire_one(1, "ahead 1 60000 +3600000");
+    let ticket = ahead.ticket();
+    assert_eq!((ahead.position(), ticket), (1, 1));
+    let again = semaphore.acquire_one(1, &format!("ahead 1 60000 {ticket}"));
+    assert_eq!((again.position(), again.ticket()), (1, 1));
+}
+
 fn set_clock(semaphore: &mut Timed, now_us: i64) {
     semaphore.now_us = now_us;
     semaphore.pass(0);
