@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::Done;
@@ -23,13 +24,12 @@ pub(super) async fn renew(core: Arc<Core>) -> Done {
         return Done::Renewed { next: None };
     };
     let mut next = started + core.settings.renewal_interval();
-    for some in permits.chunks(MAX_BATCH) {
-        if let Err(error) = renew_batch(&core, &renewable(&core, some)).await {
-            core.meter.renewal_failed();
-            tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
-            next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
-            break;
-        }
+    // At once: one after the other they would take as many round trips.
+    let renewed = permits.chunks(MAX_BATCH).map(|some| renew_batch(&core, renewable(&core, some)));
+    for error in join_all(renewed).await.into_iter().filter_map(Result::err) {
+        core.meter.renewal_failed();
+        tracing::warn!(semaphore = core.name, %error, "renewal failed, trying again");
+        next = Instant::now() + core.settings.renewal_interval() / PAUSE_SHARE;
     }
     Done::Renewed { next: Some(next) }
 }
@@ -55,7 +55,7 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
 
 /// Not through the batcher of `refresh`: what an attempt that is given up has out there would hold back the
 /// next one.
-async fn renew_batch(core: &Arc<Core>, batch: &[Renewable<'_>]) -> Result<(), Error> {
+async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());
     }

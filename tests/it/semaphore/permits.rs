@@ -5,10 +5,12 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use redis::cmd;
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
 
 use test_support::observer::{Observer, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
+use test_support::scripts::keys_of;
 use test_support::server::{Server, shared_url, unique_name};
 
 #[test]
@@ -248,6 +250,27 @@ async fn ten_thousand_are_renewed_with_few_calls() {
     let calls = server.calls("evalsha") - before - looks;
     println!("{calls} calls to give them back");
     assert!(calls <= 200, "{calls} calls");
+}
+
+/// On a slow network their round trips, one after the other, may take as long as a lease.
+#[tokio::test]
+async fn thousands_are_renewed_without_waiting_for_answers_in_between() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let lease = Duration::from_secs(15);
+    let semaphore = semaphores.semaphore("far").limit(3_000).lease(lease).build().unwrap();
+    let permits = (0..3_000).map(|_| semaphore.acquire());
+    let permits = futures_util::future::try_join_all(permits).await.unwrap();
+    proxy.replies(Flow::Hold);
+    let (mut connection, key) = (server.connect(), keys_of("far").swap_remove(0));
+    let last: Vec<(String, i64)> =
+        cmd("ZREVRANGE").arg(&key).arg(&["0", "0", "WITHSCORES"]).query(&mut connection).unwrap();
+    let renewed = async || -> usize {
+        cmd("ZCOUNT").arg(&key).arg(last[0].1 + 1).arg("+inf").query(&mut connection).unwrap()
+    };
+    eventually("all are renewed", renewed, |renewed| *renewed == permits.len()).await;
+    proxy.replies(Flow::Pass);
 }
 
 /// The permit comes by a message that took most of its lease to arrive: it is not handed out as if
