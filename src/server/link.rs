@@ -38,7 +38,10 @@ pub(crate) struct Link {
     call_by: CallBy,
     dialer: Dialer,
     state: Mutex<State>,
+    /// Begins anew with an answer that is good: a server may take connections, and refuse all calls.
     backoff: Mutex<Backoff>,
+    /// Connections since then.
+    unanswered: AtomicU32,
     /// In a row.
     timeouts: AtomicU32,
     last_timeout: Mutex<Option<Instant>>,
@@ -50,7 +53,8 @@ pub(crate) struct Link {
 
 enum State {
     Away,
-    /// An attempt has failed. Until then others would, too: nobody makes one.
+    /// An attempt has failed, or all calls over the connection that it made. Until then others would,
+    /// too: nobody makes one.
     Refused {
         until: Instant,
         error: RedisError,
@@ -97,6 +101,7 @@ impl Link {
             dialer,
             state: Mutex::new(State::Away),
             backoff,
+            unanswered: AtomicU32::new(0),
             timeouts: AtomicU32::new(0),
             last_timeout: Mutex::new(None),
             connections: watch::Sender::new(0),
@@ -160,13 +165,14 @@ impl Link {
         if let Err(error) = &connected {
             let mut state = self.state();
             if matches!(&*state, State::Connecting { attempt: its, .. } if its.ptr_eq(&attempt)) {
-                *state = State::Refused {
-                    until: Instant::now() + self.backoff().next(),
-                    error: error.clone(),
-                };
+                *state = self.refused(error);
             }
         }
         connected
+    }
+
+    fn refused(&self, error: &RedisError) -> State {
+        State::Refused { until: Instant::now() + self.backoff().next(), error: error.clone() }
     }
 
     /// How long connecting may take.
@@ -211,16 +217,20 @@ impl Link {
         let number = self.dialer.next_number();
         self.connections.send_replace(number);
         self.timeouts.store(0, Ordering::Relaxed);
-        *self.backoff() = Backoff::of_connections(self.response_timeout());
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
         let connected = Connected { number, connection, client: Arc::new(client) };
         *state = State::Connected(connected.clone());
         Ok(connected)
     }
 
-    fn give_up(&self, number: u64) {
+    fn give_up(&self, number: u64, error: &RedisError) {
         let mut state = self.state();
         if matches!(&*state, State::Connected(connected) if connected.number == number) {
-            *state = State::Away;
+            // One may have been cut while it was idle.
+            *state = match self.unanswered.load(Ordering::Relaxed) {
+                0 | 1 => State::Away,
+                _ => self.refused(error),
+            };
             drop(state);
             tracing::warn!(
                 target: LOG_TARGET,
@@ -343,6 +353,10 @@ impl Link {
         let mut failure = match answer {
             Ok(reply) => {
                 self.timeouts.store(0, Ordering::Relaxed);
+                if self.unanswered.load(Ordering::Relaxed) > 0 {
+                    self.unanswered.store(0, Ordering::Relaxed);
+                    *self.backoff() = Backoff::of_connections(self.response_timeout());
+                }
                 return Ok(reply);
             }
             Err(error) => CallError::from(error),
@@ -355,7 +369,7 @@ impl Link {
         let is_broken = !timed_out && error.is_unrecoverable_error();
         // After a demotion the address may lead to the new primary by now.
         if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
-            self.give_up(number);
+            self.give_up(number, &failure.error);
         }
         Err(failure)
     }

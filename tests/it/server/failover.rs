@@ -1,6 +1,6 @@
 //! A primary with a replica, with and without Sentinel: clients are where the primary is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
@@ -125,6 +125,33 @@ async fn a_replica_takes_over_behind_the_same_address() {
     // Who neither holds nor waits hears it with its next call that writes.
     assert!(build(&observer).try_acquire().await.unwrap().is_none());
     scene.ends_well(&pair).await;
+}
+
+/// Connections can be made, and serve no call: they are made no more often than where they cannot.
+#[tokio::test]
+async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
+    let pair = Pair::start();
+    let proxy = Proxy::start(pair.servers[0].port).await;
+    let semaphores = builder(SHORT_LIVENESS).response_timeout(Duration::from_secs(2));
+    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let mut waits = tokio::task::JoinSet::new();
+    for number in 0..10 {
+        let semaphore = semaphores.semaphore(format!("printer-{number}")).limit(1).build().unwrap();
+        let held = semaphore.acquire().await.unwrap();
+        waits.spawn(async move { semaphore.acquire().await.map(drop).or(held.release().await) });
+    }
+    let queued = async || {
+        let queues = (0..10).map(|number| format!("sem:{{printer-{number}}}:queue"));
+        redis::cmd("EXISTS").arg(queues.collect::<Vec<_>>()).query(&mut pair.connect(0)).unwrap()
+    };
+    eventually("all wait", queued, |queued: &u32| *queued == 10).await;
+    pair.promote(1);
+    pair.demote(0, 1);
+    let (before, began) = (proxy.accepted(), Instant::now());
+    let more = async || proxy.accepted() - before;
+    // For commands and messages, each 12 times: the 7th pause may be a second long.
+    eventually("connections", more, |more| *more >= 24).await;
+    assert!(began.elapsed() > Duration::from_secs(2), "within {:?}", began.elapsed());
 }
 
 #[tokio::test]
