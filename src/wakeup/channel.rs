@@ -137,6 +137,12 @@ impl Channels {
     }
 }
 
+/// The semaphore of a sharded channel.
+pub(super) fn semaphore_of(channel: &str) -> Option<&str> {
+    let (_, rest) = channel.split_once('{')?;
+    Some(rest.split_once('}')?.0)
+}
+
 pub(crate) fn process_name(prefix: &str, client: &str) -> String {
     format!("{prefix}:wake:{client}")
 }

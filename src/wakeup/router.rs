@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::channel::semaphore_of;
 use super::parted::Parted;
 use super::{Channel, Wakeups, sharded_name};
 use crate::protocol::message::{self, HandOff};
@@ -153,10 +154,22 @@ impl Router {
 
     /// Messages may have been lost.
     pub(super) fn may_have_missed(&self) {
-        let all: Vec<_> =
+        let all =
             self.handlers().values().flat_map(HashMap::values).filter_map(Weak::upgrade).collect();
-        for handler in all {
-            handler.may_have_missed();
-        }
+        tell_of_loss(all);
     }
+
+    /// Messages on these sharded channels may have been lost.
+    pub(super) fn may_have_missed_at<'a>(&self, channels: impl Iterator<Item = &'a str>) {
+        let handlers = self.handlers();
+        let of = |channel| handlers.get(semaphore_of(channel)?);
+        let same = channels.filter_map(of).flat_map(HashMap::values).filter_map(Weak::upgrade);
+        let same = same.collect();
+        drop(handlers);
+        tell_of_loss(same);
+    }
+}
+
+fn tell_of_loss(handlers: Vec<Arc<dyn Handler>>) {
+    handlers.into_iter().for_each(Handler::may_have_missed);
 }

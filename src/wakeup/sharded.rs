@@ -214,11 +214,8 @@ impl Listener {
             self.handle(subscriptions, push)?;
         }
         let wanted = self.wanted.borrow_and_update().clone();
+        unsubscribe(subscriptions, &wanted).await?;
         let Subscriptions { connection, heard, refused, .. } = subscriptions;
-        let gone: Vec<String> =
-            heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
-        let all_gone =
-            join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
         let new = wanted.values().filter_map(Weak::upgrade);
         let is_heard = |channel: &Arc<Channel>| {
             heard.get(&channel.name).is_some_and(|heard| heard.is_of(channel))
@@ -226,13 +223,13 @@ impl Listener {
         let may_be_asked = |channel: &Arc<Channel>| asks_again || !refused.contains(&channel.name);
         let new = new.filter(|channel| !is_heard(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
-        let mut may_have_missed = false;
+        let mut heard_again = Vec::new();
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
                 Ok(()) => {
                     // Nobody queues at one that was never heard.
-                    may_have_missed |= channel.was_heard();
+                    heard_again.extend(channel.was_heard().then_some(&*channel.name));
                     refused.remove(&channel.name);
                     heard.insert(channel.name.clone(), channel.hear());
                 }
@@ -251,14 +248,19 @@ impl Listener {
                 }
             }
         }
-        if may_have_missed {
-            self.router.may_have_missed();
-        }
-        match all_gone.into_iter().all(|answer| answer.is_ok()) {
-            true => Ok(new.len() < MAX_AT_ONCE),
-            false => Err(Lost),
-        }
+        self.router.may_have_missed_at(heard_again.into_iter());
+        Ok(new.len() < MAX_AT_ONCE)
     }
+}
+
+/// From all that is wanted no more.
+async fn unsubscribe(subscriptions: &mut Subscriptions, wanted: &Wanted) -> Result<(), Lost> {
+    let Subscriptions { connection, heard, refused, .. } = subscriptions;
+    refused.retain(|name| wanted.contains_key(name));
+    let gone: Vec<String> =
+        heard.extract_if(|name, _| !wanted.contains_key(name)).map(|(name, _)| name).collect();
+    let answers = join_all(gone.iter().map(|name| send(connection, "SUNSUBSCRIBE", name))).await;
+    answers.into_iter().collect::<Result<_, _>>().map_err(|_| Lost)
 }
 
 async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, RedisError> {

@@ -354,3 +354,28 @@ async fn connecting_says_what_is_wrong() {
     let Error::Connect { address, .. } = &refused else { panic!("{refused}") };
     assert_eq!(address, "127.0.0.1:1");
 }
+
+/// Those of other nodes have missed nothing. With thousands of semaphores that is a storm of calls.
+#[tokio::test]
+async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let semaphores = connect(&cluster).await;
+    let (mut held, mut there) = (Vec::new(), Vec::new());
+    for node in 0..2 {
+        let builder = semaphores.semaphore(cluster.name_at(node)).limit(1).lease(LIVENESS);
+        let semaphore = builder.build().unwrap();
+        held.push(semaphore.acquire().await.unwrap());
+        tokio::spawn(semaphore.request().acquire());
+        let queued = async || semaphore.inspect().await.unwrap().queued;
+        eventually("it waits", queued, |queued| *queued == 1).await;
+        there.push(semaphore);
+    }
+    let calls = |node: usize| -> u64 { cluster.nodes[node].calls("evalsha") };
+    let before = [calls(0), calls(1)];
+    let kill = ["KILL", "TYPE", "pubsub"];
+    redis::cmd("CLIENT").arg(&kill).exec(&mut cluster.connect(0)).unwrap();
+    eventually("it asks again", async || calls(0), |now| *now > before[0]).await;
+    // What goes out at the same moment goes before this.
+    there[1].inspect().await.unwrap();
+    assert_eq!(calls(1) - before[1], 1);
+}
