@@ -262,6 +262,20 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a script has refused a call before it changed anything. (On a full server that is its
+    /// first command.)
+    pub(crate) fn has_changed_nothing(&self) -> bool {
+        match self {
+            Self::TooHeavy { .. } | Self::NoLimit { .. } => true,
+            Self::Refused { source, .. } => {
+                source.code().is_some_and(|code| code.starts_with("SEM_")) || says(source, "OOM")
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Display for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

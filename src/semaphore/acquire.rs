@@ -49,6 +49,18 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_settled: false }
     }
 
+    /// A script that refuses a request has changed nothing: unless an earlier one may have, there is
+    /// nothing to give back, and that would be refused, too.
+    fn refused(&mut self, error: Error, late_grants: u32) -> Error {
+        let is_known =
+            late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();
+        if !is_known && error.has_changed_nothing() {
+            self.is_settled = true;
+            self.core.waits().remove(&self.acquisition.number);
+        }
+        error
+    }
+
     fn into_waited_permit(self, grant: Grant, was_queued: bool) -> Result<Permit, Error> {
         // What was granted at once is in the table of what is held already.
         if was_queued {
@@ -157,7 +169,8 @@ impl Core {
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
             let request = Acquire { acquisition: acquisition.clone(), if_full: IfFull::Refuse };
-            let answer = self.ask(request, deadline).await?;
+            let answer = self.ask(request, deadline).await;
+            let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
             deadline = Deadline::after(patience);
             match answer.reply.acquired {
                 Acquired::Granted { token } => {
@@ -220,13 +233,14 @@ impl Core {
         ahead: u32,
     ) -> Result<Permit, Error> {
         let patience = self.context.settings.tolerance();
-        let pending = Pending::new(self, acquisition);
+        let mut pending = Pending::new(self, acquisition);
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
             let if_full = IfFull::Queue { ahead };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
-            let answer = self.ask(request, deadline).await?;
+            let answer = self.ask(request, deadline).await;
+            let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
             let grant = match answer.reply.acquired {
                 Acquired::Granted { token } => Grant { token, since: answer.sent },
                 Acquired::Queued(place) => {

@@ -164,6 +164,29 @@ async fn never_more_than_the_limit_among_many_tasks() {
     observer.sees(0, 0).await;
 }
 
+/// It would be refused, too, again and again, and hold up a shutdown.
+#[tokio::test]
+async fn what_a_script_has_refused_is_not_given_back() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("text").limit(1).build().unwrap();
+    let set = ["sem:{text}:permits", "text"];
+    redis::cmd("SET").arg(&set).exec(&mut server.connect()).unwrap();
+    let before: u64 = server.calls("evalsha");
+    for refused in [
+        semaphore.try_acquire().await.map(drop),
+        semaphore.acquire().await.map(drop),
+        semaphore.acquire_many(2).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+    let heavy = semaphores.semaphore("light").limit(1).build().unwrap();
+    let refused = heavy.acquire_many(2).await;
+    assert!(matches!(refused, Err(Error::TooHeavy { .. })), "{refused:?}");
+    semaphores.shutdown().await;
+    assert_eq!(server.calls("evalsha") - before, 4);
+}
+
 #[tokio::test]
 async fn limits_at_run_time() {
     let (semaphore, observer) = semaphore(2).await;
