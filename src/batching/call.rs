@@ -48,7 +48,8 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
             if let Ok(answer) = timeout_at(next, attempt.as_mut()).await {
                 break answer;
             }
-            for due in impatient.extract_if(.., |impatient| impatient.deadline <= next) {
+            let now = Instant::now();
+            for due in impatient.extract_if(.., |impatient| impatient.deadline <= now) {
                 let given_up = requests[due.index].out_of_patience(&owner, &took_too_long());
                 // Whoever asked may have gone.
                 let _ = due.reply.send(given_up);

@@ -123,7 +123,8 @@ impl Semaphores {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most.
+    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most; ten
+    /// seconds more where sentinels are asked for it.
     ///
     /// # Cancel safety
     ///
@@ -151,7 +152,7 @@ impl Semaphores {
 
     /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
     /// queues, dropped permits are given back or left. Returns when Redis has confirmed that, or
-    /// after twice the response timeout without an answer.
+    /// after twice the response timeout.
     ///
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at
     /// the end of their leases unless they are released or dropped before.

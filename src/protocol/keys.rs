@@ -29,7 +29,7 @@ fn check_length(what: &'static str, text: &str, longest: usize) -> Result<(), Er
 /// A name or prefix becomes part of keys, so braces would move the hash tag.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     check_length(what, name, MAX_NAME)?;
-    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_control()) {
+    match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
         Some(c) => Err(Error::invalid(
             what,
             format!("{name:?} has {c:?} in it: must have no braces or control characters"),

@@ -69,8 +69,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// Dropping a permit gives it back in the background, or [leaves](Self::leave) it where the
 /// semaphore was [built](crate::SemaphoreBuilder::leave_on_drop) so. It never blocks and never
-/// panics, outside of a runtime too. After its runtime has ended nobody is there to give it back:
-/// its lease ends.
+/// panics, outside of a runtime too. After the runtime that connected has ended it is given back in
+/// the one in which it is dropped; outside of any nobody is there to do that, and its lease ends.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
@@ -107,8 +107,8 @@ impl Permit {
     /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
     /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
     /// timeout; giving back goes on in the background until Redis confirms it or the lease has
-    /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] when the
-    /// runtime that connected ends meanwhile: then the lease ends by itself.
+    /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] outside of a
+    /// runtime, when the one that connected has ended: then the lease ends by itself.
     ///
     /// # Cancel safety
     ///

@@ -20,7 +20,8 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
     let mut waits: Vec<_> = core.waits().values().filter(is_queued).cloned().collect();
     // In the order of the queue, so that a server that was restarted empty keeps it.
     waits.sort_by_key(|waiting| waiting.place().map(|place| place.ticket));
-    let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting))).await;
+    let deadline = Deadline::after(core.context.settings.response_timeout);
+    let answered = join_all(waits.iter().map(|waiting| ask(&core, waiting, deadline))).await;
     let next = match answered.into_iter().all(|is_answered| is_answered) {
         true => (!core.waits().is_empty()).then(|| core.context.settings.heartbeat_interval()),
         false => Some(OUTAGE_PAUSE),
@@ -29,9 +30,8 @@ pub(super) async fn beat(core: Arc<Core>) -> Done {
 }
 
 /// Whether there was an answer.
-async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>) -> bool {
+async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -> bool {
     let request = Acquire { acquisition: waiting.clone(), if_full: IfFull::Stay };
-    let deadline = Deadline::after(core.context.settings.response_timeout);
     match core.ask_along(request, deadline).await {
         Ok(_) => {}
         Err(error) if is_outage(&error) => {

@@ -92,6 +92,7 @@ async fn semaphores_that_can_never_work_are_refused() {
         ("name", named("a}b")),
         ("name", named("a\nb")),
         ("name", named("a\u{0}b")),
+        ("name", named("a\u{7f}b")),
         ("name", named(&"x".repeat(513))),
         ("limit", ok()),
         ("limit", ok().limit(0)),
@@ -109,7 +110,7 @@ async fn semaphores_that_can_never_work_are_refused() {
     let refused = ok().limit(0).build().unwrap_err().to_string();
     assert!(refused.ends_with("must be at least 1; set_limit(0) pauses a semaphore"), "{refused}");
     assert!(named(&"x".repeat(512)).lease(week).max_hold(Duration::MAX).build().is_ok());
-    let odd = named("näme with blanks: * [a] \\ \"q\"").build().unwrap();
+    let odd = named("näme with blanks: * [a] \\ \"q\" \u{85}").build().unwrap();
     odd.acquire().await.unwrap().release().await.unwrap();
 
     let semaphore = named(&unique_name()).build().unwrap();
