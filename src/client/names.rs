@@ -48,8 +48,8 @@ impl Semaphores {
     /// limit set at run time.
     ///
     /// The server looks through all its keys for that (`SCAN`), in steps of well below 1 ms each:
-    /// one or two seconds for a million keys. In a cluster all primaries do so, one after the other,
-    /// and twice where slots move meanwhile. The user needs `+scan`, and in a cluster
+    /// one or two seconds for a million keys, and a round trip for every 250 of them. In a cluster all
+    /// primaries do so, one after the other, and twice where slots move meanwhile. The user needs `+scan`, and in a cluster
     /// `+cluster|nodes`: more than semaphores need. It shows the names of all keys, also of those
     /// that the user may not touch.
     ///
