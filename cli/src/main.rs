@@ -84,7 +84,7 @@ fn start_log(is_first: bool) {
     let log = log.parse().unwrap_or_else(|error| {
         // Other programs share that variable: no reason to fail.
         if is_first {
-            output::warn(format_args!(
+            output::note(format_args!(
                 "RUST_LOG: {error}: write RUST_LOG=redis_semaphore=warn. Nothing \
                  is logged."
             ));

@@ -9,7 +9,7 @@ use crate::failure::{Failure, UNWRITABLE};
 impl Failure {
     pub fn tell(self) -> ExitCode {
         if !self.reason.is_empty() {
-            warn(format_args!("{self}"));
+            note(&self);
         }
         ExitCode::from(self.status)
     }
@@ -35,7 +35,7 @@ pub fn unwritable(error: io::Error) -> Failure {
 }
 
 /// What somebody should know, as a line on standard error with the name of the tool.
-pub fn warn(text: impl Display) {
+pub fn note(text: impl Display) {
     tell(format_args!("redis-semaphore: {text}"));
 }
 

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::format::Format;
 use crate::limits::{in_force, limit_of};
 use crate::number::number;
-use crate::output::warn;
+use crate::output::note;
 use crate::server::options::Server;
 use crate::server::{looking, with};
 use crate::table::or_none;
@@ -107,7 +107,7 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
             change.check(name, &before)?;
             if !exists(&before) {
                 // Maybe a misspelt name, and what was meant to be paused goes on.
-                warn(format_args!("{name}: there was no such semaphore before"));
+                note(format_args!("{name}: there was no such semaphore before"));
             }
             change_limit(&semaphore, name, change, &before).await.map_err(Failure::of_change)
         })?,

@@ -19,7 +19,7 @@ use crate::exporter::options::Exporter;
 use crate::exporter::shared::Looks;
 use crate::failure::{Failure, USAGE};
 use crate::interruption::interruption;
-use crate::output::warn;
+use crate::output::note;
 use crate::server::block_on;
 use crate::server::options::Server;
 
@@ -35,7 +35,7 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let interrupted = interruption()?;
     let looks = Arc::new(Looks::new(server, asked));
     let served = async {
-        warn(format_args!("listening on http://{address}/metrics"));
+        note(format_args!("listening on http://{address}/metrics"));
         web::serve(listener, looks.clone()).await
     };
     tokio::select! {

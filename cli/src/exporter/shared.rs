@@ -14,7 +14,7 @@ use crate::exporter::look::look;
 use crate::exporter::options::Exporter;
 use crate::exporter::text::text;
 use crate::failure::{Failure, UNAVAILABLE};
-use crate::output::warn;
+use crate::output::note;
 use crate::server::connect;
 use crate::server::options::Server;
 
@@ -101,8 +101,8 @@ impl Looks {
             return;
         }
         match failure {
-            Some(failure) => warn(failure),
-            None => warn("Redis can be looked at again"),
+            Some(failure) => note(failure),
+            None => note("Redis can be looked at again"),
         }
         *failing = now;
     }

@@ -12,7 +12,7 @@ use super::outages;
 use super::times::Times;
 use crate::failure::{Failure, NO_PERMIT, UNAVAILABLE};
 use crate::limits::{limit_of, with_limit};
-use crate::output::warn;
+use crate::output::note;
 
 /// After so long somebody at a terminal wonders.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
             return done;
         }
         let name = semaphore.name();
-        warn(format_args!(
+        note(format_args!(
             "waiting for a permit of {name}: `redis-semaphore inspect {name}` shows \
              who holds them"
         ));
@@ -91,11 +91,11 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
     };
     let name = semaphore.name();
     match now.runtime_limit {
-        Some(_) => warn(format_args!(
+        Some(_) => note(format_args!(
             "semaphore {name}: {in_force}, set at run time, is in force: --limit \
              {declared} counts when that is cleared"
         )),
-        None => warn(format_args!(
+        None => note(format_args!(
             "semaphore {name}: {in_force} is in force: --limit {declared} declares \
              another limit, for everyone"
         )),
@@ -110,7 +110,7 @@ async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error>
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)
         && now.declared_limit.is_none_or(|declared| declared >= weight)
     {
-        warn(format_args!(
+        note(format_args!(
             "semaphore {}: --weight {weight} waits until the limit is raised: {limit}, \
              set at run time, is in force",
             semaphore.name()

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::command::{Running, SHORT_PAUSE};
-use crate::output::warn;
+use crate::output::note;
 use crate::role;
 
 /// How often to look whether a command that is stopped without a permit goes on.
@@ -71,7 +71,7 @@ impl Guard {
                 true
             }
             Err(error) => {
-                warn(format_args!("the guard was ended, and another cannot be started: {error}"));
+                note(format_args!("the guard was ended, and another cannot be started: {error}"));
                 false
             }
         }

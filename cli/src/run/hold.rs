@@ -15,7 +15,7 @@ use super::job;
 use super::signals::Signals;
 use super::terminal::Terminal;
 use super::times::Times;
-use crate::output::warn;
+use crate::output::note;
 
 /// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -133,7 +133,7 @@ impl<'a> Hold<'a> {
             Signal::SIGTSTP if !job::can_stop() => {}
             // What is left to stop is this process: see `stopped`.
             Signal::SIGTSTP if self.is_stopped => self.stop().await,
-            signal if self.command.is_out_of_reach() => warn(format_args!(
+            signal if self.command.is_out_of_reach() => note(format_args!(
                 "{signal} is not passed on: the command runs as another user: write `sudo \
                  redis-semaphore run NAME -- COMMAND`"
             )),
@@ -275,6 +275,6 @@ impl<'a> Hold<'a> {
         self.to_foreground();
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
-        warn(format_args!("semaphore {name}: {reason}: {fate}"));
+        note(format_args!("semaphore {name}: {reason}: {fate}"));
     }
 }

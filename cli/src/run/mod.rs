@@ -34,7 +34,7 @@ use redis_semaphore::{Error, Permit, Semaphores};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, LOST};
-use crate::output::warn;
+use crate::output::note;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use command::{Ended, Running};
@@ -181,7 +181,7 @@ async fn permitted(
 /// wait ends; an answer is not waited for long.
 async fn give_up(semaphores: &Semaphores, name: &str) {
     if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
-        warn(format_args!(
+        note(format_args!(
             "semaphore {name}: Redis does not answer: the request leaves the queue when it has not been \
              heard of for a while, and a permit that was granted stays taken until its lease ends"
         ));
@@ -219,7 +219,7 @@ async fn left(
                 None
             }
             Err(error) => {
-                warn(format_args!("{error}: more commands than the limit may start"));
+                note(format_args!("{error}: more commands than the limit may start"));
                 Some(semaphores)
             }
         }
@@ -230,7 +230,7 @@ async fn left(
         Ok(Ok(Some(trying))) => unless_signalled(signals, trying.shutdown()).await.err(),
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
         Err(signal) => {
-            warn(format_args!(
+            note(format_args!(
                 "semaphore {name}: Redis does not answer: more commands than the limit may start"
             ));
             Some(signal)
@@ -261,11 +261,11 @@ async fn given_back(
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // It was tried for long enough.
         Ok(Err(error)) => {
-            warn(format_args!("{error}: {stays_taken}"));
+            note(format_args!("{error}: {stays_taken}"));
             None
         }
         Err(signal) => {
-            warn(format_args!("semaphore {name}: Redis does not answer: {stays_taken}"));
+            note(format_args!("semaphore {name}: Redis does not answer: {stays_taken}"));
             Some(signal)
         }
     };

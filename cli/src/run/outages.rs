@@ -10,7 +10,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::output::warn;
+use crate::output::note;
 
 /// The semaphore whose user is told.
 static TOLD: Mutex<Option<String>> = Mutex::new(None);
@@ -58,7 +58,7 @@ impl<S: Subscriber> Layer<S> for Connection {
         let Some(name) = told.as_ref().filter(|_| IS_AWAY.swap(is_away, Relaxed) != is_away) else {
             return;
         };
-        warn(match is_away {
+        note(match is_away {
             true => format!("semaphore {name}: Redis does not answer: trying again"),
             false => format!("semaphore {name}: Redis answers again"),
         });
