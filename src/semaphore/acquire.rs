@@ -168,7 +168,8 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let mut late_grants = 0;
         for _ in 0..MAX_TRIES {
-            let request = Acquire { acquisition: acquisition.clone(), if_full: IfFull::Refuse };
+            let if_full = IfFull::Refuse("try_acquire");
+            let request = Acquire { acquisition: acquisition.clone(), if_full };
             let answer = self.ask(request, deadline).await;
             let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
             deadline = Deadline::after(patience);
@@ -205,13 +206,7 @@ impl Core {
         self.check(weight)?;
         let acquisition = self.acquisition(weight, ahead);
         let started = acquisition.created;
-        let mut wait = pin!(async {
-            if !self.channel.is_heard() {
-                let patience = self.context.settings.tolerance();
-                Box::pin(self.listen_first(patience)).await?;
-            }
-            self.wait_in_queue(&acquisition, ahead).await
-        });
+        let mut wait = pin!(self.wait_in_queue(&acquisition, ahead));
         let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         self.context.until(deadline, &mut wait).await.unwrap_or_else(|| {
             if self.context.is_shut_down() {
@@ -237,7 +232,14 @@ impl Core {
         let mut deadline = Deadline::since(acquisition.created, patience);
         let (mut late_grants, mut was_queued) = (0, false);
         loop {
-            let if_full = IfFull::Queue { ahead };
+            // A free permit needs nobody to listen.
+            let if_full = match self.channel.is_heard() {
+                true => IfFull::Queue { ahead },
+                false => {
+                    self.channel.want();
+                    IfFull::Refuse("acquire")
+                }
+            };
             let request = Acquire { acquisition: acquisition.clone(), if_full };
             let answer = self.ask(request, deadline).await;
             let answer = answer.map_err(|error| pending.refused(error, late_grants))?;
@@ -249,6 +251,11 @@ impl Core {
                     self.enqueue(Task::Heartbeat);
                     let _waiting = self.meter.waits();
                     Box::pin(self.outcome(acquisition)).await?
+                }
+                Acquired::Refused if matches!(if_full, IfFull::Refuse(_)) => {
+                    Box::pin(self.listen_first(patience)).await?;
+                    deadline = Deadline::after(patience);
+                    continue;
                 }
                 Acquired::Refused => {
                     let text = "it refuses what it must queue: are these scripts ours?";

@@ -60,12 +60,17 @@ impl Channel {
         self.listeners.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until somebody listens. A request that is queued before that would be taken for one of
-    /// a client that has gone.
-    pub(crate) async fn heard(&self) {
+    /// Has somebody listen.
+    pub(crate) fn want(&self) {
         if !self.is_wanted.swap(true, Ordering::AcqRel) {
             self.changes.send_replace(());
         }
+    }
+
+    /// Waits until somebody listens. A request that is queued before that would be taken for one of
+    /// a client that has gone.
+    pub(crate) async fn heard(&self) {
+        self.want();
         loop {
             // From here on nothing goes unnoticed.
             let heard = self.heard.notified();

@@ -16,11 +16,10 @@ use crate::server::Failure;
 /// What becomes of a request that finds no permit free.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IfFull {
-    Refuse,
+    /// For a caller who knows it by that name.
+    Refuse(&'static str),
     /// With a head start, in ms.
-    Queue {
-        ahead: u32,
-    },
+    Queue { ahead: u32 },
     /// It is in the queue: a heartbeat.
     Stay,
 }
@@ -51,7 +50,7 @@ impl Request for Acquire {
 
     fn operation(&self) -> &'static str {
         match self.if_full {
-            IfFull::Refuse => "try_acquire",
+            IfFull::Refuse(operation) => operation,
             IfFull::Queue { .. } | IfFull::Stay => "acquire",
         }
     }
@@ -112,7 +111,7 @@ impl Request for Acquire {
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         cmd.arg(&self.acquisition.word);
         match (self.if_full, self.acquisition.place()) {
-            (IfFull::Refuse, _) => cmd.arg("try"),
+            (IfFull::Refuse(_), _) => cmd.arg("try"),
             (_, Some(place)) => cmd.arg(place.ticket),
             (IfFull::Queue { ahead: ahead @ 1.. }, None) => cmd.arg(format!("+{ahead}")),
             (_, None) => cmd.arg("wait"),

@@ -19,8 +19,9 @@ async fn a_channel_that_is_refused_deafens_no_other() {
     cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());
 
     let build = |name| semaphores.semaphore(name).limit(1).build().unwrap();
-    // Its channel comes first.
+    // Its channel comes first. A permit that is free needs none.
     let (refused, heard) = (build("a-refused-one"), build("heard"));
+    let _held = in_time("a free permit", refused.acquire()).await.unwrap();
     let refused = tokio::spawn(async move { refused.acquire().await });
     for _ in 0..3 {
         let permit = in_time("a permit", heard.acquire()).await.unwrap();
