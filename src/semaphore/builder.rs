@@ -125,8 +125,8 @@ impl SemaphoreBuilder {
     }
 
     /// For how long a permit is held without renewal: 10 ms to 7 days, default 30 s. A crashed
-    /// holder blocks its permit for this long; Redis may be away for two thirds of it. An attempt to renew
-    /// it has a sixth of it: let that be some round trips.
+    /// holder blocks its permit for this long; Redis may be away for two thirds of it. An attempt to
+    /// renew it has a sixth of it: let that be some round trips.
     ///
     /// # Examples
     ///

@@ -125,14 +125,22 @@ impl Listener {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
                         reconnected(WAKE_UPS);
-                        tracing::info!(target: LOG_TARGET, node = %self.node, "listening for wake-ups again");
+                        tracing::info!(
+                            target: LOG_TARGET,
+                            node = %self.node,
+                            "listening for wake-ups again"
+                        );
                     }
                     let Lost = self.listen(&mut subscriptions).await;
                     // Or the node refuses to be listened to.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
-                    tracing::warn!(target: LOG_TARGET, node = %self.node, "lost the wake-up connection to Redis");
+                    tracing::warn!(
+                        target: LOG_TARGET,
+                        node = %self.node,
+                        "lost the wake-up connection to Redis"
+                    );
                 }
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");

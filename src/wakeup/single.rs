@@ -69,7 +69,10 @@ pub(super) async fn listen(
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
-            tracing::warn!(target: LOG_TARGET, "the wake-up connection to Redis is lost, connecting again");
+            tracing::warn!(
+                target: LOG_TARGET,
+                "the wake-up connection to Redis is lost, connecting again"
+            );
         }
         // The old one may go on, or come back: there is no moment without.
         let Subscription { messages, beside, .. } = &mut subscription;
