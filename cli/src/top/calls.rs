@@ -104,9 +104,9 @@ async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Resul
             Revoked::Request => "It was taken out of the queue. If its process lives, it asks \
                                  again and gets its old place."
                 .to_owned(),
-            _ => {
-                "Nothing was revoked: it was given back, its lease had ended, or an earlier attempt took it.".to_owned()
-            }
+            _ => "Nothing was revoked: it was given back, its lease had ended, or an earlier \
+                  attempt took it."
+                .to_owned(),
         },
     })
 }

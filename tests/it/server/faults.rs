@@ -126,9 +126,13 @@ async fn the_command_connection_is_cut() {
 async fn the_hand_off_message_is_swallowed() {
     let scene = Scene::set().await;
     scene.proxy.messages(Flow::Swallow);
-    let Scene { observer, other, waiting, .. } = scene;
+    let Scene { server, observer, other, waiting, .. } = scene;
+    let before: u64 = server.calls("evalsha");
     other.release().await.unwrap();
     let permit = turn(waiting).await.unwrap();
+    // The release, a heartbeat that may have been out then, and the next one: three come in LIVENESS.
+    let calls = server.calls("evalsha") - before;
+    assert!(calls <= 3, "{calls} calls");
     permit.release().await.unwrap();
     observer.sees(0, 0).await;
 }
