@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::metrics::Meters;
+use crate::releases::ReleasesByName;
 use crate::runtime::{Deadline, Timer, within};
 use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     /// The client that this process is, on the server.
     pub(crate) client: String,
     pub(crate) router: Arc<Router>,
+    /// What its semaphores have given up.
+    pub(crate) releases: ReleasesByName,
     pub(crate) settings: ClientSettings,
     pub(crate) meters: Meters,
     /// Acquisitions are counted from a random number on.
@@ -98,16 +101,16 @@ impl Context {
     ) -> Arc<Self> {
         let (router, end) = (Arc::new(router), CancellationToken::new());
         let listen = wakeup::listen(router.clone(), listener);
-        let (stop, at_the_end_of_the_runtime) = (end.clone(), end.clone().drop_guard());
+        let at_the_end = AtTheEnd { router: router.clone(), end: end.clone() };
         tokio::spawn(async move {
-            let _ends = at_the_end_of_the_runtime;
-            stop.run_until_cancelled(listen).await;
+            at_the_end.end.run_until_cancelled(listen).await;
         });
         Arc::new(Self {
             servers,
             prefix,
             client,
             router,
+            releases: ReleasesByName::default(),
             settings,
             meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),
@@ -207,6 +210,7 @@ impl Context {
     /// The tasks of a runtime that ends are dropped one by one: the first that notices says so.
     pub(crate) fn end_with_home(&self) {
         self.end.cancel();
+        self.router.end_all();
     }
 
     /// When [`is_shut_down`](Self::is_shut_down).
@@ -218,9 +222,23 @@ impl Context {
     pub(crate) async fn shut_down(&self) {
         self.tasks.close();
         self.end.cancel();
+        self.router.end_all();
         let deadline = Instant::now() + self.settings.patience();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!("shut down before Redis took all permits back; their leases will end");
         }
+    }
+}
+
+/// Ends all semaphores when their runtime ends, in which case it is dropped, and in a shutdown.
+struct AtTheEnd {
+    router: Arc<Router>,
+    end: CancellationToken,
+}
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        self.end.cancel();
+        self.router.end_all();
     }
 }

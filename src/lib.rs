@@ -53,7 +53,7 @@
 #![forbid(unsafe_code)]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers` checks:
-// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis, context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -66,6 +66,7 @@ mod error;
 pub mod local;
 mod metrics;
 mod protocol;
+mod releases;
 mod runtime;
 mod scripts;
 mod semaphore;

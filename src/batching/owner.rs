@@ -66,6 +66,13 @@ impl InFlight {
         before.is_ok_and(|out| out & after == 0)
     }
 
+    /// Whether something comes behind one of these that is under way. If so, it may go when that is
+    /// back, as [`Owner::kept_may_go`] says.
+    pub(crate) fn is_behind(&self, kinds: Kinds) -> bool {
+        let keep = |out: Kinds| (out & kinds != 0).then_some(out | KEPT);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, keep).is_ok()
+    }
+
     /// Whether one of these is under way.
     pub(crate) fn has(&self, kinds: Kinds) -> bool {
         self.0.load(Ordering::SeqCst) & kinds != 0

@@ -45,6 +45,24 @@ pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
     }
 }
 
+/// What becomes of the weight of permits that are released.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ReleaseMode {
+    Return,
+    /// It comes off the limit: the permits are used up.
+    Consume,
+}
+
+impl ReleaseMode {
+    /// As `release` takes it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Return => "return",
+            Self::Consume => "consume",
+        }
+    }
+}
+
 /// The reply of `release` to so many requests: for each whether it held a permit.
 pub(crate) fn released(statuses: &[i64], count: usize) -> Vec<bool> {
     match statuses {

@@ -14,11 +14,11 @@ use tracing::Instrument;
 use crate::batching::Owner;
 use crate::error::Error;
 use crate::metrics::Origin;
-use crate::protocol::Acquired;
+use crate::protocol::{Acquired, ReleaseMode};
 use crate::runtime::{Deadline, clock, within};
 use crate::semaphore::Permit;
-use crate::semaphore::acquisition::Acquisition;
-use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, ReleaseMode, Task};
+use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
+use crate::semaphore::core::{Acquire, Core, IfFull, Refresh, Task};
 use crate::semaphore::lease::{Grant, lasts};
 use crate::server::Failure;
 
@@ -71,10 +71,10 @@ impl<'a> Pending<'a> {
         self.into_permit(grant, origin)
     }
 
-    /// Fails after a shutdown, which may have taken the wait away.
+    /// Fails after a shutdown, and if the semaphore was closed: both may have taken the wait away.
     pub(super) fn into_permit(mut self, grant: Grant, origin: Origin) -> Result<Permit, Error> {
-        if self.acquisition.is_over() || self.core.closing.is_shut_down() {
-            return Err(Error::Shutdown);
+        if self.acquisition.is_over() || self.core.closing.is_ended() {
+            return Err(self.core.ended());
         }
         self.is_settled = true;
         Ok(Permit::new(self.core.clone(), self.acquisition.clone(), grant, origin))
@@ -83,13 +83,16 @@ impl<'a> Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A shutdown gives back what it has taken away.
+        // A shutdown or a close gives back what it has taken away.
         if self.is_settled || self.acquisition.is_over() {
             return;
         }
         self.acquisition.end();
         self.core.waits().remove(&self.acquisition.number);
-        self.core.give_back(self.acquisition, ReleaseMode::Return);
+        // What is not under way now is never sent: it is over.
+        if self.acquisition.was_sent() || self.acquisition.in_flight.has(ACQUIRE | ADOPT) {
+            self.core.give_back(self.acquisition, ReleaseMode::Return);
+        }
     }
 }
 
@@ -122,7 +125,14 @@ impl Core {
         weight: u32,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> {
         let span = tracing::debug_span!("try_acquire", semaphore = self.name, weight);
-        async move { self.unless_ended(pin!(self.try_now(weight))).await }.instrument(span)
+        async move {
+            let permit = self.unless_ended(pin!(self.try_now(weight))).await;
+            if matches!(permit, Ok(None)) {
+                self.meter.refused();
+            }
+            permit
+        }
+        .instrument(span)
     }
 
     /// With a head start, in ms. Best pinned where it is made: it is large, and awaiting it as it
@@ -144,12 +154,17 @@ impl Core {
     ) -> Result<T, Error> {
         let asking = self.meter.asks();
         let answer = self.closing.unless_ended(acquire).await;
-        let answer = answer.unwrap_or_else(|| match self.closing.is_shut_down() {
-            true => Err(Error::Shutdown),
-            false => Err(Error::Closed { semaphore: self.name.clone() }),
-        });
+        let answer = answer.unwrap_or_else(|| Err(self.ended()));
         asking.ended(&answer);
         answer.inspect_err(|error| tracing::debug!(%error))
+    }
+
+    /// Why nothing is acquired any more.
+    fn ended(&self) -> Error {
+        match self.closing.is_shut_down() {
+            false if self.closing.is_closed() => Error::Closed { semaphore: self.name.clone() },
+            _ => Error::Shutdown,
+        }
     }
 
     async fn try_now(self: &Arc<Self>, weight: u32) -> Result<Option<Permit>, Error> {
@@ -193,8 +208,17 @@ impl Core {
                 }
             }
         }
-        self.meter.refused();
         Ok(None)
+    }
+
+    /// A request that may not wait: as tokio's `timeout` does, it still looks once.
+    async fn without_waiting(self: &Arc<Self>, weight: u32) -> Result<Permit, Error> {
+        let started = Instant::now();
+        Box::pin(self.try_now(weight)).await?.ok_or_else(|| Error::Timeout {
+            semaphore: self.name.clone(),
+            waited: started.elapsed(),
+            position: None,
+        })
     }
 
     async fn wait_at_most(
@@ -203,6 +227,9 @@ impl Core {
         ahead: u32,
         timeout: Option<Duration>,
     ) -> Result<Permit, Error> {
+        if timeout == Some(Duration::ZERO) {
+            return self.without_waiting(weight).await;
+        }
         self.check(weight)?;
         let acquisition = self.acquisition(weight, ahead);
         let started = acquisition.created;

@@ -36,6 +36,8 @@ pub(crate) struct Acquisition {
     lease: OnceLock<Lease>,
     pub(crate) created: Instant,
     over: AtomicBool,
+    /// The server may have heard of it.
+    sent: AtomicBool,
     pub(crate) in_flight: InFlight,
     /// An acquire of it, or an adoption, may still reach the server.
     in_doubt: AtomicBool,
@@ -76,6 +78,7 @@ impl Acquisition {
             lease: OnceLock::new(),
             created,
             over: AtomicBool::new(false),
+            sent: AtomicBool::new(false),
             in_flight: InFlight::default(),
             in_doubt: AtomicBool::new(false),
             wait: Mutex::default(),
@@ -98,6 +101,16 @@ impl Acquisition {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
+    }
+
+    /// A call with it goes out over a connection.
+    pub(crate) fn set_sent(&self) {
+        self.sent.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server may have something of it.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.sent.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_in_doubt(&self) {

@@ -275,8 +275,7 @@ impl SemaphoreBuilder {
             acknowledgement: self.acknowledgement,
         };
         settings.check_acknowledgement()?;
-        let (core, tasks) = Core::new(self.name, settings, self.context);
-        maintenance::start(&core, tasks);
+        let core = Core::new(self.name, settings, self.context, maintenance::start);
         Ok(Semaphore::new(core))
     }
 

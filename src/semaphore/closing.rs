@@ -34,6 +34,10 @@ impl Closing {
         self.is_shut_down.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_closed() || self.is_shut_down()
+    }
+
     /// The answer to `work`; `None` when it is closed or shut down before. After that no answer
     /// gets through.
     pub(crate) async fn unless_ended<T>(
@@ -42,7 +46,7 @@ impl Closing {
     ) -> Option<T> {
         // From here on no end goes unnoticed.
         let ends = self.ends[fastrand::usize(..LISTS)].notified();
-        if self.is_closed() || self.is_shut_down() {
+        if self.is_ended() {
             return None;
         }
         tokio::select! {

@@ -260,7 +260,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub fn close(&self) {
-        self.core.closing.close();
+        self.core.close();
     }
 
     /// Whether [`close`](Self::close) was called, on this one or a clone.

@@ -1,6 +1,6 @@
 //! What becomes of a permit that is dropped.
 
-use crate::semaphore::core::ReleaseMode;
+use crate::protocol::ReleaseMode;
 use crate::semaphore::settings::Settings;
 
 #[derive(Clone, Copy)]

@@ -5,9 +5,10 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 /// Sends ASKING before each command. The two must not be parted: it holds for the next command
 /// only, whoever sends that over the shared connection.
-pub(super) struct Asking<'a, C>(pub(super) &'a mut C);
+#[derive(Clone)]
+pub(super) struct Asking<C>(pub(super) C);
 
-impl<C: ConnectionLike + Send> ConnectionLike for Asking<'_, C> {
+impl<C: ConnectionLike + Send> ConnectionLike for Asking<C> {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let mut pipeline = Pipeline::with_capacity(2);

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::call_error::CallError;
 use super::dialer::Dialer;
+use super::earlier::Earlier;
 use super::link::Link;
 use super::slots::{Address, SlotMap};
 use super::source::Source;
@@ -84,6 +85,7 @@ impl Cluster {
     pub(super) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
         slot: u16,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
@@ -95,8 +97,8 @@ impl Cluster {
         for _ in 0..MAX_REDIRECTS {
             let link = self.link(&node);
             let answer = match is_asking {
-                false => link.attempt(script, &write, left).await,
-                true => link.attempt_asking(script, &write, left).await,
+                false => link.attempt(earlier, script, &write, left).await,
+                true => link.attempt_asking(earlier, script, &write, left).await,
             };
             let failure = match answer {
                 Ok(reply) => return Ok(reply),

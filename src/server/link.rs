@@ -3,7 +3,6 @@
 //! redis-rs keeps a connection whose peer went silent, because a timeout does not tell it from a
 //! slow one; this link gives it up after two timeouts in a row.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -21,11 +20,12 @@ use super::asking::Asking;
 use super::backoff::Backoff;
 use super::call_error::{CallError, took_too_long, within};
 use super::dialer::Dialer;
+use super::earlier::{Earlier, run_in_order};
 use super::source::Source;
 use crate::error::{Error, says};
 use crate::metrics::{COMMANDS, reconnected};
 use crate::runtime::SLACK;
-use crate::scripts::{CallBy, ScriptRegistry};
+use crate::scripts::CallBy;
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
@@ -244,34 +244,35 @@ impl Link {
     /// connecting included where there is no connection.
     pub(crate) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, CallError> {
-        let (mut connected, limit) = self.connected_within(limit).await?;
+        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let registry = ScriptRegistry::embedded();
-        let run = pin!(registry.run_with(&mut connected.connection, self.call_by, script, write));
+        let run = run_in_order(connection, number, self.call_by, earlier, (script, write));
         let answer = match limit == self.response_timeout() {
             true => run.await, // The connection has that timeout itself.
             false => within(limit, run).await,
         };
-        self.judge(connected.number, sent, answer)
+        self.judge(number, sent, answer)
     }
 
     /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
     pub(super) async fn attempt_asking<T: FromRedisValue>(
         self: &Arc<Self>,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, CallError> {
-        let (mut connected, limit) = self.connected_within(limit).await?;
+        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let mut asking = Asking(&mut connected.connection);
-        let run = ScriptRegistry::embedded().run_with(&mut asking, self.call_by, script, write);
+        let asking = Asking(connection);
+        let run = run_in_order(asking, number, self.call_by, earlier, (script, write));
         let answer = within(limit, run).await;
-        self.judge(connected.number, sent, answer)
+        self.judge(number, sent, answer)
     }
 
     /// Runs any other command, within the response timeout.

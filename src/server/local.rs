@@ -9,10 +9,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::call_error::CallError;
+use super::earlier::{Earlier, EarlierCall};
 use crate::local::{Inspected, Refusal, Reply, Semaphore};
 
 /// Wake-ups, as they are published.
 pub(crate) type Messages = UnboundedReceiver<String>;
+
+/// All calls go over the same one.
+const CONNECTION: u64 = 1;
 
 pub(crate) struct Local {
     began: Instant,
@@ -54,20 +58,28 @@ impl Local {
         names.map(|(_, name)| name.clone()).collect()
     }
 
-    pub(super) async fn attempt<T: FromRedisValue>(
+    pub(super) async fn attempt<T: FromRedisValue, E: Earlier>(
         &self,
+        earlier: &E,
         script: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, CallError> {
-        let mut call = Cmd::new();
-        write(&mut call);
         // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
         tokio::task::yield_now().await;
-        let answer = self.answer(script, &call);
-        answer.map_err(CallError::from)
+        for call in earlier.unwritten(CONNECTION) {
+            let answer = self.answer(E::Call::SCRIPT, |cmd| call.write(cmd));
+            call.answered(answer);
+        }
+        self.answer(script, write).map_err(CallError::from)
     }
 
-    fn answer<T: FromRedisValue>(&self, script: &str, call: &Cmd) -> Result<T, RedisError> {
+    fn answer<T: FromRedisValue>(
+        &self,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, RedisError> {
+        let mut call = Cmd::new();
+        write(&mut call);
         let arguments: Vec<&str> = call.args_iter().map(text).collect();
         let [_, permits, _, _, _, arguments @ ..] = &arguments[..] else {
             unreachable!("each call begins with four keys and their number");

@@ -12,6 +12,7 @@ mod call_error;
 mod cluster;
 pub(crate) mod credentials;
 mod dialer;
+mod earlier;
 mod link;
 #[cfg(feature = "local")]
 mod local;
@@ -39,6 +40,7 @@ pub(crate) use call_error::{CallError, took_too_long, within};
 pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
 pub(crate) use dialer::{Dialer, user_timeout};
+pub(crate) use earlier::{Earlier, EarlierCall};
 pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
@@ -80,18 +82,28 @@ impl Failure {
 impl Servers {
     /// One attempt to run a script for the semaphore of that slot, which takes no longer than
     /// `limit` or the response timeout, the connecting included where there is no connection.
+    /// `earlier` takes effect before it.
     pub(crate) async fn attempt<T: FromRedisValue>(
         &self,
         slot: u16,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
-        limit: Duration,
+        mut limit: Duration,
     ) -> Result<T, CallError> {
+        if !earlier.is_ready() {
+            let started = Instant::now();
+            let ready = tokio::time::timeout(limit, earlier.ready()).await;
+            ready.map_err(|_| CallError::unsent_in_time())?;
+            limit = limit.saturating_sub(started.elapsed());
+        }
         match self {
-            Self::One(link) => link.attempt(script, write, limit).await,
-            Self::Cluster(cluster) => Box::pin(cluster.attempt(slot, script, write, limit)).await,
+            Self::One(link) => link.attempt(earlier, script, write, limit).await,
+            Self::Cluster(cluster) => {
+                Box::pin(cluster.attempt(slot, earlier, script, write, limit)).await
+            }
             #[cfg(feature = "local")]
-            Self::Local(local) => local.attempt(script, write).await,
+            Self::Local(local) => local.attempt(earlier, script, write).await,
         }
     }
 
@@ -134,6 +146,7 @@ impl Servers {
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,
+        earlier: &impl Earlier,
         script: &str,
         write: impl Fn(&mut Cmd),
         deadline: Deadline,
@@ -143,7 +156,7 @@ impl Servers {
         let mut before = None;
         loop {
             let sent = Instant::now();
-            let answer = self.attempt(slot, script, &write, deadline.left_at(sent)).await;
+            let answer = self.attempt(slot, earlier, script, &write, deadline.left_at(sent)).await;
             called(script, sent, answer.is_ok());
             let last = match answer {
                 Ok(reply) => return Ok(Answer { sent, reply, is_repeated }),

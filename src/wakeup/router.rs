@@ -24,6 +24,9 @@ pub(crate) trait Handler: Send + Sync {
 
     /// Messages may have been lost.
     fn may_have_missed(self: Arc<Self>);
+
+    /// The client was shut down, or its runtime has ended.
+    fn ended(self: Arc<Self>);
 }
 
 /// Semaphores that were built with the same name, by their addresses.
@@ -152,11 +155,18 @@ impl Router {
         }
     }
 
+    fn all(&self) -> Vec<Arc<dyn Handler>> {
+        self.handlers().values().flat_map(HashMap::values).filter_map(Weak::upgrade).collect()
+    }
+
     /// Messages may have been lost.
     pub(super) fn may_have_missed(&self) {
-        let all =
-            self.handlers().values().flat_map(HashMap::values).filter_map(Weak::upgrade).collect();
-        tell_of_loss(all);
+        tell_of_loss(self.all());
+    }
+
+    /// The client was shut down, or its runtime has ended.
+    pub(crate) fn end_all(&self) {
+        self.all().into_iter().for_each(Handler::ended);
     }
 
     /// Messages on these sharded channels may have been lost.

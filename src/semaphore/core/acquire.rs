@@ -5,10 +5,10 @@ use std::sync::Arc;
 use redis::{Cmd, RedisError};
 use tokio::time::Instant;
 
-use super::{Core, ReleaseMode};
+use super::Core;
 use crate::batching::{Batcher, InFlight, Kinds, Owner, Request};
 use crate::error::Error;
-use crate::protocol::{Acquired, acquired, millis, too_heavy, wake_in_of};
+use crate::protocol::{Acquired, ReleaseMode, acquired, millis, too_heavy, wake_in_of};
 use crate::semaphore::acquisition::{self, Acquisition};
 use crate::semaphore::lease::Grant;
 use crate::server::Failure;
@@ -61,7 +61,7 @@ impl Request for Acquire {
 
     fn is_unneeded(&self, core: &Core) -> bool {
         let is_resolved = matches!(self.if_full, IfFull::Stay) && self.acquisition.is_resolved();
-        self.acquisition.is_over() || is_resolved || core.closing.is_shut_down()
+        self.acquisition.is_over() || is_resolved || core.closing.is_ended()
     }
 
     /// Those that may be too heavy go by themselves. In one call with them the others would fail,
@@ -109,6 +109,7 @@ impl Request for Acquire {
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
+        self.acquisition.set_sent();
         cmd.arg(&self.acquisition.word);
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse(_), _) => cmd.arg("try"),

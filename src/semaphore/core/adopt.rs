@@ -39,10 +39,11 @@ impl Request for Adopt {
     }
 
     fn is_unneeded(&self, core: &Core) -> bool {
-        self.acquisition.is_over() || core.closing.is_shut_down()
+        self.acquisition.is_over() || core.closing.is_ended()
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
+        self.acquisition.set_sent();
         cmd.arg(&self.from).arg(&self.acquisition.word);
     }
 

@@ -18,7 +18,7 @@ impl Core {
         self.hold_no_more(std::iter::once(&**acquisition));
         // An acquire of it may still reach the server, such as a heartbeat that is under way.
         if acquisition.take_doubt() || acquisition.in_flight.has(ACQUIRE) {
-            self.enqueue(Task::ReleaseAgain(acquisition.clone(), until));
+            self.give_back_later(acquisition, until);
         }
     }
 

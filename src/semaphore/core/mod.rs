@@ -10,12 +10,15 @@
 mod acknowledge;
 mod acquire;
 mod adopt;
+mod give_back;
+mod keeper;
 mod leave;
 mod owner;
 mod refresh;
 mod release;
 mod remote;
 mod replication;
+mod upkeep;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,19 +26,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 pub(crate) use acquire::{Acquire, IfFull};
 pub(crate) use adopt::Adopt;
 pub(crate) use refresh::Refresh;
-pub(crate) use release::{Release, ReleaseMode};
+pub(crate) use release::Release;
 pub(crate) use remote::{Change, Limits};
+pub(crate) use upkeep::Tasks;
 
 use crate::batching::Batcher;
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
-use crate::protocol::{Keys, millis, word};
+use crate::protocol::{Keys, ReleaseMode, millis, word};
+use crate::releases::Releases;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::closing::Closing;
 use crate::semaphore::settings::{Limit, Settings};
@@ -43,6 +46,7 @@ use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
 use acknowledge::Acknowledge;
 use replication::Replication;
+use upkeep::Upkeep;
 use tokio::time::Instant;
 
 pub(crate) struct Core {
@@ -58,12 +62,13 @@ pub(crate) struct Core {
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
     pub(crate) meter: Meter,
-    /// What its maintenance has to do. Closed by a shutdown, and at the end of the runtime.
-    tasks: mpsc::UnboundedSender<(Arc<Core>, Task)>,
+    upkeep: Upkeep,
+    /// What was given up, by all semaphores of this name.
+    pub(crate) releases: Arc<Releases>,
     /// The server was told the limit of the configuration.
     declared: AtomicBool,
     acquires: Batcher<Acquire>,
-    releases: Batcher<Release>,
+    release_batcher: Batcher<Release>,
     refreshes: Batcher<Refresh>,
     acknowledges: Batcher<Acknowledge>,
     adopts: Batcher<Adopt>,
@@ -82,14 +87,8 @@ pub(crate) struct Core {
 pub(crate) enum Task {
     /// There are permits to renew: all of them then, or earlier where that is planned.
     Renew(Instant),
-    /// An acquisition must be released, whatever the server has for it.
-    Release(Arc<Acquisition>, ReleaseMode),
-    /// An acquire of it may reach the server late: it is released again at that time.
-    ReleaseAgain(Arc<Acquisition>, Instant),
     /// The lease of a permit begins anew, for the last time.
     Leave(Arc<Acquisition>),
-    /// These words hold permits that nobody here wants.
-    ReleaseUnwanted(Vec<String>),
     /// Something waits: the server must hear of it often enough to take us for alive.
     Heartbeat,
     /// The truth may have changed without our hearing of it.
@@ -97,21 +96,20 @@ pub(crate) enum Task {
     WakeAt(Instant),
 }
 
-/// What [`Core::enqueue`] sends.
-pub(crate) type Tasks = mpsc::UnboundedReceiver<(Arc<Core>, Task)>;
-
 impl Core {
+    /// `maintenance` starts the task that works in the background.
     pub(crate) fn new(
         name: String,
         settings: Settings,
         context: Arc<Context>,
-    ) -> (Arc<Self>, Tasks) {
+        maintenance: fn(&Arc<Self>, Tasks),
+    ) -> Arc<Self> {
         let (prefix, client, router) = (&context.prefix, &context.client, &context.router);
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
         let meter = context.meters.meter(&name);
         let channel = router.channel_for(prefix, &name, client, slot);
         let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
-        let (tasks, receiver) = mpsc::unbounded_channel();
+        let releases = context.releases.of(&name);
         let core = Arc::new(Self {
             name,
             keys,
@@ -122,10 +120,11 @@ impl Core {
             context,
             closing: Closing::default(),
             meter,
-            tasks,
+            upkeep: Upkeep::new(maintenance),
+            releases,
             declared: AtomicBool::new(false),
             acquires: Batcher::default(),
-            releases: Batcher::default(),
+            release_batcher: Batcher::default(),
             refreshes: Batcher::default(),
             acknowledges: Batcher::default(),
             adopts: Batcher::default(),
@@ -138,18 +137,15 @@ impl Core {
         });
         let handler: Weak<Self> = Arc::downgrade(&core);
         core.context.router.register(&core.name, handler);
-        (core, receiver)
+        if core.context.is_shut_down() {
+            core.closing.shut_down();
+        }
+        core
     }
 
     /// The first of its keys. Whoever acquires of several semaphores does so in the order of these.
     pub(crate) fn key(&self) -> &str {
         &self.keys.0[0]
-    }
-
-    /// Has the maintenance do this, which keeps the semaphore until it is done. Never blocks.
-    /// Answers whether there still is one: it ends with a shutdown, or with its runtime.
-    pub(crate) fn enqueue(self: &Arc<Self>, task: Task) -> bool {
-        self.tasks.send((self.clone(), task)).is_ok()
     }
 
     /// A new one, with a word that nobody has had. With a head start, in ms.
@@ -196,6 +192,22 @@ impl Core {
                 before,
                 "another client declared another limit; the newest one is in force"
             );
+        }
+    }
+
+    /// Closes it: all waits end, and later acquires fail.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.closing.close();
+        self.end_waits();
+    }
+
+    /// Gives back all that waits.
+    fn end_waits(self: &Arc<Self>) {
+        self.take_over_calls();
+        let waits = std::mem::take(&mut *self.waits());
+        for waiting in waits.into_values() {
+            waiting.end();
+            self.give_back(&waiting, ReleaseMode::Return);
         }
     }
 
@@ -310,7 +322,7 @@ impl Handler for Core {
     }
 
     fn unwanted(self: Arc<Self>, words: Vec<String>) {
-        self.enqueue(Task::ReleaseUnwanted(words));
+        self.give_back_unwanted(words);
     }
 
     fn may_have_missed(self: Arc<Self>) {
@@ -318,10 +330,20 @@ impl Handler for Core {
             self.enqueue(Task::HeartbeatNow);
         }
     }
+
+    fn ended(self: Arc<Self>) {
+        self.closing.shut_down();
+        // Those whose runtime has ended give back by themselves.
+        if self.context.was_told_to_end() {
+            self.end_waits();
+        }
+        self.releases.changed();
+    }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         self.context.router.unregister(&self.name, self);
+        self.context.releases.clear(&self.name, &self.releases);
     }
 }

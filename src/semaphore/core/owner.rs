@@ -103,11 +103,15 @@ impl Owner for Core {
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
-        self.context.servers.attempt(self.slot, script, write, limit)
+        let earlier = self.releases.so_far();
+        async move {
+            self.context.servers.attempt(self.slot, &earlier, script, write, limit).await
+        }
     }
 
     fn kept_may_go(&self) {
-        self.releases.kept_may_go();
+        self.release_batcher.kept_may_go();
+        self.releases.changed();
     }
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error {

@@ -56,9 +56,11 @@ impl Core {
         self.write_keys(&mut arguments);
         write(&mut arguments);
         let core = self.clone();
+        let (earlier, (caller, over)) = (self.releases.so_far(), self.abandonable_call());
         let run = Box::pin(async move {
+            let _over = over;
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
-            core.context.servers.run(core.slot, script, write, deadline).await
+            core.context.servers.run(core.slot, &earlier, script, write, deadline).await
         });
         // Not by the caller: one that is not polled any more would keep one of the connection's places
         // for commands to send.
@@ -67,6 +69,7 @@ impl Core {
                 Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),
                 Undone::Ended => Error::Shutdown,
             })?;
+        drop(caller);
         answer.map_err(|failure| self.error(operation, failure))
     }
 
@@ -109,19 +112,6 @@ impl Core {
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
         Ok((wake_in_of(next), queued))
-    }
-
-    /// Releases permits that nobody here wants. It goes on until they are released, or their leases
-    /// have ended anyway.
-    pub(crate) async fn release_unwanted(self: &Arc<Self>, words: &[String]) -> Result<(), Error> {
-        let patience = self.until_leases_end();
-        let write = |cmd: &mut Cmd| {
-            cmd.arg("return").arg(words);
-        };
-        let answer: Answer<Vec<i64>> =
-            self.call(Release::SCRIPT, Release::SCRIPT, patience, write).await?;
-        Release::read(self, &answer.reply, words.len());
-        Ok(())
     }
 
     /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.

@@ -10,5 +10,5 @@ use crate::semaphore::core::Core;
 /// It goes on until the leases have ended anyway.
 pub(super) async fn leave(core: Arc<Core>, left: Vec<Arc<Acquisition>>) -> Done {
     core.leave_all(&left, Deadline::after(core.until_leases_end())).await;
-    Done::Released
+    Done::Left
 }

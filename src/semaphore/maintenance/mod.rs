@@ -1,21 +1,18 @@
-//! The maintenance of a semaphore: one task of this process for each.
+//! The maintenance of a semaphore: a task that is there while something is held, awaited or planned.
 //!
 //! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
 //! - `heartbeat`: asks again for what waits, every third of the liveness time, after each new
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, for those near the head of the queue.
-//! - `reclaim`: releases what was dropped, until the server confirms that or the leases have ended.
 //! - `leaving`: starts the last lease of what was left.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be released or left
-//! keeps the semaphore, and so does a job until it is done; what is only planned does not.
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be left keeps the
+//! semaphore, and so does a job until it is done; what is only planned does not.
 
 mod heartbeat;
 mod leaving;
-mod reclaim;
 mod renewal;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,33 +21,29 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
-use crate::semaphore::acquisition::Acquisition;
-use crate::semaphore::core::{Core, ReleaseMode, Task, Tasks};
-use reclaim::{Releases, Unwanted};
+use crate::semaphore::core::{Core, Task, Tasks};
 
 /// What a job has done.
 enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
     Woke,
-    Released,
-    ReleasedUnwanted,
+    Left,
 }
 
 struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// Jobs under way that give back or leave: it does not end before them.
-    releasing: usize,
+    /// Jobs under way that leave permits: it does not end before them.
+    leaving: usize,
     renewal: Option<Instant>,
     /// One after the other.
     is_renewing: bool,
     wake: Option<Instant>,
     heartbeat: Heartbeat,
-    /// What is to be released again, and when: in this order.
-    again: VecDeque<(Instant, Arc<Core>, Arc<Acquisition>)>,
-    unwanted: Unwanted,
+    /// There is nothing to do, or it was shut down; else its runtime ends.
+    is_done: bool,
 }
 
 /// One after the other.
@@ -62,47 +55,43 @@ struct Heartbeat {
     is_wanted: bool,
 }
 
-/// Until nobody has the semaphore any more, or it is shut down.
+/// Starts it. It ends when nothing is left to do, or in a shutdown.
 pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
-    let context = &core.context;
-    if context.is_shut_down() {
-        core.closing.shut_down();
-        return;
-    }
     let maintenance = Maintenance {
         core: Arc::downgrade(core),
         tasks,
         jobs: JoinSet::new(),
-        releasing: 0,
+        leaving: 0,
         renewal: None,
         is_renewing: false,
         wake: None,
         heartbeat: Heartbeat::default(),
-        again: VecDeque::new(),
-        unwanted: Unwanted::default(),
+        is_done: false,
     };
-    context.spawn_tracked(maintenance.run(context.end()));
+    core.context.spawn_tracked(maintenance.run(core.context.end()));
 }
 
 impl Maintenance {
     async fn run(mut self, end: CancellationToken) {
-        let is_over = end.run_until_cancelled(self.serve()).await.is_some();
-        // What is begun in a runtime that ends would not be done: whoever waits gives back by itself.
-        if is_over || self.core.upgrade().is_some_and(|core| !core.context.was_told_to_end()) {
+        let was_told = |core: Arc<Core>| core.context.was_told_to_end();
+        self.is_done = end.run_until_cancelled(self.serve()).await.is_some();
+        // What is begun in a runtime that ends would not be done.
+        if self.is_done || !self.core.upgrade().is_none_or(was_told) {
             return;
         }
         self.end().await;
-        while self.releasing > 0
+        while self.leaving > 0
             && let Some(done) = self.jobs.join_next().await
         {
             self.finished(done);
         }
+        self.is_done = true;
     }
 
-    /// Works until nobody has the semaphore any more.
+    /// Works until there is nothing to do.
     async fn serve(&mut self) {
         let mut tasks = Vec::new();
-        loop {
+        while !self.may_rest() {
             let next = self.next();
             let due = async {
                 match next {
@@ -126,52 +115,39 @@ impl Maintenance {
         }
     }
 
+    /// Whether nothing is to be done. If so, the next task starts another maintenance.
+    fn may_rest(&self) -> bool {
+        let is_idle = self.jobs.is_empty() && self.next().is_none();
+        is_idle && self.core.upgrade().is_none_or(|core| core.rest(&self.tasks))
+    }
+
     /// When there is something to do.
     fn next(&self) -> Option<Instant> {
-        let again = self.again.front().map(|(at, ..)| *at);
         let renewal = self.renewal.filter(|_| !self.is_renewing);
-        [renewal, self.wake, self.heartbeat.next, again].into_iter().flatten().min()
+        [renewal, self.wake, self.heartbeat.next].into_iter().flatten().min()
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
-        let (mut releases, mut left, mut of) = (Releases::new(), Vec::new(), None);
+        let (mut left, mut of) = (Vec::new(), None);
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
                 Task::Renew(at) => self.plan_renewal(at),
-                Task::Release(acquisition, mode) => releases.push((acquisition, mode)),
-                Task::ReleaseAgain(acquisition, at) => {
-                    let before = self.again.partition_point(|(other, ..)| *other <= at);
-                    self.again.insert(before, (at, core.clone(), acquisition));
-                }
                 Task::Leave(acquisition) => left.push(acquisition),
-                Task::ReleaseUnwanted(words) => {
-                    self.unwanted.add(words);
-                    self.release_unwanted(&core);
-                }
                 Task::Heartbeat => self.plan_heartbeat(settings.heartbeat_interval()),
                 Task::HeartbeatNow => self.beat(&core),
                 Task::WakeAt(at) => self.wake = Some(at),
             }
             of = Some(core);
         }
-        let Some(core) = of else { return };
-        self.release(&core, releases);
-        if !left.is_empty() {
-            self.releasing += 1;
+        if let Some(core) = of.filter(|_| !left.is_empty()) {
+            self.leaving += 1;
             self.jobs.spawn(leaving::leave(core, left));
         }
     }
 
     fn due(&mut self) {
         let now = Instant::now();
-        let due = self.again.partition_point(|(at, ..)| *at <= now);
-        if let Some(core) = self.again.front().map(|(_, core, _)| core.clone()) {
-            let due = self.again.drain(..due);
-            let releases = due.map(|(.., acquisition)| (acquisition, ReleaseMode::Return));
-            let releases = releases.collect();
-            self.release(&core, releases);
-        }
         let Some(core) = self.core.upgrade() else {
             return;
         };
@@ -204,14 +180,7 @@ impl Maintenance {
                 }
             }
             Ok(Done::Woke) => {}
-            Ok(Done::Released) => self.releasing -= 1,
-            Ok(Done::ReleasedUnwanted) => {
-                self.releasing -= 1;
-                self.unwanted.note_released();
-                if let Some(core) = self.core.upgrade() {
-                    self.release_unwanted(&core);
-                }
-            }
+            Ok(Done::Left) => self.leaving -= 1,
             Err(error) => {
                 // A job is cancelled only when the runtime ends, and this task with it.
                 if let Ok(panic) = error.try_into_panic() {
@@ -241,26 +210,8 @@ impl Maintenance {
         }
     }
 
-    fn release(&mut self, core: &Arc<Core>, releases: Releases) {
-        if !releases.is_empty() {
-            self.releasing += 1;
-            self.jobs.spawn(reclaim::release(core.clone(), releases));
-        }
-    }
-
-    fn release_unwanted(&mut self, core: &Arc<Core>) {
-        if let Some(words) = self.unwanted.next() {
-            self.releasing += 1;
-            self.jobs.spawn(reclaim::release_unwanted(core.clone(), words));
-        }
-    }
-
-    /// A shutdown: takes no more tasks, ends all waits and gives back what they have.
+    /// A shutdown: takes no more tasks.
     async fn end(&mut self) {
-        let core = self.core.upgrade();
-        if let Some(core) = &core {
-            core.closing.shut_down();
-        }
         self.tasks.close();
         let mut last = Vec::new();
         // Until there is none: a task that is just being sent comes after a moment.
@@ -268,14 +219,6 @@ impl Maintenance {
             last.push(task);
         }
         self.take(last.into_iter());
-        let Some(core) = core else {
-            return;
-        };
-        core.take_over_calls();
-        let waits = std::mem::take(&mut *core.waits());
-        let ended = waits.into_values().inspect(|acquisition| acquisition.end());
-        let releases = ended.map(|acquisition| (acquisition, ReleaseMode::Return)).collect();
-        self.release(&core, releases);
     }
 }
 
@@ -284,11 +227,11 @@ impl Drop for Maintenance {
     /// to it. Where this one panics the others go on.
     fn drop(&mut self) {
         self.tasks.close();
-        if let Some(core) = self.core.upgrade() {
-            if !std::thread::panicking() {
-                core.context.end_with_home();
-            }
+        let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
+        if std::thread::panicking() {
             core.closing.shut_down();
+        } else {
+            core.context.end_with_home();
         }
     }
 }

@@ -14,6 +14,7 @@ mod leave;
 mod limits;
 mod lost_replies;
 mod maintenance;
+mod order;
 mod permit_watch;
 mod permits;
 mod processes;

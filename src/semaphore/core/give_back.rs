@@ -1,0 +1,209 @@
+//! What this process gives up, as its [`Releases`](crate::releases::Releases) see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use redis::Cmd;
+use tokio::time::Instant;
+
+use super::Core;
+use crate::batching::{MAX_BATCH, Owner};
+use crate::protocol::{ReleaseMode, word};
+use crate::releases::{Entry, GivenUp};
+use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
+
+impl Core {
+    /// Gives back whatever the server has for this, before any later call and until that is
+    /// confirmed. Never blocks.
+    pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
+        let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
+        let needs_keeper = self.releases.add(given_up.into_entry(mode));
+        self.keep_releases(needs_keeper);
+    }
+
+    /// Releases once more what an earlier call may still take.
+    pub(crate) fn give_back_later(self: &Arc<Self>, acquisition: &Arc<Acquisition>, at: Instant) {
+        let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
+        let needs_keeper = self.releases.add_later(at, given_up.into_later_entry(at));
+        self.keep_releases(needs_keeper);
+    }
+
+    /// Gives back permits that nobody here wants: a message has named them, but they are neither
+    /// waited for nor held. The release of a wait was lost, say. Of too many, which may be forged,
+    /// the rest is left to its lease.
+    pub(crate) fn give_back_unwanted(self: &Arc<Self>, ids: Vec<String>) {
+        let (semaphore, permits) = (&self.name, ids.len());
+        tracing::debug!(semaphore, permits, "granted, and wanted by nobody here");
+        let room = MAX_BATCH.saturating_sub(self.releases.len());
+        for id in ids.into_iter().take(room) {
+            let given_up = Box::new(UnwantedPermit { core: self.clone(), id });
+            let until = Instant::now().checked_add(self.until_leases_end());
+            let needs_keeper =
+                self.releases.add(Entry { given_up, mode: ReleaseMode::Return, until });
+            self.keep_releases(needs_keeper);
+        }
+    }
+
+    /// For a call that a task makes for a caller: the caller's part, and that of the task. If the
+    /// caller goes before the call is over, later calls wait for it.
+    pub(super) fn abandonable_call(self: &Arc<Self>) -> (Caller, Over) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let caller = Caller { core: self.clone(), is_over: is_over.clone() };
+        (caller, Over { core: self.clone(), is_over })
+    }
+}
+
+/// Somebody waits for the reply of a call, as long as this is not dropped.
+pub(super) struct Caller {
+    core: Arc<Core>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.is_over.load(Ordering::SeqCst) {
+            let given_up = Box::new(AbandonedCall { is_over: self.is_over.clone() });
+            let entry = Entry { given_up, mode: ReleaseMode::Return, until: None };
+            let needs_keeper = self.core.releases.add(entry);
+            self.core.keep_releases(needs_keeper);
+        }
+    }
+}
+
+/// A call is over when this is dropped.
+pub(super) struct Over {
+    core: Arc<Core>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.core.releases.changed();
+    }
+}
+
+/// A permit that was dropped, or a wait that was canceled.
+struct GivenUpRequest {
+    core: Arc<Core>,
+    acquisition: Arc<Acquisition>,
+}
+
+impl GivenUpRequest {
+    /// What may be in the queue can be granted for as long as this process is taken for alive.
+    fn into_entry(self, mode: ReleaseMode) -> Entry {
+        let held_for = self.core.until_leases_end();
+        let patience = match self.acquisition.lease() {
+            Some(_) => held_for,
+            None => self.core.context.settings.liveness.saturating_add(held_for),
+        };
+        let until = Instant::now().checked_add(patience);
+        Entry { given_up: Box::new(self), mode, until }
+    }
+
+    fn into_later_entry(self, at: Instant) -> Entry {
+        let until = at.checked_add(self.core.until_leases_end());
+        Entry { given_up: Box::new(self), mode: ReleaseMode::Return, until }
+    }
+}
+
+impl GivenUp for GivenUpRequest {
+    fn is_out(&self) -> bool {
+        self.acquisition.in_flight.is_behind(ACQUIRE | ADOPT)
+    }
+
+    fn number(&self) -> u128 {
+        self.acquisition.number
+    }
+
+    fn id(&self) -> Option<&str> {
+        self.acquisition.was_sent().then_some(&self.acquisition.word)
+    }
+
+    fn write_keys(&self, cmd: &mut Cmd) {
+        self.core.write_keys(cmd);
+    }
+
+    fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64] {
+        self.core.statuses(reply)
+    }
+
+    /// It was held until now: a message that comes late may not take a permit that is to be consumed.
+    /// What may still reach the server has done so, or never will, when it is released again.
+    fn released(&self) -> Option<(Instant, Entry)> {
+        let (core, acquisition) = (&self.core, &self.acquisition);
+        core.hold_no_more(std::iter::once(&**acquisition));
+        let at = Instant::now() + core.context.settings.longest_trip();
+        acquisition.take_doubt().then(|| {
+            let given_up = Self { core: core.clone(), acquisition: acquisition.clone() };
+            (at, given_up.into_later_entry(at))
+        })
+    }
+
+    fn left_to_lease(&self) {
+        self.core.hold_no_more(std::iter::once(&*self.acquisition));
+    }
+}
+
+struct UnwantedPermit {
+    core: Arc<Core>,
+    id: String,
+}
+
+impl GivenUp for UnwantedPermit {
+    fn is_out(&self) -> bool {
+        false
+    }
+
+    fn number(&self) -> u128 {
+        word::number_of(&self.id).unwrap_or_default()
+    }
+
+    fn id(&self) -> Option<&str> {
+        Some(&self.id)
+    }
+
+    fn write_keys(&self, cmd: &mut Cmd) {
+        self.core.write_keys(cmd);
+    }
+
+    fn statuses<'a>(&self, reply: &'a [i64]) -> &'a [i64] {
+        self.core.statuses(reply)
+    }
+
+    fn released(&self) -> Option<(Instant, Entry)> {
+        None
+    }
+
+    fn left_to_lease(&self) {}
+}
+
+/// What its caller has dropped is done all the same, by a task. Nothing of it needs to be released.
+struct AbandonedCall {
+    is_over: Arc<AtomicBool>,
+}
+
+impl GivenUp for AbandonedCall {
+    fn is_out(&self) -> bool {
+        !self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn number(&self) -> u128 {
+        0
+    }
+
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
+    fn write_keys(&self, _cmd: &mut Cmd) {}
+
+    fn statuses<'a>(&self, _reply: &'a [i64]) -> &'a [i64] {
+        &[]
+    }
+
+    fn released(&self) -> Option<(Instant, Entry)> {
+        None
+    }
+
+    fn left_to_lease(&self) {}
+}

@@ -1,0 +1,137 @@
+//! The task that releases what no call takes along, until nothing is left.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep_until};
+
+use super::Core;
+use crate::error::Error;
+use crate::releases::{ReleaseCall, Work};
+use crate::server::{Backoff, CallError, EarlierCall, Failure};
+
+pub(super) struct Keeper {
+    core: Arc<Core>,
+    is_done: bool,
+    backoff: Backoff,
+    /// After a failure nothing goes out before.
+    paused_until: Option<Instant>,
+    /// Why the last call failed.
+    failure: Option<Error>,
+    /// A refusal is logged once.
+    was_refused: bool,
+}
+
+impl Core {
+    pub(super) fn keep_releases(self: &Arc<Self>, needs_keeper: bool) {
+        if needs_keeper {
+            let backoff = Backoff::of_connections(self.context.settings.response_timeout);
+            let (core, paused_until, failure) = (self.clone(), None, None);
+            let keeper = Keeper {
+                core,
+                is_done: false,
+                backoff,
+                paused_until,
+                failure,
+                was_refused: false,
+            };
+            self.context.spawn_tracked(keeper.run());
+        }
+    }
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let (core, releases) = (self.core.clone(), self.core.releases.clone());
+        let mut calls = FuturesUnordered::new();
+        loop {
+            let mut change = pin!(releases.change());
+            change.as_mut().enable();
+            self.leave_expired();
+            let mut next = self.paused_until.filter(|at| *at > Instant::now());
+            if next.is_none() {
+                match releases.work(core.context.is_shut_down()) {
+                    Work::Send(new, later) => {
+                        calls.extend(new.into_iter().map(|call| attempt(&core, call)));
+                        next = later;
+                    }
+                    Work::Done => break,
+                }
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = calls.next() => self.ended(ended),
+                () = change => {}
+                () = reached(next) => core.context.servers.rest_if_paused().await,
+            }
+        }
+        self.is_done = true;
+    }
+
+    fn ended(&mut self, (mut call, began, answer): Ended) {
+        let (answer, failure) = match answer {
+            Ok(reply) => (Ok(reply), None),
+            Err(failure) => (Err(failure.error.clone()), Some(failure)),
+        };
+        if call.confirm(answer) {
+            self.backoff = Backoff::of_connections(self.core.context.settings.response_timeout);
+            return;
+        }
+        self.paused_until = Some(Instant::now() + self.backoff.next());
+        let Some(failure) = failure else { return };
+        let is_refused = !failure.is_transient();
+        let failure = match is_refused {
+            true => Failure::Refused(failure.error),
+            false => Failure::no_answer(began.elapsed(), failure.error),
+        };
+        let error = crate::batching::Owner::error(&*self.core, ReleaseCall::SCRIPT, failure);
+        // The lease may last for days.
+        if is_refused && !std::mem::replace(&mut self.was_refused, true) {
+            tracing::warn!(%error, "refused in the background, trying again");
+        }
+        self.failure = Some(error);
+    }
+
+    /// What the server has not confirmed in time is left to its lease.
+    fn leave_expired(&self) {
+        let expired = self.core.releases.expired();
+        if expired.is_empty() {
+            return;
+        }
+        expired.iter().for_each(|entry| entry.given_up.left_to_lease());
+        let error = self.failure.as_ref().map(tracing::field::display);
+        tracing::warn!(
+            semaphore = self.core.name,
+            permits = expired.len(),
+            error,
+            "could not give permits back; their leases end by themselves"
+        );
+    }
+}
+
+type Ended = (ReleaseCall, Instant, Result<Vec<i64>, CallError>);
+
+async fn attempt(core: &Core, call: ReleaseCall) -> Ended {
+    let (servers, began) = (&core.context.servers, Instant::now());
+    let limit = core.context.settings.response_timeout;
+    let write = |cmd: &mut redis::Cmd| EarlierCall::write(&call, cmd);
+    let answer = servers.attempt(core.slot, &call, ReleaseCall::SCRIPT, write, limit).await;
+    (call, began, answer)
+}
+
+async fn reached(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for Keeper {
+    /// The runtime ended in the middle: whoever gives something up later starts another keeper.
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.core.releases.abandon();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A program's own calls take effect in the order in which the program makes them: drops and
+//! canceled calls, too. The behaviors are those of tokio's semaphore, whose calls never overlap.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphore, Semaphores, acquire_all, blocking};
+
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::{Flow, Proxy};
+use test_support::server::{Server, shared_url, unique_name};
+
+const ROUNDS: usize = 100;
+
+/// Longer than any test: what is not given back stays taken.
+const LEASE: Duration = Duration::from_secs(600);
+
+fn build(semaphores: &Semaphores, limit: u32) -> Semaphore {
+    semaphores.semaphore(unique_name()).limit(limit).lease(LEASE).build().unwrap()
+}
+
+async fn poll_once(future: impl Future) {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        _ = future.as_mut().poll(cx).is_ready();
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// The next call finds everything free that was given up before.
+async fn all_is_free(semaphore: &Semaphore, limit: u32, what: &str) {
+    let permit = semaphore.try_acquire_many(limit).await.unwrap();
+    assert!(permit.is_some(), "{what}, then try_acquire");
+    permit.unwrap().release().await.unwrap();
+}
+
+async fn permits_that_are_dropped(semaphore: &Semaphore) {
+    drop(semaphore.acquire().await.unwrap());
+    all_is_free(semaphore, 2, "drop").await;
+    drop(semaphore.acquire_many(2).await.unwrap());
+    assert_eq!(semaphore.available_permits().await.unwrap(), 2, "drop, then available_permits");
+    drop(semaphore.acquire_many(2).await.unwrap());
+    let permit = semaphore.acquire_timeout(Duration::ZERO).await;
+    drop(permit.expect("drop, then a timeout of zero"));
+    let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    drop((first, second));
+    all_is_free(semaphore, 2, "two drops").await;
+}
+
+async fn ends_that_are_dropped(semaphore: &Semaphore) {
+    drop(semaphore.acquire_many(2).await.unwrap().release());
+    all_is_free(semaphore, 2, "a release that is not polled").await;
+    poll_once(semaphore.acquire_many(2).await.unwrap().release()).await;
+    all_is_free(semaphore, 2, "a release that is polled once").await;
+    let before = semaphore.available_permits().await.unwrap();
+    poll_once(semaphore.acquire().await.unwrap().forget()).await;
+    let after = semaphore.available_permits().await.unwrap();
+    assert_eq!(after, before - 1, "a forget that is polled once");
+    semaphore.clear_limit().await.unwrap();
+}
+
+async fn waits_that_are_canceled(semaphore: &Semaphore) {
+    poll_once(semaphore.acquire_many(2)).await;
+    all_is_free(semaphore, 2, "an acquire that is polled once").await;
+    poll_once(semaphore.try_acquire_many(2)).await;
+    all_is_free(semaphore, 2, "a try that is polled once").await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    let timeout = semaphore.acquire_timeout(Duration::from_millis(1)).await;
+    assert!(matches!(timeout, Err(Error::Timeout { .. })), "{timeout:?}");
+    let mut waits = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        waits.spawn(semaphore.request().acquire());
+    }
+    let queued = async || semaphore.inspect().await.unwrap().queued;
+    eventually("queued", queued, |queued| *queued == 3).await;
+    waits.shutdown().await;
+    assert_eq!(semaphore.inspect().await.unwrap().queued, 0, "waits that were aborted");
+    drop(permit);
+    all_is_free(semaphore, 2, "a drop after waits were aborted").await;
+}
+
+async fn changes_that_are_dropped(semaphore: &Semaphore) {
+    all_is_free(semaphore, 2, "at first").await;
+    poll_once(semaphore.add_permits(3)).await;
+    assert_eq!(semaphore.available_permits().await.unwrap(), 5, "add_permits, polled once");
+    poll_once(semaphore.set_limit(1)).await;
+    assert!(semaphore.try_acquire_many(2).await.unwrap().is_none(), "set_limit, polled once");
+    poll_once(semaphore.clear_limit()).await;
+    all_is_free(semaphore, 2, "clear_limit, polled once").await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    poll_once(semaphore.revoke(permit.id())).await;
+    all_is_free(semaphore, 2, "revoke, polled once").await;
+    drop(permit);
+}
+
+async fn several_at_once(semaphores: &Semaphores) {
+    let (one, other) = (build(semaphores, 2), build(semaphores, 2));
+    let both = || [one.request().weight(2), other.request().weight(2)];
+    drop(acquire_all(both()).await.unwrap());
+    all_is_free(&one, 2, "the first of two").await;
+    all_is_free(&other, 2, "the second of two").await;
+    poll_once(acquire_all(both())).await;
+    all_is_free(&one, 2, "acquire_all, polled once").await;
+    all_is_free(&other, 2, "acquire_all, polled once").await;
+}
+
+/// Semaphores of one name are one, however often they are built.
+async fn closed_and_built_again(semaphores: &Semaphores) {
+    let name = unique_name();
+    let again = || semaphores.semaphore(&name).limit(2).lease(LEASE).build().unwrap();
+    let permit = again().acquire_many(2).await.unwrap();
+    drop(permit);
+    all_is_free(&again(), 2, "a drop at another semaphore of that name").await;
+    let (closed, open) = (again(), again());
+    let permit = open.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn(closed.request().acquire());
+    let queued = async || open.inspect().await.unwrap().queued;
+    eventually("queued", queued, |queued| *queued == 1).await;
+    closed.close();
+    assert_eq!(open.inspect().await.unwrap().queued, 0, "waits that were closed");
+    drop(permit);
+    all_is_free(&open, 2, "a close").await;
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
+}
+
+async fn detached_and_adopted(semaphores: &Semaphores) {
+    let semaphore = build(semaphores, 1);
+    let parts = semaphore.acquire().await.unwrap().into_parts();
+    poll_once(semaphore.adopt(parts)).await;
+    all_is_free(&semaphore, 1, "an adoption, polled once").await;
+    let parts = semaphore.acquire().await.unwrap().into_parts();
+    drop(semaphore.adopt(parts).await.unwrap());
+    all_is_free(&semaphore, 1, "an adopted permit that is dropped").await;
+}
+
+async fn tasks_and_threads_that_synchronize(semaphore: &Semaphore) {
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    let (dropped, is_dropped) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        drop(permit);
+        dropped.send(()).expect("somebody waits for it");
+    });
+    in_time("the thread", is_dropped).await.unwrap();
+    all_is_free(semaphore, 2, "a drop by a thread").await;
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    tokio::spawn(async move { drop(permit) }).await.unwrap();
+    all_is_free(semaphore, 2, "a drop by a task").await;
+}
+
+async fn every_behavior(semaphores: Semaphores) {
+    let semaphore = build(&semaphores, 2);
+    for _ in 0..ROUNDS {
+        permits_that_are_dropped(&semaphore).await;
+        ends_that_are_dropped(&semaphore).await;
+        waits_that_are_canceled(&semaphore).await;
+        changes_that_are_dropped(&semaphore).await;
+        several_at_once(&semaphores).await;
+        closed_and_built_again(&semaphores).await;
+        detached_and_adopted(&semaphores).await;
+        tasks_and_threads_that_synchronize(&semaphore).await;
+    }
+    semaphores.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_keep_the_order_of_the_program() {
+    every_behavior(Semaphores::connect(&shared_url()).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn calls_keep_the_order_of_the_program_on_one_thread() {
+    every_behavior(Semaphores::connect(&shared_url()).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_keep_the_order_of_the_program_in_memory() {
+    every_behavior(Semaphores::local().unwrap()).await;
+}
+
+#[test]
+fn blocking_calls_keep_the_order_of_the_program() {
+    let servers = [
+        blocking::Semaphores::connect(&shared_url()).unwrap(),
+        blocking::Semaphores::local().unwrap(),
+    ];
+    for semaphores in servers {
+        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
+        for _ in 0..ROUNDS {
+            drop(semaphore.acquire().unwrap());
+            drop(semaphore.try_acquire().unwrap().expect("drop, then try_acquire"));
+            assert_eq!(semaphore.available_permits().unwrap(), 1);
+            let permit = semaphore.acquire().unwrap();
+            thread::spawn(move || drop(permit)).join().unwrap();
+            drop(semaphore.try_acquire().unwrap().expect("a drop by a thread"));
+        }
+    }
+}
+
+/// Calls of scripts that the server has counted.
+fn calls(observer: &mut redis::Connection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(observer).unwrap();
+    let evalsha = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+    evalsha.and_then(|line| line.split(['=', ',']).nth(1)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// What was dropped and the next call are on their way together.
+#[tokio::test]
+async fn the_order_takes_no_round_trip() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = build(&semaphores, 1);
+    let permit = semaphore.acquire().await.unwrap();
+    let mut observer = server.connect();
+    let before = calls(&mut observer);
+    proxy.replies(Flow::Hold);
+    drop(permit);
+    let mut next = pin!(semaphore.try_acquire());
+    let made = async || {
+        poll_once(next.as_mut()).await;
+        calls(&mut observer) - before
+    };
+    eventually("both calls", made, |made| *made == 2).await;
+    proxy.replies(Flow::Pass);
+    assert!(next.await.unwrap().is_some());
+}
+
+/// The release goes out again before the call that comes after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_survives_connections_that_are_cut() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = build(&semaphores, 1);
+    for round in 0..ROUNDS {
+        let permit = semaphore.acquire().await.unwrap();
+        // At different moments: before the release is written, while it is on its way, and after.
+        if round % 3 == 0 {
+            proxy.cut_commands();
+        }
+        drop(permit);
+        if round % 3 == 1 {
+            proxy.cut_commands();
+        }
+        let cut = async {
+            if round % 3 == 2 {
+                tokio::task::yield_now().await;
+                proxy.cut_commands();
+            }
+        };
+        let (permit, ()) = tokio::join!(semaphore.try_acquire(), cut);
+        assert!(permit.unwrap().is_some(), "round {round}");
+    }
+}
