@@ -55,7 +55,8 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
     if calls.is_empty() {
         return run.await;
     }
-    let calls = calls.into_iter().map(|call| run_earlier(connection.clone(), number, call_by, call));
+    let calls =
+        calls.into_iter().map(|call| run_earlier(connection.clone(), number, call_by, call));
     // They are polled in this order, and the first poll writes the command.
     Box::pin(join(join_all(calls), run)).await.1
 }

@@ -113,8 +113,9 @@ impl Request for Acknowledge {
         let servers = &core.context.servers;
         let Some(link) = servers.link_of(core.slot)? else {
             // As a server without replicas does.
-            let mut reply: Vec<i64> =
-                servers.attempt(core.slot, &core.releases.so_far(), Self::SCRIPT, write, limit).await?;
+            let mut reply: Vec<i64> = servers
+                .attempt(core.slot, &core.releases.so_far(), Self::SCRIPT, write, limit)
+                .await?;
             tokio::time::sleep(wanted.within).await;
             reply.push(0);
             return Ok(reply);

@@ -1,8 +1,8 @@
 //! What this process gives up, as its [`Releases`](crate::releases::Releases) see it.
 
+use redis::Cmd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use redis::Cmd;
 use tokio::time::Instant;
 
 use super::Core;

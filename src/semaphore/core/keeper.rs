@@ -28,14 +28,8 @@ impl Core {
         if needs_keeper {
             let backoff = Backoff::of_connections(self.context.settings.response_timeout);
             let (core, paused_until, failure) = (self.clone(), None, None);
-            let keeper = Keeper {
-                core,
-                is_done: false,
-                backoff,
-                paused_until,
-                failure,
-                was_refused: false,
-            };
+            let keeper =
+                Keeper { core, is_done: false, backoff, paused_until, failure, was_refused: false };
             self.context.spawn_tracked(keeper.run());
         }
     }

@@ -46,8 +46,8 @@ use crate::server::slot_of;
 use crate::wakeup::{Channel, Handler};
 use acknowledge::Acknowledge;
 use replication::Replication;
-use upkeep::Upkeep;
 use tokio::time::Instant;
+use upkeep::Upkeep;
 
 pub(crate) struct Core {
     pub(crate) name: String,

@@ -104,9 +104,7 @@ impl Owner for Core {
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
         let earlier = self.releases.so_far();
-        async move {
-            self.context.servers.attempt(self.slot, &earlier, script, write, limit).await
-        }
+        async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
     }
 
     fn kept_may_go(&self) {

@@ -200,6 +200,12 @@ fn blocking_calls_keep_the_order_of_the_program() {
     }
 }
 
+/// A busy machine may take long to connect.
+async fn patient(proxy: &Proxy) -> Semaphores {
+    let builder = Semaphores::builder().response_timeout(Duration::from_secs(20));
+    builder.connect(&proxy.url()).await.unwrap()
+}
+
 /// Calls of scripts that the server has counted.
 fn calls(observer: &mut redis::Connection) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(observer).unwrap();
@@ -212,7 +218,7 @@ fn calls(observer: &mut redis::Connection) -> u64 {
 async fn the_order_takes_no_round_trip() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = patient(&proxy).await;
     let semaphore = build(&semaphores, 1);
     let permit = semaphore.acquire().await.unwrap();
     let mut observer = server.connect();
@@ -234,7 +240,7 @@ async fn the_order_takes_no_round_trip() {
 async fn the_order_survives_connections_that_are_cut() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = patient(&proxy).await;
     let semaphore = build(&semaphores, 1);
     for round in 0..ROUNDS {
         let permit = semaphore.acquire().await.unwrap();

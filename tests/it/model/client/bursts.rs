@@ -151,6 +151,25 @@ impl Clients {
         Batches { now: (!numbers.is_empty()).into(), strays: 1 }
     }
 
+    /// The program's order: what it gives up is free for the acquires that come after that.
+    pub async fn reuse(
+        &mut self,
+        client: usize,
+        permits: &[usize],
+        waits: &[usize],
+        asks: &[Ask],
+    ) -> Batches {
+        let drops: Vec<_> = permits.iter().map(|pick| (*pick, End::Drop)).collect();
+        let given_up = [self.end(client, 0, &drops).await, self.cancel(client, waits)];
+        let asked = self.acquire(client, 0, asks).await;
+        let all = given_up.into_iter().chain([asked]);
+        all.reduce(|one, other| Batches {
+            now: one.now + other.now,
+            strays: one.strays + other.strays,
+        })
+        .expect("there are three")
+    }
+
     pub fn lose(&mut self, client: usize, picks: &[usize]) -> Batches {
         let numbers = self.pick(client, picks.iter().copied());
         let ids = numbers.iter().map(|number| self.case.permits[number].id().to_owned());

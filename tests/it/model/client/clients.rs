@@ -151,6 +151,7 @@ impl Clients {
             Burst::End(ends) => self.end(*client, *lead, ends).await,
             Burst::Refresh(picks) => self.refresh(*client, *lead, picks).await,
             Burst::Cancel(picks) => self.cancel(*client, picks),
+            Burst::Reuse(permits, waits, asks) => self.reuse(*client, permits, waits, asks).await,
             Burst::Lose(picks) => self.lose(*client, picks),
             Burst::Limit(changes) => self.change_limit(*client, changes).await,
             Burst::Mixed(asks, ends) => return self.mix(*lead, asks, ends).await,

@@ -44,6 +44,8 @@ pub enum Burst {
     End(Vec<(usize, End)>),
     Refresh(Vec<usize>),
     Cancel(Vec<usize>),
+    /// Permits are dropped and waits are canceled, and acquires follow at once.
+    Reuse(Vec<usize>, Vec<usize>, Vec<Ask>),
     /// The server takes permits away, as it does when leases have ended.
     Lose(Vec<usize>),
     Limit(Vec<Change>),
@@ -67,13 +69,13 @@ fn ask() -> impl Strategy<Value = Ask> {
         .prop_map(|(weight, waits, is_dropped)| Ask { weight, waits, is_dropped })
 }
 
-/// Tries beside requests that are given up may see those, or not. So then all of them wait.
+/// Those that are dropped come first: what comes after them does not see them.
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     (vec(ask(), 1..MOST), prop::bool::weighted(0.3)).prop_map(|(mut asks, some_are_dropped)| {
         for ask in &mut asks {
-            ask.waits |= some_are_dropped;
             ask.is_dropped &= some_are_dropped;
         }
+        asks.sort_by_key(|ask| !ask.is_dropped);
         asks
     })
 }
@@ -109,6 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => ends().prop_map(Burst::End),
         3 => picks().prop_map(Burst::Refresh),
         2 => picks().prop_map(Burst::Cancel),
+        4 => (picks(), few(), asks()).prop_map(|(permits, waits, asks)| Burst::Reuse(permits, waits, asks)),
         2 => few().prop_map(Burst::Lose),
         2 => changes().prop_map(Burst::Limit),
         3 => mixed.prop_map(|(asks, ends)| Burst::Mixed(asks, ends)),
