@@ -110,7 +110,7 @@ impl Context {
             prefix,
             client,
             router,
-            releases: ReleasesByName::default(),
+            releases: ReleasesByName::new(),
             settings,
             meters,
             acquisitions: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1),

@@ -83,7 +83,7 @@ impl Probe {
             loaded.map_err(|error| self.explain_script(error))?;
         }
         let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.0.len()).arg(&keys.0).arg(&["0", "1", "0", "1"]);
+            cmd.arg(keys.all().len()).arg(&keys.all()).arg(&["0", "1", "0", "1"]);
         };
         let inspect = registry.run_with(&mut connection, self.link.call_by(), "inspect", write);
         inspect.await.map(|_: Value| ()).map_err(|error| self.explain_script(error))
@@ -91,7 +91,7 @@ impl Probe {
 
     /// The commands of `inspect`, called without a script: then the server names what it refuses.
     async fn try_reads(&self, connection: &Connection, keys: &Keys) -> Result<(), Error> {
-        let [permits, queue, _, state] = &keys.0;
+        let [permits, queue, _, state] = keys.all();
         let mut commands = vec![
             vec!["TIME"],
             vec!["HMGET", state, "version"],
@@ -132,7 +132,7 @@ impl Probe {
     async fn try_scripts(&self, connection: &Connection) -> Result<Refused, Error> {
         // Only needed when the server has forgotten a script, which is no time to find it refused.
         let mut eval = redis::cmd("EVAL");
-        eval.arg("return 1").arg(1).arg(&Keys::new(&self.prefix, &self.name).0[0]);
+        eval.arg("return 1").arg(1).arg(Keys::new(&self.prefix, &self.name).all()[0]);
         let (eval, mut loading) = (ask::<()>(connection, eval), connection.clone());
         let load = ScriptRegistry::embedded().load(&mut loading);
         let (evaluated, loaded, refused) = join!(biased; eval, load, self.try_out(connection));
@@ -187,7 +187,7 @@ impl Probe {
             Some(_) => Wakeups::SHARDED_PUBLISH,
         };
         let write = |cmd: &mut Cmd| {
-            cmd.arg(keys.0.len()).arg(&keys.0).arg(how.to_string()).arg(&self.name);
+            cmd.arg(keys.all().len()).arg(&keys.all()).arg(how.to_string()).arg(&self.name);
         };
         let (registry, mut connection) = (ScriptRegistry::embedded(), connection.clone());
         let refused = registry.run_with(&mut connection, self.link.call_by(), "probe", write).await;

@@ -8,14 +8,29 @@ const MAX_PREFIX: usize = 200;
 
 /// permits, queue, clients, state: in the order in which every script takes them. The name in
 /// braces is their hash tag, so a cluster keeps them together.
-pub(crate) struct Keys(pub(crate) [String; 4]);
+pub(crate) struct Keys {
+    /// One after the other: each semaphore of a process has its own.
+    joined: Box<str>,
+    ends: [u16; 4],
+}
 
 impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
-        Self(
-            ["permits", "queue", "clients", "state"]
-                .map(|key| format!("{prefix}:{{{name}}}:{key}")),
-        )
+        let (mut joined, mut ends) = (String::new(), [0; 4]);
+        for (end, key) in ends.iter_mut().zip(["permits", "queue", "clients", "state"]) {
+            joined.extend([prefix, ":{", name, "}:", key]);
+            *end = u16::try_from(joined.len()).expect("prefix and name have longest lengths");
+        }
+        Self { joined: joined.into(), ends }
+    }
+
+    pub(crate) fn all(&self) -> [&str; 4] {
+        let mut start = 0;
+        self.ends.map(|end| {
+            let key = &self.joined[start..end.into()];
+            start = end.into();
+            key
+        })
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Releases {
     /// How many entries may have to go out before a call.
     open: AtomicUsize,
     changes: Notify,
-    meter: CallMeter,
+    meter: Arc<CallMeter>,
 }
 
 /// What there is to do for the keeper.
@@ -85,13 +85,9 @@ pub(crate) enum Work {
 }
 
 impl Releases {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            ledger: Mutex::default(),
-            open: AtomicUsize::new(0),
-            changes: Notify::new(),
-            meter: CallMeter::of(ReleaseCall::SCRIPT),
-        })
+    fn new(meter: Arc<CallMeter>) -> Self {
+        let (ledger, open) = (Mutex::default(), AtomicUsize::new(0));
+        Self { ledger, open, changes: Notify::new(), meter }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -199,12 +195,18 @@ impl Earlier for GivenUpBefore {
 }
 
 /// The [`Releases`] of all semaphores of a client, by name: semaphores of one name share theirs.
-#[derive(Default)]
-pub(crate) struct ReleasesByName(Mutex<HashMap<String, Weak<Releases>>>);
+pub(crate) struct ReleasesByName {
+    all: Mutex<HashMap<String, Weak<Releases>>>,
+    meter: Arc<CallMeter>,
+}
 
 impl ReleasesByName {
+    pub(crate) fn new() -> Self {
+        Self { all: Mutex::default(), meter: Arc::new(CallMeter::of(ReleaseCall::SCRIPT)) }
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Weak<Releases>>> {
-        self.0.lock().expect("nothing panics while it is locked")
+        self.all.lock().expect("nothing panics while it is locked")
     }
 
     pub(crate) fn of(&self, name: &str) -> Arc<Releases> {
@@ -212,7 +214,7 @@ impl ReleasesByName {
         if let Some(releases) = all.get(name).and_then(Weak::upgrade) {
             return releases;
         }
-        let releases = Releases::new();
+        let releases = Arc::new(Releases::new(self.meter.clone()));
         all.insert(name.to_owned(), Arc::downgrade(&releases));
         releases
     }

@@ -87,7 +87,7 @@ impl Drop for Pending<'_> {
         if self.is_settled || self.acquisition.is_over() {
             return;
         }
-        self.acquisition.end();
+        self.acquisition.abandon();
         self.core.waits().remove(&self.acquisition.number);
         // What is not under way now is never sent: it is over.
         if self.acquisition.was_sent() || self.acquisition.in_flight.has(ACQUIRE | ADOPT) {
@@ -319,7 +319,9 @@ impl Core {
         let silence = settings.heartbeat_interval().saturating_add(settings.patience());
         let patience = settings.tolerance().saturating_add(silence);
         let outcome = acquisition.await_outcome();
-        let outcome = async { outcome.await.unwrap_or(Err(Error::Shutdown)) };
+        let outcome = async {
+            outcome.await.map_or(Err(Error::Shutdown), |outcome| outcome.map_err(|error| *error))
+        };
         let mut outcome = pin!(outcome);
         loop {
             let asked = acquisition.asked();

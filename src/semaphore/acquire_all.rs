@@ -1,13 +1,11 @@
 //! Permits of several semaphores at once.
 
-use std::time::Duration;
-
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit::Permit;
-use crate::semaphore::permits::first_lost;
 use crate::semaphore::{AcquireRequest, Permits};
 
 /// Acquires of several semaphores, all or nothing: for work that needs a database connection, a
@@ -66,18 +64,30 @@ pub fn acquire_all(
     async move {
         let order = order(&requests)?;
         let timeout = requests.iter().filter_map(|request| request.timeout).min();
-        let (started, mut permits) = (Instant::now(), Vec::new());
+        let (started, mut permits) = (Instant::now(), Vec::<Permit>::new());
+        // One for each permit, by its index, so that a thousand take a thousand looks.
+        let mut losses = FuturesUnordered::new();
         for index in &order {
             let left = timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
-            let mut permit = next(requests[*index].clone(), left, &permits)
-                .await
-                .map_err(|error| since(started, error))?;
+            let mut request = requests[*index].clone();
+            request.timeout = left;
+            let permit = tokio::select! {
+                biased;
+                Some(lost) = losses.next() => Err(loss(&permits, lost)),
+                permit = request.acquire() => permit,
+            };
+            let mut permit = permit.map_err(|error| since(started, error))?;
             // Nothing has started before all are there.
             permit.on_drop = Some(OnDrop::RETURN);
+            let (watch, number) = (permit.watch(), permits.len());
+            losses.push(async move {
+                watch.ended().await;
+                number
+            });
             permits.push(permit);
         }
-        if let Some(lost) = permits.iter().find(|permit| permit.is_lost()) {
-            return Err(lost.loss("acquire_all"));
+        if let Some(lost) = permits.iter().position(Permit::is_lost) {
+            return Err(loss(&permits, lost));
         }
         Ok(Permits::new(as_given(permits, &order)))
     }
@@ -101,18 +111,8 @@ fn order(requests: &[AcquireRequest]) -> Result<Vec<usize>, Error> {
     }
 }
 
-/// The next permit, unless one of those before is lost meanwhile.
-async fn next(
-    mut request: AcquireRequest,
-    left: Option<Duration>,
-    before: &[Permit],
-) -> Result<Permit, Error> {
-    request.timeout = left;
-    tokio::select! {
-        biased;
-        lost = first_lost(before.iter()) => Err(lost.loss("acquire_all")),
-        permit = request.acquire() => permit,
-    }
+fn loss(permits: &[Permit], lost: usize) -> Error {
+    permits[lost].loss("acquire_all")
 }
 
 /// A timeout tells how long all of it took.

@@ -60,13 +60,16 @@ struct Queued {
     place: Place,
 }
 
+/// Errors are large, and many may wait.
+type Answered = Result<Grant, Box<Error>>;
+
 /// The first one counts; a second one says the same.
 #[derive(Default)]
 enum Outcome {
     #[default]
     Open,
-    Awaited(oneshot::Sender<Result<Grant, Error>>),
-    Resolved(Option<Result<Grant, Error>>),
+    Awaited(oneshot::Sender<Answered>),
+    Resolved(Option<Answered>),
 }
 
 impl Acquisition {
@@ -97,6 +100,12 @@ impl Acquisition {
     /// that nothing is left of it.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// As [`end`](Self::end), for a wait that nobody waits for any more.
+    pub(crate) fn abandon(&self) {
+        self.end();
+        self.wait().outcome = Outcome::Resolved(None);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -136,7 +145,7 @@ impl Acquisition {
     }
 
     /// Where the outcome of a wait arrives.
-    pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Result<Grant, Error>> {
+    pub(crate) fn await_outcome(&self) -> oneshot::Receiver<Answered> {
         let (sender, receiver) = oneshot::channel();
         let mut wait = self.wait();
         match &mut wait.outcome {
@@ -179,6 +188,7 @@ impl Acquisition {
     }
 
     pub(crate) fn resolve(&self, outcome: Result<Grant, Error>) {
+        let outcome = outcome.map_err(Box::new);
         let mut wait = self.wait();
         match std::mem::take(&mut wait.outcome) {
             Outcome::Open => wait.outcome = Outcome::Resolved(Some(outcome)),

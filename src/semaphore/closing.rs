@@ -1,6 +1,7 @@
 //! The end of acquiring by one semaphore of this process: it was closed, or shut down.
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
@@ -8,11 +9,18 @@ use tokio::sync::Notify;
 /// Each request listens to one of several, since all cores would wait for each other at one.
 const LISTS: usize = 16;
 
-#[derive(Default)]
 pub(crate) struct Closing {
     is_closed: AtomicBool,
     is_shut_down: AtomicBool,
-    ends: [Notify; LISTS],
+    /// Made when they are needed: a program may have many semaphores that are idle.
+    ends: LazyLock<Box<[Notify; LISTS]>>,
+}
+
+impl Default for Closing {
+    fn default() -> Self {
+        let ends = LazyLock::new(Box::default as fn() -> _);
+        Self { is_closed: AtomicBool::new(false), is_shut_down: AtomicBool::new(false), ends }
+    }
 }
 
 impl Closing {

@@ -29,8 +29,8 @@ pub(crate) trait Handler: Send + Sync {
     fn ended(self: Arc<Self>);
 }
 
-/// Semaphores that were built with the same name, by their addresses.
-type SameName = HashMap<usize, Weak<dyn Handler>>;
+/// Semaphores that were built with the same name.
+type SameName = Vec<Weak<dyn Handler>>;
 
 pub(crate) struct Router {
     pub(super) wakeups: Wakeups,
@@ -87,15 +87,18 @@ impl Router {
 
     /// A semaphore is new.
     pub(crate) fn register(&self, name: &str, handler: Weak<dyn Handler>) {
-        let address = handler.as_ptr().cast::<()>().addr();
-        self.handlers().entry(name.to_owned()).or_default().insert(address, handler);
+        self.handlers()
+            .entry(name.to_owned())
+            .or_insert_with(|| Vec::with_capacity(1))
+            .push(handler);
     }
 
     /// A semaphore of that name is gone.
     pub(crate) fn unregister<H: Handler>(&self, name: &str, handler: &H) {
         let mut handlers = self.handlers();
         if let Some(same) = handlers.get_mut(name) {
-            same.remove(&std::ptr::from_ref(handler).addr());
+            let gone = std::ptr::from_ref(handler).addr();
+            same.retain(|other| other.as_ptr().cast::<()>().addr() != gone);
             if same.is_empty() {
                 handlers.remove(name);
             }
@@ -137,7 +140,7 @@ impl Router {
         let same: Vec<_> = self
             .handlers()
             .get(name)
-            .map_or(vec![], |same| same.values().filter_map(Weak::upgrade).collect());
+            .map_or(vec![], |same| same.iter().filter_map(Weak::upgrade).collect());
         // Where there is none what was granted is left to its lease.
         let Some(first) = same.first() else {
             return;
@@ -156,7 +159,7 @@ impl Router {
     }
 
     fn all(&self) -> Vec<Arc<dyn Handler>> {
-        self.handlers().values().flat_map(HashMap::values).filter_map(Weak::upgrade).collect()
+        self.handlers().values().flatten().filter_map(Weak::upgrade).collect()
     }
 
     /// Messages may have been lost.
@@ -173,7 +176,7 @@ impl Router {
     pub(super) fn may_have_missed_at<'a>(&self, channels: impl Iterator<Item = &'a str>) {
         let handlers = self.handlers();
         let of = |channel| handlers.get(semaphore_of(channel)?);
-        let same = channels.filter_map(of).flat_map(HashMap::values).filter_map(Weak::upgrade);
+        let same = channels.filter_map(of).flatten().filter_map(Weak::upgrade);
         let same = same.collect();
         drop(handlers);
         tell_of_loss(same);

@@ -23,7 +23,7 @@ mod upkeep;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 pub(crate) use acquire::{Acquire, IfFull};
@@ -67,11 +67,11 @@ pub(crate) struct Core {
     pub(crate) releases: Arc<Releases>,
     /// The server was told the limit of the configuration.
     declared: AtomicBool,
-    acquires: Batcher<Acquire>,
-    release_batcher: Batcher<Release>,
-    refreshes: Batcher<Refresh>,
-    acknowledges: Batcher<Acknowledge>,
-    adopts: Batcher<Adopt>,
+    acquires: Lazy<Batcher<Acquire>>,
+    release_batcher: Lazy<Batcher<Release>>,
+    refreshes: Lazy<Batcher<Refresh>>,
+    acknowledges: Lazy<Batcher<Acknowledge>>,
+    adopts: Lazy<Batcher<Adopt>>,
     replication: Replication,
     /// What waits in the queue, by number.
     waits: Mutex<HashMap<u128, Arc<Acquisition>>>,
@@ -81,6 +81,13 @@ pub(crate) struct Core {
     /// The last call answered many, who may all have a next request.
     rush: AtomicBool,
     wake_at: Mutex<Option<Instant>>,
+}
+
+/// What is made when it is needed: a program may have many semaphores that are idle.
+type Lazy<T> = LazyLock<Box<T>>;
+
+fn lazy<T: Default>() -> Lazy<T> {
+    LazyLock::new(Box::default)
 }
 
 /// What the maintenance of a semaphore is asked to do.
@@ -123,11 +130,11 @@ impl Core {
             upkeep: Upkeep::new(maintenance),
             releases,
             declared: AtomicBool::new(false),
-            acquires: Batcher::default(),
-            release_batcher: Batcher::default(),
-            refreshes: Batcher::default(),
-            acknowledges: Batcher::default(),
-            adopts: Batcher::default(),
+            acquires: lazy(),
+            release_batcher: lazy(),
+            refreshes: lazy(),
+            acknowledges: lazy(),
+            adopts: lazy(),
             replication: Replication::default(),
             waits: Mutex::default(),
             held: Mutex::default(),
@@ -145,7 +152,7 @@ impl Core {
 
     /// The first of its keys. Whoever acquires of several semaphores does so in the order of these.
     pub(crate) fn key(&self) -> &str {
-        &self.keys.0[0]
+        self.keys.all()[0]
     }
 
     /// A new one, with a word that nobody has had. With a head start, in ms.

@@ -94,7 +94,8 @@ impl Owner for Core {
     }
 
     fn write_keys(&self, cmd: &mut Cmd) {
-        cmd.arg(self.keys.0.len()).arg(&self.keys.0);
+        let keys = self.keys.all();
+        cmd.arg(keys.len()).arg(&keys);
     }
 
     fn attempt(

@@ -19,7 +19,7 @@ use crate::semaphore::settings::Acknowledgement;
 use crate::server::{self, CallError, Link};
 
 #[derive(Default)]
-pub(crate) struct Replication(Mutex<Option<Connection>>);
+pub(crate) struct Replication(Mutex<Option<Box<Connection>>>);
 
 struct Connection {
     /// To the same server as this one of that link.
@@ -62,7 +62,7 @@ impl Replication {
 
 /// The one that is kept, as long as the link has the same server.
 async fn connection(
-    kept: &mut Option<Connection>,
+    kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,
     within: Duration,
 ) -> Result<MultiplexedConnection, RedisError> {
@@ -78,6 +78,6 @@ async fn connection(
     let config = dialer.config().set_response_timeout(Some(patience));
     let connection = dialer.connect(&main.client, &config).await?;
     let (link, beside) = (link.clone(), main.number);
-    *kept = Some(Connection { link, beside, connection: connection.clone() });
+    *kept = Some(Box::new(Connection { link, beside, connection: connection.clone() }));
     Ok(connection)
 }

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use redis_semaphore::Semaphores;
+use tokio::runtime::Handle;
 
 use test_support::child::{self, Process, memory};
-use test_support::server::{Server, unique_name};
+use test_support::observer::eventually;
+use test_support::server::{Server, shared_url, unique_name};
 
 const SEMAPHORES: usize = 10_000;
 
@@ -58,4 +60,21 @@ async fn a_process_that_drops_semaphores() {
     let before = memory("VmRSS");
     drop_semaphores(&semaphores, SEMAPHORES, ends).await;
     child::say(&memory("VmRSS").saturating_sub(before).to_string());
+}
+
+/// Once nothing is held, awaited or given back, no task is left either.
+#[tokio::test]
+async fn tasks_end_when_there_is_nothing_to_do() {
+    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let lease = Duration::from_secs(1);
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let tasks = async || Handle::current().metrics().num_alive_tasks();
+    let before = tasks().await;
+    let permit = semaphore.acquire().await.unwrap();
+    let waiting = tokio::spawn(semaphore.request().acquire());
+    eventually("busy", tasks, |tasks| *tasks > before + 1).await;
+    drop(permit);
+    drop(waiting.await.unwrap().unwrap());
+    eventually("idle", tasks, |tasks| *tasks == before).await;
+    semaphore.acquire().await.unwrap().release().await.unwrap();
 }

@@ -69,7 +69,6 @@ fn ask() -> impl Strategy<Value = Ask> {
         .prop_map(|(weight, waits, is_dropped)| Ask { weight, waits, is_dropped })
 }
 
-/// Those that are dropped come first: what comes after them does not see them.
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     (vec(ask(), 1..MOST), prop::bool::weighted(0.3)).prop_map(|(mut asks, some_are_dropped)| {
         for ask in &mut asks {
