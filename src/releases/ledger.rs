@@ -1,6 +1,6 @@
 //! Where each thing stands that was given up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -12,8 +12,6 @@ pub(super) struct Ledger {
     /// In the order in which they were given up.
     entries: BTreeMap<u64, Placed>,
     next: u64,
-    /// Those that are [`At::Here`] or [`At::Taken`].
-    unwritten: BTreeSet<u64>,
     /// Released at that time, and not before a call.
     later: BTreeMap<(Instant, u64), Arc<Entry>>,
     is_kept: bool,
@@ -22,6 +20,12 @@ pub(super) struct Ledger {
 struct Placed {
     entry: Arc<Entry>,
     at: At,
+}
+
+impl Placed {
+    fn is_blocked(&self) -> bool {
+        !matches!(self.at, At::On(_)) && self.entry.given_up.is_out()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -41,7 +45,6 @@ impl Ledger {
     pub(super) fn add(&mut self, entry: Arc<Entry>) -> bool {
         let number = self.number();
         self.entries.insert(number, Placed { entry, at: At::Here });
-        self.unwritten.insert(number);
         !std::mem::replace(&mut self.is_kept, true)
     }
 
@@ -65,34 +68,18 @@ impl Ledger {
         self.entries.len()
     }
 
-    pub(super) fn set_unkept(&mut self) {
-        self.is_kept = false;
-    }
-
-    /// The first entry before this number that cannot be sent yet.
-    pub(super) fn blocked_before(&self, end: u64) -> Option<u64> {
-        let is_blocked = |number: &&u64| self.entries[number].entry.given_up.is_out();
-        self.unwritten.range(..end).find(is_blocked).copied()
+    /// Whether an entry before this number cannot be sent yet.
+    pub(super) fn is_blocked_before(&self, end: u64) -> bool {
+        self.entries.range(..end).any(|(_, placed)| placed.is_blocked())
     }
 
     /// What has not been written to this connection, and can be.
     pub(super) fn unwritten(&mut self, connection: u64) -> Vec<Numbered> {
         self.drop_unneeded();
-        let is_elsewhere = |at| matches!(at, At::On(on) if on != connection);
-        let elsewhere = self.entries.len() > self.unwritten.len();
-        let numbers: Vec<u64> = match elsewhere {
-            false => self.unwritten.iter().copied().collect(),
-            true => {
-                let placed = self.entries.iter();
-                let wanted = placed.filter(|(number, placed)| {
-                    self.unwritten.contains(number) || is_elsewhere(placed.at)
-                });
-                wanted.map(|(number, _)| *number).collect()
-            }
-        };
-        let sendable = numbers.into_iter().map(|number| (number, &self.entries[&number].entry));
-        let sendable = sendable.filter(|(_, entry)| !entry.given_up.is_out());
-        sendable.map(|(number, entry)| (number, entry.clone())).collect()
+        let placed = self.entries.iter();
+        let sendable =
+            placed.filter(|(_, placed)| placed.at != At::On(connection) && !placed.is_blocked());
+        sendable.map(|(number, placed)| (*number, placed.entry.clone())).collect()
     }
 
     /// For the keeper: what goes out now, and when to look again. `None`: nothing is left, and
@@ -106,7 +93,6 @@ impl Ledger {
         let due = std::mem::replace(&mut self.later, later);
         for ((_, number), entry) in due {
             self.entries.insert(number, Placed { entry, at: At::Here });
-            self.unwritten.insert(number);
         }
         if is_last {
             self.later.clear();
@@ -117,9 +103,8 @@ impl Ledger {
             return None;
         }
         let mut taken = Vec::new();
-        for number in &self.unwritten {
-            let Some(placed) = self.entries.get_mut(number) else { continue };
-            if placed.at == At::Here && !placed.entry.given_up.is_out() {
+        for (number, placed) in &mut self.entries {
+            if placed.at == At::Here && !placed.is_blocked() {
                 placed.at = At::Taken;
                 taken.push((*number, placed.entry.clone()));
             }
@@ -129,18 +114,13 @@ impl Ledger {
 
     /// Of what never reached the server nothing remains to be released.
     fn drop_unneeded(&mut self) {
-        let is_unneeded = |number: &&u64| {
-            let given_up = &self.entries[number].entry.given_up;
-            !given_up.is_out() && given_up.id().is_none()
-        };
-        let unneeded: Vec<u64> = self.unwritten.iter().filter(is_unneeded).copied().collect();
-        for number in unneeded {
-            self.remove(number);
-        }
+        self.entries.retain(|_, placed| {
+            let is_written = matches!(placed.at, At::On(_));
+            is_written || placed.is_blocked() || placed.entry.given_up.id().is_some()
+        });
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Entry>> {
-        self.unwritten.remove(&number);
         self.entries.remove(&number).map(|placed| placed.entry)
     }
 
@@ -148,7 +128,6 @@ impl Ledger {
         for (number, _) in entries {
             if let Some(placed) = self.entries.get_mut(number) {
                 placed.at = At::On(connection);
-                self.unwritten.remove(number);
             }
         }
     }
@@ -160,7 +139,6 @@ impl Ledger {
             // Another call may have written it to another connection since.
             if let Some(placed) = self.entries.get_mut(number).filter(|placed| placed.at == at) {
                 placed.at = At::Here;
-                self.unwritten.insert(*number);
             }
         }
     }

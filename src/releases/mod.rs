@@ -145,9 +145,12 @@ impl Releases {
         self.with(|ledger| ledger.expired(Instant::now()))
     }
 
-    /// The keeper ends before its work is done: its runtime has ended.
+    /// The keeper ends before its work is done, because its runtime has ended. All entries are left
+    /// to their leases; they must not keep their semaphores for ever.
     pub(crate) fn abandon(&self) {
-        self.ledger().set_unkept();
+        let left = self.with(std::mem::take);
+        drop(left);
+        self.changed();
     }
 }
 
@@ -170,7 +173,7 @@ impl Earlier for GivenUpBefore {
     type Call = ReleaseCall;
 
     fn is_ready(&self) -> bool {
-        self.releases.len() == 0 || self.releases.ledger().blocked_before(self.end).is_none()
+        self.releases.len() == 0 || !self.releases.ledger().is_blocked_before(self.end)
     }
 
     async fn ready(&self) {

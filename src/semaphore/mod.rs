@@ -53,6 +53,13 @@ pub use revoke::Revoked;
 /// even a lighter request that would fit or a try. Only a [head start](AcquireRequest::ahead) goes
 /// ahead of others, and of those only who came within it.
 ///
+/// A program's own calls take effect in the order in which the program makes them, as those of
+/// tokio's semaphore do. A permit that was dropped is free for the next call, and a wait that was
+/// canceled is out of its way. This holds within one [`Semaphores`](crate::Semaphores), for
+/// semaphores of one name, and for calls that the program itself orders: in one task, or in tasks
+/// and threads that synchronize. It takes no round trip: what was given up goes out just before the
+/// next call, over the same connection.
+///
 /// # Examples
 ///
 /// ```
@@ -127,6 +134,15 @@ impl Semaphore {
     /// Safe: a wait that is dropped at any point leaves the queue, or gives back the permit that it
     /// may have been granted, in the background. Its place is lost.
     ///
+    /// # Keep polling it
+    ///
+    /// A future that was polled once has its place in the queue. If it is then kept and not polled,
+    /// it still takes its turn, and its permit stays unused for a lease each time. This happens to a
+    /// pinned future outside of a `select!` that is left, and to futures in a stream such as
+    /// `buffer_unordered` while the consumer of that stream awaits a permit of the same semaphore:
+    /// nothing moves for a lease then. Drop such a future, or run it in a task. (tokio's semaphore
+    /// has the same trap, without an end.)
+    ///
     /// # Examples
     ///
     /// See [`Semaphore`].
@@ -155,6 +171,10 @@ impl Semaphore {
 
     /// Waits in the queue for one permit, but no longer than `timeout`, whatever acquire timeout
     /// the semaphore was built with. [`request`](Self::request) has timeouts for other weights.
+    ///
+    /// With a timeout of zero it does not wait: it takes a permit if one is free, as
+    /// [`try_acquire`](Self::try_acquire) does. Any other timeout includes the time for the round
+    /// trip to Redis.
     ///
     /// # Errors
     ///

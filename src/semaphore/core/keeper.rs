@@ -7,6 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::Core;
+use crate::batching::Owner;
 use crate::error::Error;
 use crate::releases::{ReleaseCall, Work};
 use crate::server::{Backoff, CallError, EarlierCall, Failure};
@@ -79,7 +80,7 @@ impl Keeper {
             true => Failure::Refused(failure.error),
             false => Failure::no_answer(began.elapsed(), failure.error),
         };
-        let error = crate::batching::Owner::error(&*self.core, ReleaseCall::SCRIPT, failure);
+        let error = self.core.error(ReleaseCall::SCRIPT, failure);
         // The lease may last for days.
         if is_refused && !std::mem::replace(&mut self.was_refused, true) {
             tracing::warn!(%error, "refused in the background, trying again");
@@ -122,7 +123,7 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// The runtime ended in the middle: whoever gives something up later starts another keeper.
+    /// The runtime ended in the middle. Something that is given up later starts another keeper.
     fn drop(&mut self) {
         if !self.is_done {
             self.core.releases.abandon();

@@ -164,6 +164,11 @@ impl Circumstances {
         (is_settled && until > to).then_some(until)
     }
 
+    /// Whether the server may have lost writes of that time.
+    pub fn may_have_lost_data(&self, from: Moment, to: Moment) -> bool {
+        self.unsettled.values().flatten().any(|case| case.since <= to && from <= case.at)
+    }
+
     /// When the server may have lost this permit without the holder's knowing.
     pub fn unsettled(&self, turn: &Turn) -> impl Iterator<Item = Unsettled> {
         let all = self.unsettled.get(&turn.semaphore).map_or(&[][..], |all| all);

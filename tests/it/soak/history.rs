@@ -235,6 +235,10 @@ pub enum What {
     Slow {
         since: Moment,
     },
+    /// A call did not see what this process had given up before it, since then.
+    Overtaken {
+        since: Moment,
+    },
     /// The campaign itself has seen that this is wrong.
     Found {
         rule: String,

@@ -4,6 +4,7 @@ mod admission;
 mod counts;
 mod forged;
 mod losses;
+mod own_order;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,7 @@ pub fn judge(events: &[Event], bounds: Bounds) -> Result<Vec<Violation>, String>
         Case::taken_away,
         Case::order,
         Case::waits,
+        Case::own_order,
         Case::errors,
         Case::counts,
         Case::found,

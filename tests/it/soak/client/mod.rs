@@ -1,5 +1,6 @@
 //! A client process: tasks that take turns at the semaphores, and tell what they believe.
 
+mod own;
 mod set;
 mod task;
 mod teller;
@@ -57,6 +58,7 @@ pub fn run(orders: &Orders) {
             let seed = orders.seed ^ (100 * KINDS.len() + index) as u64;
             working.spawn(SetTask::new(&tasks, seed).run());
         }
+        working.spawn(own::keep_order(semaphores.clone(), teller.clone()));
         working.join_all().await;
         semaphores.shutdown().await;
     });

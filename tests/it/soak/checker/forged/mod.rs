@@ -65,6 +65,16 @@ fn unsettled(since: Moment, at: Moment, token: u64) -> Event {
 }
 
 #[test]
+fn a_call_that_overtakes_a_drop_is_seen() {
+    let overtaken = event(50, 1, What::Overtaken { since: 45 });
+    let with = |other: Event| broken(&[overtaken.clone(), other]);
+    assert_eq!(broken(std::slice::from_ref(&overtaken)), ["own order"]);
+    assert_eq!(with(unsettled(44, 46, 10)), NONE);
+    assert_eq!(with(unsettled(20, 44, 10)), ["own order"]);
+    assert_eq!(with(unsettled(51, 60, 10)), ["own order"]);
+}
+
+#[test]
 fn calls_that_fail_are_seen() {
     let failed = |operation: &str, excusable| {
         let (operation, error) = (operation.to_owned(), String::new());

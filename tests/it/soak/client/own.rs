@@ -1,0 +1,37 @@
+//! A process's own order: what it gives up is free for its next call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_semaphore::{Error, Semaphore, Semaphores};
+use test_support::server::unique_name;
+use tokio::time::sleep;
+
+use super::super::history::{What, now};
+use super::teller::Teller;
+
+/// Longer than a campaign: what is not given back stays taken.
+const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Uses semaphores that no other process uses.
+pub async fn keep_order(semaphores: Semaphores, teller: Arc<Teller>) {
+    let build = || semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
+    let mut semaphore = build();
+    while !teller.ends() {
+        // A call without a reply may still reach the server, and take the permit for a while.
+        if drop_and_try(&semaphore, &teller).await.is_err() {
+            semaphore = build();
+        }
+        sleep(Duration::from_millis(fastrand::u64(0..20))).await;
+    }
+}
+
+async fn drop_and_try(semaphore: &Semaphore, teller: &Teller) -> Result<(), Error> {
+    let permit = semaphore.acquire().await?;
+    let since = now();
+    drop(permit);
+    if semaphore.try_acquire().await?.is_none() {
+        teller.say(What::Overtaken { since });
+    }
+    Ok(())
+}
