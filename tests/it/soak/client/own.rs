@@ -7,11 +7,9 @@ use redis_semaphore::{Error, Semaphore, Semaphores};
 use test_support::server::unique_name;
 use tokio::time::sleep;
 
+use super::super::LEASE;
 use super::super::history::{What, now};
 use super::teller::Teller;
-
-/// Longer than a campaign: what is not given back stays taken.
-const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Uses semaphores that no other process uses.
 pub async fn keep_order(semaphores: Semaphores, teller: Arc<Teller>) {
@@ -27,7 +25,10 @@ pub async fn keep_order(semaphores: Semaphores, teller: Arc<Teller>) {
 }
 
 async fn drop_and_try(semaphore: &Semaphore, teller: &Teller) -> Result<(), Error> {
-    let permit = semaphore.acquire().await?;
+    let permit = tokio::select! {
+        permit = semaphore.acquire() => permit?,
+        () = teller.drained() => return Ok(()),
+    };
     let since = now();
     drop(permit);
     if semaphore.try_acquire().await?.is_none() {
