@@ -105,6 +105,9 @@ fn with_options(error: &Error) -> String {
             "give one, as in redis://user:password@host:6379/",
             "give one by REDIS_PASSWORD or --password-file, and its user by --user",
         ),
+        Error::Connect { kind: ConnectErrorKind::TimedOut, .. } => {
+            text.replace("response_timeout", "--response-timeout")
+        }
         _ => text,
     }
 }

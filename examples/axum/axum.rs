@@ -46,7 +46,27 @@ async fn report() -> String {
     "a thousand pages\n".to_owned()
 }
 
+/// By ^C, or by whatever ends services. Take the process out of the load balancer before: a connection
+/// that the system has taken, and the server has not yet, is cut without an answer.
 async fn interrupted() {
-    // Where there are no signals it runs on.
-    let _ = tokio::signal::ctrl_c().await;
+    tokio::select! {
+        // Where there are no signals it runs on.
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated() => {}
+    }
+}
+
+#[cfg(unix)]
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    match signal(SignalKind::terminate()) {
+        Ok(mut signals) => _ = signals.recv().await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminated() {
+    std::future::pending().await
 }

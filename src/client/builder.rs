@@ -46,6 +46,7 @@ pub struct SemaphoresBuilder {
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<Provider>>,
     pub(crate) access: Access,
+    pub(crate) connect_timeout: Duration,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -68,7 +69,8 @@ impl SemaphoresBuilder {
         };
         let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
         let (prefix, access) = ("sem".to_owned(), Access::Full);
-        Self { prefix, owner, call_by, settings, credentials, access }
+        let connect_timeout = Duration::ZERO;
+        Self { prefix, owner, call_by, settings, credentials, access, connect_timeout }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -93,8 +95,8 @@ impl SemaphoresBuilder {
         self
     }
 
-    /// How long to wait for the answer to one command, or for a connection; default: 2 s. 1 ms
-    /// to 1 hour. After two of them in a row without an answer the connection is replaced. A
+    /// How long to wait for the answer to one command, or for one step of connecting (each is a
+    /// round trip); default: 2 s. 1 ms to 1 hour. After two of them in a row without an answer the connection is replaced. A
     /// renewal has no more than a sixth of the lease, and counts if that is 200 ms or more.
     ///
     /// # Examples
@@ -102,6 +104,31 @@ impl SemaphoresBuilder {
     /// See [`SemaphoresBuilder`].
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
+        self
+    }
+
+    /// Sets for how long connecting is retried while no server serves. Default: zero, which is one
+    /// attempt. With more, a program may start before its server does, or during a failover:
+    /// connecting outlasts what a wait outlasts. The reasons are those for which
+    /// [`Error::is_transient`] is true, and a server whose memory or disk is full. Any other error,
+    /// such as a wrong password, is returned immediately. The first failure is logged.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let semaphores = Semaphores::builder()
+    ///     .connect_timeout(Duration::from_secs(60))
+    ///     .connect(&std::env::var("REDIS_URL").unwrap())
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use tokio::runtime::Handle;
 
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::metrics::Meters;
 use crate::protocol::word;
 use crate::runtime::clock;
-use crate::server::{Cluster, Dialer, Link, Servers, Source, tls, url};
+use crate::server::{Cluster, Dialer, Link, Sentinels, Servers, Source, tls, url};
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoresBuilder {
@@ -132,6 +133,60 @@ impl SemaphoresBuilder {
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
+    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica. User and password
+    /// of the sentinels stand in their own URLs. `primary` says how to log in at the primary: user,
+    /// password, database, and whether it speaks TLS. Its host and port do not count.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect), of the kind
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service, or when
+    /// its primary is marked down. The address is the one that failed: of a sentinel, or of the primary
+    /// that a sentinel names.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use redis_semaphore::{Error, Semaphores};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let sentinels = ["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
+    /// let primary = "redis://importer:secret@primary/3";
+    /// let semaphores = Semaphores::builder().connect_sentinels(sentinels, "jobs", primary).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_sentinels<T: IntoConnectionInfo>(
+        self,
+        sentinels: impl IntoIterator<Item = T>,
+        service: &str,
+        primary: impl IntoConnectionInfo,
+    ) -> Result<Semaphores, Error> {
+        let invalid = |error| url::explain_part("sentinels", &error);
+        // The database in their URLs is that of the primary.
+        let without_database = |info: ConnectionInfo| {
+            let settings = info.redis_settings().clone().set_db(0);
+            redis::Client::open(info.set_redis_settings(settings))
+        };
+        let sentinels: Vec<_> = infos("sentinels", sentinels)?
+            .into_iter()
+            .map(without_database)
+            .collect::<Result<_, _>>()
+            .map_err(invalid)?;
+        if sentinels.is_empty() {
+            return Err(Error::invalid("sentinels", "at least one must be given"));
+        }
+        let invalid = |error| url::explain_part("primary", &error);
+        let primary = primary.into_connection_info().map_err(invalid)?;
+        let sentinels = Sentinels { sentinels, service: service.to_owned(), primary };
+        self.connect_one(Source::Sentinels(Box::new(sentinels))).await
+    }
+
+    /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
     /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica.
     ///
     /// # Errors
@@ -139,7 +194,8 @@ impl SemaphoresBuilder {
     /// As for [`connect`](Self::connect), of the kind
     /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service.
     /// Sentinels are asked one after the other, a second each where they are silent, and ten in
-    /// all.
+    /// all. redis-rs does not tell which address failed:
+    /// [`connect_sentinels`](Self::connect_sentinels) does.
     ///
     /// # Cancel safety
     ///
@@ -165,7 +221,7 @@ impl SemaphoresBuilder {
         self,
         client: redis::sentinel::SentinelClient,
     ) -> Result<Semaphores, Error> {
-        self.connect_one(Source::Sentinel(Box::new(tokio::sync::Mutex::new(client)))).await
+        self.connect_one(Source::Sentinel(Arc::new(tokio::sync::Mutex::new(client)))).await
     }
 
     /// Connects to a cluster of Redis 7.0 or newer, or of Valkey. A few of its nodes are enough,
@@ -204,9 +260,19 @@ impl SemaphoresBuilder {
         self.check()?;
         tls::choose_cryptography();
         let nodes = infos("nodes", nodes)?;
-        let cluster = Cluster::new(nodes, self.call_by, self.dialer(), home()?)?;
-        let cluster = Arc::new(cluster);
-        connect::check_cluster(&cluster, &self.prefix, self.access).await?;
+        let home = home()?;
+        let new_cluster =
+            || Cluster::new(nodes.clone(), self.call_by, self.dialer(), home.clone()).map(Arc::new);
+        let connect = || {
+            let (cluster, prefix, access) = (new_cluster(), self.prefix.clone(), self.access);
+            let connect = async move {
+                let cluster = cluster?;
+                connect::check_cluster(&cluster, &prefix, access).await?;
+                Ok(cluster)
+            };
+            connect.boxed()
+        };
+        let cluster = self.persist(&new_cluster()?.to_string(), connect).await?;
         let listener = Listener::Sharded(cluster.clone());
         let wakeups = Wakeups::Sharded(Channels::default());
         let name = self.new_client();
@@ -216,10 +282,20 @@ impl SemaphoresBuilder {
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
         tls::choose_cryptography();
-        let link = Arc::new(Link::new(source, self.call_by, self.dialer(), home()?));
-        let name = self.new_client();
+        let (home, name) = (home()?, self.new_client());
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
-        let subscription = connect::check_one(&link, &self.prefix, &channel, self.access).await?;
+        let server = source.to_string();
+        let connect = || {
+            let link = Link::new(source.clone(), self.call_by, self.dialer(), home.clone());
+            let (link, prefix) = (Arc::new(link), self.prefix.clone());
+            let (channel, access) = (channel.clone(), self.access);
+            let connect = async move {
+                let subscription = connect::check_one(&link, &prefix, &channel, access).await?;
+                Ok((link, subscription))
+            };
+            connect.boxed()
+        };
+        let (link, subscription) = self.persist(&server, connect).await?;
         let listener = Listener::Single(link.clone(), subscription);
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }

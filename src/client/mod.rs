@@ -5,6 +5,7 @@ mod connect;
 #[cfg(feature = "local")]
 mod local;
 mod names;
+mod persist;
 
 use std::fmt;
 use std::sync::Arc;

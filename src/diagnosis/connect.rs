@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 use tokio::join;
 
 use crate::diagnosis::{Probe, inquire, permission};
@@ -44,9 +44,13 @@ pub(crate) async fn check_cluster(
     prefix: &str,
     access: Access,
 ) -> Result<(), Error> {
-    if let Err(error) = cluster.refresh().await {
-        let error = explain_map(cluster, prefix, error);
-        return Err(inquire(cluster.dialer(), cluster.first().as_ref(), error).await);
+    if let Err(failures) = cluster.refresh().await {
+        let (address, client, error) = match failures.into_worst() {
+            Some((node, error)) => (node.to_string(), Some(cluster.client(&node)), error),
+            None => (cluster.to_string(), None, (ErrorKind::Io, "no node is known").into()),
+        };
+        let error = explain_map(address, prefix, error);
+        return Err(inquire(cluster.dialer(), client.as_ref(), error).await);
     }
     let nodes = cluster.nodes();
     let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, access));
@@ -104,8 +108,7 @@ async fn try_out(probe: &Probe, access: Access) -> Result<(), Error> {
 }
 
 /// Says why no node tells the slots.
-fn explain_map(cluster: &Cluster, prefix: &str, error: RedisError) -> Error {
-    let address = cluster.to_string();
+fn explain_map(address: String, prefix: &str, error: RedisError) -> Error {
     if error.to_string().contains("cluster support disabled") {
         let reason =
             "it is no node of a cluster: connect to it as one server, or to nodes of a cluster"

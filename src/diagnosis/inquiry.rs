@@ -67,15 +67,17 @@ async fn silence(client: &Client, patience: Duration) -> Option<Found> {
     let reason = match (address, may_connect(address, patience.min(LONGEST)).await) {
         (_, false) => format!(
             "no connection came about within {waited}: see whether the host is up, and whether a \
-             firewall drops what is sent there"
+             firewall drops what is sent there; a slow network needs a longer response_timeout"
         ),
         (ConnectionAddr::TcpTls { .. }, true) => format!(
             "it takes connections, but there was no answer within {waited}: see whether the server is \
-             stopped or overloaded; one without TLS does so, too: try redis:// instead of rediss://"
+             stopped or overloaded; one without TLS does so, too: try redis:// instead of rediss://; a \
+             slow network needs a longer response_timeout"
         ),
         (_, true) => format!(
             "it takes connections, but there was no answer within {waited}: see whether the server is \
-             stopped or overloaded, and whether it is Redis"
+             stopped or overloaded, and whether it is Redis; a slow network needs a longer \
+             response_timeout"
         ),
     };
     Found::new(Kind::TimedOut, reason)
@@ -126,6 +128,10 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
                 format!("it answers, but is not Redis: it says {said:?}: {LOOK}"),
             )
         }
+        // It may be about to end, or have ended.
+        Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => {
+            Found::said(error.into())
+        }
         _ if kind == Kind::Closed => wants_tls(kind),
         _ => None,
     }
@@ -134,8 +140,8 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
 fn wants_tls(kind: Kind) -> Option<Found> {
     Found::new(
         kind,
-        "it closes the connection without an answer of Redis: see its log; a server that wants TLS \
-         does so: try rediss:// instead of redis://",
+        "it closes the connection without an answer of Redis: see its log; a server that stops does \
+         so, and one that wants TLS: for that try rediss:// instead of redis://",
     )
 }
 

@@ -5,6 +5,7 @@ mod doctor;
 mod inquiry;
 pub(crate) mod permission;
 mod probe;
+mod unknown;
 
 pub(crate) use doctor::examine;
 pub use doctor::{Check, Diagnosis, Examination, Verdict};

@@ -1,7 +1,7 @@
 //! Trying a server out: all that a client does there, on keys and a channel that nobody has.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{OptionFuture, join_all};
 use redis::aio::MultiplexedConnection as Connection;
@@ -10,9 +10,9 @@ use tokio::join;
 use uuid::Uuid;
 
 use crate::diagnosis::inquiry::server_error;
-use crate::diagnosis::permission;
+use crate::diagnosis::{permission, unknown};
 use crate::error::ConnectErrorKind as Kind;
-use crate::error::{Error, cause_of, lacks_right};
+use crate::error::{Error, cause_of, is_full, lacks_right};
 use crate::protocol::Keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
 use crate::server::{Address, Cluster, Link, slot_of, tls};
@@ -30,6 +30,8 @@ pub(crate) struct Probe {
     /// Where it is one of a cluster.
     pub(crate) node: Option<(Arc<Cluster>, Address)>,
     prefix: String,
+    /// As the server told it, once it did.
+    version: OnceLock<String>,
     /// Of a semaphore that nobody has, and of a client that nobody is.
     name: String,
 }
@@ -37,7 +39,7 @@ pub(crate) struct Probe {
 impl Probe {
     pub(crate) fn single(link: &Arc<Link>, prefix: &str) -> Self {
         let (link, prefix) = (link.clone(), prefix.to_owned());
-        Self { link, node: None, prefix, name: probe_name() }
+        Self { link, node: None, prefix, version: OnceLock::new(), name: probe_name() }
     }
 
     /// None where the node has lost its slots meanwhile.
@@ -46,7 +48,8 @@ impl Probe {
         let is_there = |name: &String| cluster.node_of(slot_of(name)).as_ref() == Some(node);
         let name = (0..MAX_NAMES).map(|_| probe_name()).find(is_there)?;
         let (link, prefix) = (cluster.link(node), prefix.to_owned());
-        Some(Self { link, node: Some((cluster.clone(), node.clone())), prefix, name })
+        let node = Some((cluster.clone(), node.clone()));
+        Some(Self { link, node, prefix, version: OnceLock::new(), name })
     }
 
     /// Loads the scripts, and has the server try every command that they use. Answers an error for
@@ -117,9 +120,16 @@ impl Probe {
         let asking = self.node.as_ref().map(|_| ask::<()>(connection, redis::cmd("ASKING")));
         let asking = OptionFuture::from(asking);
         let (pong, server, asked) = join!(biased; ping, hello(connection), asking);
-        let pong = pong.map_err(|error| self.explain(error))?;
-        if pong != Value::SimpleString("PONG".to_owned()) {
-            return Err(self.not_redis(&pong));
+        if let Some(version) = server.get("version") {
+            // It may have been told before.
+            let _ = self.version.set(version.clone());
+        }
+        match pong {
+            Ok(Value::SimpleString(pong)) if pong == "PONG" => {}
+            Ok(other) => return Err(self.not_redis(&other)),
+            // A server that cannot save refuses even that, but it can be read.
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(self.explain(error)),
         }
         asked.transpose().map_err(|error| self.explain(error))?;
         if self.node.is_none() && server.get("mode").is_some_and(|mode| mode == "cluster") {
@@ -164,11 +174,8 @@ impl Probe {
         let is_foreign = match answer.map(|_: Value| ()) {
             Ok(_) => true,
             Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => false,
-            Err(error) if is_unknown(&error.to_string()) => {
-                let server = hello(&connection).await;
-                let found = format!("its version is {}, which has no functions", version(&server));
-                let advice = "use Redis 7.0 or newer, or Valkey, or no functions";
-                return Err(self.refused(Kind::TooOld, format!("{found}: {advice}")));
+            Err(error) if unknown::is_unknown(&error.to_string()) => {
+                return Err(self.unknown("FCALL", version(&hello(&connection).await)));
             }
             Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
             Err(error) => return Err(self.explain_script(error)),
@@ -243,20 +250,18 @@ impl Probe {
         if words.contains("readonly") || words.contains("read only replica") {
             return self.replica(source);
         }
-        if is_unknown(reason) {
-            let needed = match self.node {
-                Some(_) => "for a cluster Redis 7.0 or newer, or Valkey, is needed",
-                None => "Redis 6.2 or newer, or Valkey, is needed",
-            };
-            let reason = format!(
-                "its version is {}, which does not know {command} as it is needed: {needed}",
-                version(server)
-            );
-            return self.said(Kind::TooOld, reason, source);
+        if unknown::is_unknown(reason) {
+            return self.unknown(command, version(server));
         }
         let cause = cause_of(&source);
         let reason = format!("{command} is refused, as {}: {}", cause.found, cause.advice);
-        self.said(Kind::Unusable, reason, source)
+        self.said(cause.kind, reason, source)
+    }
+
+    fn unknown(&self, command: &str, version: &str) -> Error {
+        let is_cluster = self.node.is_some();
+        let (kind, reason) = unknown::explain(command, version, is_cluster, self.link.call_by());
+        self.refused(kind, reason)
     }
 
     /// Says what an error on the way to a working connection means.
@@ -270,6 +275,11 @@ impl Probe {
         }
         if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
             return self.replica(error);
+        }
+        if unknown::is_unknown(&text) {
+            let command =
+                unknown::command_in(&text).unwrap_or_else(|| self.calling_command().to_owned());
+            return self.unknown(&command, self.version.get().map_or("unknown", String::as_str));
         }
         if let Some((found, advice)) = tls::trouble(&error).filter(|_| self.is_encrypted()) {
             return self.said(Kind::Tls, format!("{found}: {advice}"), error);
@@ -310,7 +320,7 @@ impl Probe {
     }
 
     fn address(&self) -> String {
-        self.link.source().to_string()
+        self.link.server()
     }
 
     /// The command that all keys are sent with.
@@ -325,12 +335,6 @@ impl Probe {
         let (address, is_sharded) = (self.address(), self.node.is_some());
         permission::lacking(address, &self.prefix, is_sharded, command, refusal)
     }
-}
-
-/// Whether a server does not know a command. Servers put it in different words.
-fn is_unknown(reason: &str) -> bool {
-    let words = reason.to_lowercase();
-    words.contains("unknown") && words.contains("command")
 }
 
 fn version(server: &Told) -> &str {

@@ -141,12 +141,17 @@ const NONE_IS_PRIMARY: &str = "none of the servers is a primary";
 /// What redis-rs says of SELECT, with what the server said as the detail; and of a sentinel.
 const NOT_SELECTED: &str = "Redis server refused to switch database";
 const NO_SENTINEL: &str = "Address does not point to a sentinel node";
+/// What `server/replies.rs` says.
+pub(crate) const TOO_LARGE: &str = "a reply is larger than any reply to a semaphore can be";
 const SEE_STRANGER: &str = "see what listens there";
 const SEE_NETWORK: &str = "see whether the server runs, and whether the network leads there";
 const SEE_SOURCE: &str = "the source of this error says more";
 
 fn of_network(error: &RedisError) -> Option<Cause> {
     let (kind, found, advice) = match io_error(error)?.kind() {
+        io::ErrorKind::ConnectionAborted if error.to_string().contains(TOO_LARGE) => {
+            (Kind::NotRedis, TOO_LARGE, SEE_STRANGER)
+        }
         io::ErrorKind::ConnectionRefused => {
             (Kind::Refused, "nothing listens there", "start the server, or mend host and port")
         }
@@ -156,7 +161,8 @@ fn of_network(error: &RedisError) -> Option<Cause> {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => (
             Kind::TimedOut,
             "nothing was answered in time",
-            "see whether the server is stopped or overloaded, and whether the network leads there",
+            "see whether the server is stopped or overloaded, and whether the network leads there, or is \
+             slower than the response timeout",
         ),
         io::ErrorKind::InvalidData => (
             Kind::Tls,
@@ -255,8 +261,8 @@ fn of_client(error: &RedisError) -> Cause {
         ),
         ErrorKind::MasterNameNotFoundBySentinel => (
             Kind::NoPrimary,
-            "no sentinel knows a primary of that name".into(),
-            "look at the name, and at what SENTINEL MASTERS answers",
+            error.detail().unwrap_or("no sentinel knows a primary of that name").to_owned().into(),
+            "a failover may be under way; else look at the name, and at what SENTINEL MASTERS answers",
         ),
         ErrorKind::Io if what.starts_with(NONE_IS_PRIMARY) => (
             Kind::NoPrimary,

@@ -43,7 +43,7 @@ pub enum ConnectErrorKind {
     Tls,
     /// The server is older than Redis 6.2, or than 7.0 where a cluster or functions are wanted.
     TooOld,
-    /// The server is a replica, which takes no writes.
+    /// The server is a replica, which takes no writes. A failover may be under way.
     Replica,
     /// None of the servers is a primary, or the sentinels know of none. A failover may be under
     /// way.
@@ -58,7 +58,7 @@ pub enum ConnectErrorKind {
 
 impl ConnectErrorKind {
     /// See [`Error::is_transient`](crate::Error::is_transient).
-    pub(super) fn is_transient(self) -> bool {
+    pub(crate) fn is_transient(self) -> bool {
         matches!(
             self,
             Self::Refused
@@ -66,6 +66,7 @@ impl ConnectErrorKind {
                 | Self::TimedOut
                 | Self::Closed
                 | Self::NotReady
+                | Self::Replica
                 | Self::NoPrimary
         )
     }

@@ -4,6 +4,7 @@
 mod answer;
 mod cause;
 mod kind;
+mod outlook;
 mod rounded;
 
 use std::error::Error as StdError;
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-pub(crate) use answer::{is_missing_function, is_transient, says};
-pub(crate) use cause::{lacks_right, of as cause_of};
+pub(crate) use answer::{is_missing_function, says};
+pub(crate) use cause::{TOO_LARGE, lacks_right, of as cause_of};
 pub use kind::ConnectErrorKind;
+pub(crate) use outlook::{is_full, is_refusal, is_transient};
 pub(crate) use rounded::Rounded;
 
 /// Of each text so many characters are printed for debugging: a server may echo a megabyte.
@@ -108,6 +110,8 @@ pub enum Error {
         semaphore: String,
         /// What was called: `acquire`, `release`, `set_limit`.
         operation: &'static str,
+        /// The address of the server that was called last; without the password.
+        server: String,
         /// For how long.
         elapsed: Duration,
         /// The last failure.
@@ -123,6 +127,8 @@ pub enum Error {
         semaphore: String,
         /// What was called: `acquire`, `release`, `set_limit`.
         operation: &'static str,
+        /// The address of the server; without the password.
+        server: String,
         /// What Redis said.
         source: RedisError,
     },
@@ -211,7 +217,7 @@ impl Error {
     /// | error | transient |
     /// | --- | --- |
     /// | [`Unavailable`](Self::Unavailable), [`Timeout`](Self::Timeout), [`NotAcknowledged`](Self::NotAcknowledged) | yes |
-    /// | [`Connect`](Self::Connect) | where the kind is `Refused`, `Unreachable`, `TimedOut`, `Closed`, `NotReady` or `NoPrimary` |
+    /// | [`Connect`](Self::Connect) | where the kind is `Refused`, `Unreachable`, `TimedOut`, `Closed`, `NotReady`, `Replica` or `NoPrimary` |
     /// | [`Redis`](Self::Redis) | where the network failed, or the server starts, fails over or is busy |
     /// | all others | no |
     ///
@@ -263,6 +269,12 @@ impl Error {
 }
 
 impl Error {
+    /// Whether a client that keeps on connecting may get in: also if the server has no room yet.
+    pub(crate) fn may_pass(&self) -> bool {
+        let is_full = matches!(self, Self::Connect { source: Some(source), .. } if is_full(source));
+        is_full || self.is_transient()
+    }
+
     /// Whether a script has refused a call before it changed anything. (On a full server that is its
     /// first command.)
     pub(crate) fn has_changed_nothing(&self) -> bool {
@@ -307,19 +319,23 @@ impl Display for Error {
                 }
                 f.write_str(": call again, or allow more time")
             }
-            Self::Unavailable { semaphore, operation, elapsed, source } => {
+            Self::Unavailable { semaphore, operation, server, elapsed, source } => {
                 let (elapsed, cause) = (Rounded(*elapsed), cause_of(source));
+                let what = match is_refusal(source) {
+                    true => "was not served by Redis",
+                    false => "had no answer from Redis",
+                };
                 write!(
                     f,
-                    "semaphore {semaphore}: {operation} had no answer from Redis for {elapsed} ({}): {}",
+                    "semaphore {semaphore}: {operation} {what} for {elapsed} ({server}: {}): {}",
                     cause.found, cause.advice
                 )
             }
-            Self::Refused { semaphore, operation, source } => {
+            Self::Refused { semaphore, operation, server, source } => {
                 let cause = cause_of(source);
                 write!(
                     f,
-                    "semaphore {semaphore}: {operation} was refused ({}): {}",
+                    "semaphore {semaphore}: {operation} was refused ({server}: {}): {}",
                     cause.found, cause.advice
                 )
             }

@@ -217,6 +217,12 @@ impl SemaphoreBuilder {
     /// promoted all the same, and renewals are not waited for. It costs two more round trips, and a
     /// connection for each such semaphore, on which others are not held up.
     ///
+    /// While too few replicas follow, every acquire of this semaphore takes the whole time and fails,
+    /// one after the other: the permit goes to the next in the queue only when it is given back. So with
+    /// ten waiters, a limit of 1 and 300 ms the last one fails after 3 s, and a waiter behind them that
+    /// wants no replicas waits for as long. Choose a time that a queue can bear, and an
+    /// [`acquire_timeout`](Self::acquire_timeout).
+    ///
     /// # Examples
     ///
     /// ```

@@ -86,6 +86,12 @@ impl Semaphore {
         Self { core }
     }
 
+    /// The outage of its server that is logged, while it lasts.
+    #[cfg(feature = "tower")]
+    pub(crate) fn outage(&self) -> Option<crate::server::Outage> {
+        self.core.context.servers.outage(self.core.slot)
+    }
+
     /// The name, without the prefix.
     ///
     /// # Examples

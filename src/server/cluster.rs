@@ -23,7 +23,7 @@ use super::earlier::Earlier;
 use super::link::Link;
 use super::slots::{Address, SlotMap};
 use super::source::Source;
-use crate::error::Error;
+use crate::error::{Error, is_transient};
 use crate::scripts::CallBy;
 use crate::server::url;
 
@@ -200,14 +200,9 @@ impl Cluster {
 
     pub(crate) fn client(&self, node: &Address) -> Client {
         let settings = self.first.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = self.first.clone().set_addr(at(self.first.addr(), node));
+        let info = self.first.clone().set_addr(node.as_reached_by(self.first.addr()));
         let info = info.set_redis_settings(settings);
         Client::open(info).expect("one that differs in nothing but the address was opened")
-    }
-
-    /// The node to begin with, as it was given.
-    pub(crate) fn first(&self) -> Option<Client> {
-        Client::open(self.first.clone()).ok()
     }
 
     /// Has a task read the map anew, unless one does so already.
@@ -217,8 +212,9 @@ impl Cluster {
         }
         let refreshing = Refreshing(self.clone());
         self.runtime.spawn(async move {
-            if let Err(error) = refreshing.0.refresh().await {
-                tracing::debug!(%error, "no node tells the slots of the cluster");
+            if let Err(NoMap(failures)) = refreshing.0.refresh().await {
+                let error = failures.last().map(|(_, error)| error.to_string());
+                tracing::debug!(error, "no node tells the slots of the cluster");
             }
             // While a node is down every call for its slots comes here.
             tokio::time::sleep(REFRESH_PAUSE).await;
@@ -226,7 +222,7 @@ impl Cluster {
     }
 
     /// Reads the map from the first node that answers.
-    pub(crate) async fn refresh(&self) -> Result<(), RedisError> {
+    pub(crate) async fn refresh(&self) -> Result<(), NoMap> {
         let (mut primaries, mut replicas) = self.slots().primaries_and_replicas();
         // Not always the same one first: it may be cut off from the others.
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed);
@@ -242,24 +238,28 @@ impl Cluster {
         }
     }
 
-    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), RedisError> {
-        let asked = stream::iter(nodes).map(|node| self.ask_for_slots(node));
+    async fn refresh_from(&self, nodes: Vec<Address>) -> Result<(), NoMap> {
+        let asked = stream::iter(nodes).map(async |node| {
+            let answer = self.ask_for_slots(node.clone()).await;
+            (node, answer)
+        });
         let mut asked = asked.buffer_unordered(ASKED_AT_ONCE);
-        let mut last = (ErrorKind::Io, "no node is known").into();
-        while let Some(answer) = asked.next().await {
-            match answer {
+        let mut failures = Vec::new();
+        while let Some((node, answer)) = asked.next().await {
+            let failure = match answer {
                 Ok(slots) if slots.is_of_the_cluster_of(&self.slots()) => {
                     self.replace(slots);
                     return Ok(());
                 }
                 Ok(_) => {
-                    let reason = "a node has left the cluster, and is part of another one";
-                    last = (ErrorKind::Io, reason).into();
+                    let reason = "it has left the cluster, and is part of another one";
+                    (ErrorKind::Io, reason).into()
                 }
-                Err(error) => last = error,
-            }
+                Err(error) => error,
+            };
+            failures.push((node, failure));
         }
-        Err(last)
+        Err(NoMap(failures))
     }
 
     async fn ask_for_slots(&self, node: Address) -> Result<SlotMap, RedisError> {
@@ -273,7 +273,12 @@ impl Cluster {
 
     fn replace(&self, slots: SlotMap) {
         let known = |node: &Address| slots.knows(node) || self.seeds.contains(node);
+        let (primaries, _) = slots.primaries_and_replicas();
         self.links().retain(|node, _| known(node));
+        // Calls go to primaries only.
+        self.links().iter().filter(|(node, _)| !primaries.contains(node)).for_each(|(_, link)| {
+            link.retire();
+        });
         *self.slots() = slots;
         self.changes.send_replace(());
     }
@@ -290,6 +295,17 @@ impl fmt::Display for Cluster {
     }
 }
 
+/// Why no node tells the slots: what was found at each.
+pub(crate) struct NoMap(pub(crate) Vec<(Address, RedisError)>);
+
+impl NoMap {
+    /// What a person should see to: what does not pass by itself, else the last one.
+    pub(crate) fn into_worst(mut self) -> Option<(Address, RedisError)> {
+        let lasting = self.0.iter().position(|(_, error)| !is_transient(error));
+        lasting.map(|index| self.0.swap_remove(index)).or_else(|| self.0.pop())
+    }
+}
+
 fn unserved(reason: &'static str) -> CallError {
     CallError::unsent((ErrorKind::Io, reason).into())
 }
@@ -303,20 +319,6 @@ fn address_of(node: &ConnectionInfo) -> Result<Address, Error> {
             "nodes",
             format!("{other} is no host and port: a cluster has no sockets"),
         )),
-    }
-}
-
-/// The address of another node, to be reached in the same way.
-fn at(first: &ConnectionAddr, node: &Address) -> ConnectionAddr {
-    let Address { host, port } = node.clone();
-    match first {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host, port),
     }
 }
 

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::call_error::within;
+use super::stream;
 use crate::error::Rounded;
 use crate::server::Credentials;
 use crate::server::credentials::Provider;
@@ -20,6 +23,13 @@ use crate::server::credentials::Provider;
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// A lost packet is sent again after a fifth of a second and more: that must not end a connection.
 const SHORTEST_USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection. It ends with the last copy of this.
+#[derive(Clone)]
+pub(crate) struct Dialed {
+    pub(crate) connection: MultiplexedConnection,
+    _driver: Option<Arc<AbortOnDropHandle<()>>>,
+}
 
 /// Makes connections.
 #[derive(Clone)]
@@ -33,6 +43,11 @@ pub(crate) struct Dialer {
 impl Dialer {
     pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<Provider>>) -> Self {
         Self { response_timeout, credentials, last_number: Arc::default() }
+    }
+
+    /// For servers of others, who must not learn the password.
+    pub(super) fn without_provider(&self) -> Self {
+        Self { credentials: None, ..self.clone() }
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -55,8 +70,41 @@ impl Dialer {
         &self,
         client: &Client,
         config: &AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, RedisError> {
-        self.ready(client).await?.get_multiplexed_async_connection_with_config(config).await
+    ) -> Result<Dialed, RedisError> {
+        let client = self.ready(client).await?;
+        let info = client.get_connection_info();
+        let limit = self.response_timeout;
+        let Some(stream) = stream::open(info.addr(), info.tcp_settings(), limit).await? else {
+            let config = config.clone().set_connection_timeout(Some(self.steps(&client)));
+            let connecting = client.get_multiplexed_async_connection_with_config(&config);
+            return Ok(Dialed { connection: connecting.await?, _driver: None });
+        };
+        let settings = info.redis_settings();
+        let set_up = MultiplexedConnection::new_with_config(settings, stream, config.clone());
+        let (connection, driver) = within(limit, set_up).await?;
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
+        Ok(Dialed { connection, _driver: Some(Arc::new(driver)) })
+    }
+
+    /// For messages.
+    pub(crate) async fn listen(&self, client: &Client) -> Result<PubSub, RedisError> {
+        let client = self.ready(client).await?;
+        let info = client.get_connection_info();
+        let limit = self.response_timeout;
+        match stream::open(info.addr(), info.tcp_settings(), limit).await? {
+            Some(stream) => within(limit, PubSub::new(info.redis_settings(), stream)).await,
+            None => within(self.steps(&client), client.get_async_pubsub()).await,
+        }
+    }
+
+    /// How long connecting may take, where each step takes the response timeout: TCP, TLS, and what
+    /// a connection begins with.
+    pub(crate) fn steps(&self, client: &Client) -> Duration {
+        let steps = match client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => 3,
+            _ => 2,
+        };
+        self.response_timeout * (steps + u32::from(self.credentials.is_some()))
     }
 
     /// The client, with what the next connection needs. Every connection begins here.

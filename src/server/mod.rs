@@ -16,10 +16,13 @@ mod earlier;
 mod link;
 #[cfg(feature = "local")]
 mod local;
+mod outage;
+mod replies;
 mod scan;
 mod shares;
 mod slots;
 mod source;
+mod stream;
 pub(crate) mod tls;
 pub(crate) mod url;
 
@@ -39,14 +42,17 @@ pub(crate) use backoff::Backoff;
 pub(crate) use call_error::{CallError, took_too_long, within};
 pub(crate) use cluster::Cluster;
 pub use credentials::Credentials;
-pub(crate) use dialer::{Dialer, user_timeout};
+pub(crate) use dialer::{Dialed, Dialer, user_timeout};
 pub(crate) use earlier::{Earlier, EarlierCall};
 pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
+#[cfg(feature = "tower")]
+pub(crate) use outage::Outage;
+pub(crate) use outage::{Line, Outages};
 pub(crate) use scan::QueryError;
 pub(crate) use slots::{Address, slot_of};
-pub(crate) use source::Source;
+pub(crate) use source::{Sentinels, Source};
 
 pub(crate) enum Servers {
     One(Arc<Link>),
@@ -115,6 +121,25 @@ impl Servers {
             #[cfg(feature = "local")]
             Self::Local(_) => Ok(None),
         }
+    }
+
+    /// The address of the server that has that slot.
+    pub(crate) fn server(&self, slot: u16) -> String {
+        match self {
+            Self::One(link) => link.server(),
+            Self::Cluster(cluster) => match cluster.node_of(slot) {
+                Some(node) => node.to_string(),
+                None => cluster.to_string(),
+            },
+            #[cfg(feature = "local")]
+            Self::Local(_) => "local".to_owned(),
+        }
+    }
+
+    /// The outage of the server that has that slot, while it lasts.
+    #[cfg(feature = "tower")]
+    pub(crate) fn outage(&self, slot: u16) -> Option<Outage> {
+        self.link_of(slot).ok().flatten()?.outage()
     }
 
     /// Before something is done in the background: waits a moment while tokio's clock is paused, since

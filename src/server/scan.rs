@@ -68,6 +68,6 @@ impl Link {
     }
 
     pub(super) fn query_error(&self, command: &'static str, error: RedisError) -> QueryError {
-        QueryError { address: self.source().to_string(), command, error }
+        QueryError { address: self.server(), command, error }
     }
 }

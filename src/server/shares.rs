@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, NoMap};
 use super::link::Link;
 use super::scan::QueryError;
 use super::slots::SLOTS;
@@ -28,7 +28,13 @@ pub(crate) struct Shares(Vec<Share>);
 impl Cluster {
     /// Reads the map anew, and asks all primaries.
     pub(crate) async fn shares(self: &Arc<Self>) -> Result<(Vec<Arc<Link>>, Shares), QueryError> {
-        self.refresh().await.map_err(|error| self.query_error("cluster|slots", error))?;
+        self.refresh().await.map_err(|NoMap(failures)| {
+            let (address, error) = match NoMap(failures).into_worst() {
+                Some((node, error)) => (node.to_string(), error),
+                None => (self.to_string(), (ErrorKind::Io, "no node is known").into()),
+            };
+            QueryError { address, command: "cluster|slots", error }
+        })?;
         let links: Vec<_> = self.nodes().iter().map(|node| self.link(node)).collect();
         let shares = Shares(try_join_all(links.iter().map(share_of)).await?);
         match shares.trouble() {

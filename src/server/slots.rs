@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use crc16::{State, XMODEM};
-use redis::Value;
+use redis::{ConnectionAddr, Value};
 
 /// As the specification of Redis Cluster has it.
 pub(super) const SLOTS: u16 = 16_384;
@@ -27,6 +27,20 @@ impl Address {
     pub(crate) fn parse(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host_or(host, asked), port: port.parse().ok()? })
+    }
+
+    /// Reached in the same way as another one: with TLS, say.
+    pub(crate) fn as_reached_by(&self, other: &ConnectionAddr) -> ConnectionAddr {
+        let Self { host, port } = self.clone();
+        match other {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        }
     }
 }
 

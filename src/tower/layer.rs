@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore as Places, SemaphorePermit as Place};
@@ -19,6 +20,8 @@ pub struct SemaphoreLayer {
     /// For those who wait.
     places: Arc<Places>,
     retry_after: Duration,
+    /// The number of the last outage that was logged.
+    last_outage: Arc<AtomicU64>,
 }
 
 /// How many requests of a process wait at most by default.
@@ -34,7 +37,8 @@ impl SemaphoreLayer {
     /// See the [module](super).
     pub fn new(semaphore: Semaphore) -> Self {
         let places = Arc::new(Places::new(MAX_WAITING));
-        Self { semaphore, places, retry_after: Duration::from_secs(1) }
+        let last_outage = Arc::default();
+        Self { semaphore, places, retry_after: Duration::from_secs(1), last_outage }
     }
 
     /// How many requests may wait at once, at all services that this layer or a clone of it is put
@@ -77,6 +81,16 @@ impl SemaphoreLayer {
 
     pub(super) fn place_to_wait(&self) -> Option<Place<'_>> {
         self.places.try_acquire().ok()
+    }
+
+    /// Whether a request is shed because of an outage, which is logged for its first request.
+    pub(super) fn is_outage(&self) -> bool {
+        let Some(outage) = self.semaphore.outage() else { return false };
+        if self.last_outage.swap(outage.number, Ordering::Relaxed) != outage.number {
+            let (semaphore, error) = (self.semaphore.name(), outage.reason);
+            tracing::warn!(semaphore, error, "a request is shed");
+        }
+        true
     }
 
     pub(super) fn retry_after_seconds(&self) -> u64 {

@@ -34,7 +34,8 @@
 //! [Close](crate::Semaphore::close) the semaphore first: whoever waits is shed, and nobody else
 //! comes in. Then let the server finish what is inside, which goes on to be renewed, and
 //! [shut down](crate::Semaphores::shutdown) at last, as `examples/axum` does. Shut down first,
-//! responses that take longer than the lease are cut.
+//! responses that take longer than the lease are cut. Before all that, take the process out of the load
+//! balancer: a connection that the system has taken when the server stops is cut without an answer.
 //!
 //! # Examples
 //!

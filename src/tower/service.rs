@@ -83,8 +83,13 @@ impl SemaphoreLayer {
             None => self.try_enter().await,
         };
         match permit {
-            Ok(permit) => permit,
-            Err(Error::Timeout { .. } | Error::Closed { .. } | Error::Shutdown) => None,
+            Ok(Some(permit)) => Some(permit),
+            Ok(None) | Err(Error::Timeout { .. }) => {
+                self.is_outage();
+                None
+            }
+            Err(Error::Closed { .. } | Error::Shutdown) => None,
+            Err(_) if self.is_outage() => None,
             Err(error) => {
                 tracing::warn!(semaphore = semaphore.name(), %error, "a request is shed");
                 None

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, ready};
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, RedisError, Value};
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,10 +19,10 @@ use tokio::time::sleep;
 
 use super::Router;
 use super::channel::{Channel, Channels, Heard};
-use crate::error::is_transient;
+use crate::error::{is_refusal, is_transient};
 use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
-use crate::server::{Address, Backoff, Cluster, LOG_TARGET};
+use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
 
 /// Subscriptions that are made at the same time. In between messages are handled.
 const MAX_AT_ONCE: usize = 200;
@@ -106,6 +106,7 @@ struct Listener {
 /// What is subscribed to, over one connection.
 struct Subscriptions {
     connection: MultiplexedConnection,
+    _dialed: Dialed,
     pushes: UnboundedReceiver<PushInfo>,
     heard: HashMap<String, Heard>,
     /// What may not be listened to. It is asked for again with the next ping.
@@ -119,30 +120,35 @@ impl Listener {
     /// Until it is aborted.
     async fn run(mut self) {
         let mut backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
-        let mut was_connected = false;
+        let (mut was_connected, outages) = (false, Outages::new(Line::Messages));
         loop {
+            let began = Instant::now();
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
                         reconnected(WAKE_UPS);
-                        tracing::info!(
+                        tracing::debug!(
                             target: LOG_TARGET,
                             node = %self.node,
                             "listening for wake-ups again"
                         );
                     }
+                    outages.succeeded(None);
                     let Lost = self.listen(&mut subscriptions).await;
+                    let lost = (ErrorKind::Io, "the subscription is lost").into();
+                    outages.failed(Instant::now(), None, &self.node, &lost);
                     // Or the node refuses to be listened to.
                     if !subscriptions.heard.is_empty() {
                         backoff = Backoff::of_connections(self.cluster.dialer().response_timeout());
                     }
-                    tracing::warn!(
+                    tracing::debug!(
                         target: LOG_TARGET,
                         node = %self.node,
                         "lost the wake-up connection to Redis"
                     );
                 }
                 Err(error) => {
+                    outages.failed(began, None, &self.node, &error);
                     tracing::debug!(node = %self.node, %error, "cannot listen for wake-ups");
                 }
             }
@@ -275,8 +281,15 @@ async fn connect(cluster: &Cluster, node: &Address) -> Result<Subscriptions, Red
     let dialer = cluster.dialer();
     let (sender, pushes) = unbounded_channel();
     let config = dialer.config().set_push_sender(sender);
-    let connection = dialer.connect(&cluster.client(node), &config).await?;
-    Ok(Subscriptions { connection, pushes, heard: HashMap::new(), refused: HashSet::new() })
+    let dialed = dialer.connect(&cluster.client(node), &config).await?;
+    let connection = dialed.connection.clone();
+    Ok(Subscriptions {
+        connection,
+        _dialed: dialed,
+        pushes,
+        heard: HashMap::new(),
+        refused: HashSet::new(),
+    })
 }
 
 /// Whether this user may listen at this node.
@@ -285,7 +298,7 @@ pub(crate) async fn try_sharded(
     node: &Address,
     channel: &str,
 ) -> Result<(), RedisError> {
-    let connection = connect(cluster, node).await?.connection;
+    let Subscriptions { connection, _dialed, .. } = connect(cluster, node).await?;
     let [on, off] =
         ["SSUBSCRIBE", "SUNSUBSCRIBE"].map(|command| send(&connection, command, channel));
     let (on, off) = tokio::join!(biased; on, off);
@@ -304,5 +317,10 @@ async fn next_pong(interval: Duration, connection: &MultiplexedConnection) -> Re
     sleep(interval).await;
     clock::rest_if_paused().await;
     let ping = redis::cmd("PING");
-    ping.query_async::<Value>(&mut connection.clone()).await.map(|_| ()).map_err(|_| Lost)
+    match ping.query_async::<Value>(&mut connection.clone()).await {
+        Ok(_) => Ok(()),
+        // As by one that cannot save, which goes on to send messages.
+        Err(error) if is_refusal(&error) => Ok(()),
+        Err(_) => Err(Lost),
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
@@ -11,9 +12,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Channel, Router};
+use crate::error::is_refusal;
 use crate::metrics::{WAKE_UPS, reconnected};
 use crate::runtime::clock;
-use crate::server::{Backoff, LOG_TARGET, Link};
+use crate::server::{Backoff, LOG_TARGET, Line, Link, Outages};
 
 pub(crate) struct Subscription {
     sink: PubSubSink,
@@ -48,15 +50,11 @@ async fn open(
     client: &Client,
     channel: &str,
 ) -> Result<(PubSubSink, PubSubStream), RedisError> {
-    let subscribe = async {
-        let client = link.dialer().ready(client).await?;
-        let (mut sink, messages) = client.get_async_pubsub().await?.split();
-        sink.subscribe(channel).await?;
-        Ok((sink, messages))
-    };
-    timeout(link.response_timeout(), subscribe)
+    let (mut sink, messages) = link.dialer().listen(client).await?.split();
+    timeout(link.response_timeout(), sink.subscribe(channel))
         .await
-        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "no answer to SUBSCRIBE").into()))?;
+    Ok((sink, messages))
 }
 
 pub(super) async fn listen(
@@ -66,17 +64,17 @@ pub(super) async fn listen(
     mut subscription: Subscription,
 ) {
     let mut connections = link.connections();
+    let outages = Outages::new(Line::Messages);
     loop {
         let end = receive(router, link, &mut subscription, &mut connections).await;
         if end == End::Lost {
-            tracing::warn!(
-                target: LOG_TARGET,
-                "the wake-up connection to Redis is lost, connecting again"
-            );
+            let lost = (ErrorKind::Io, "the subscription is lost").into();
+            outages.failed(Instant::now(), None, link.server(), &lost);
+            tracing::debug!(target: LOG_TARGET, "the wake-up connection to Redis is lost");
         }
         // The old one may go on, or come back: there is no moment without.
         let Subscription { messages, beside, .. } = &mut subscription;
-        let mut next = pin!(subscribe_again(link, channel, end, *beside));
+        let mut next = pin!(subscribe_again(link, channel, end, *beside, &outages));
         let next = loop {
             tokio::select! {
                 biased;
@@ -88,7 +86,8 @@ pub(super) async fn listen(
         };
         subscription = next;
         reconnected(WAKE_UPS);
-        tracing::info!(target: LOG_TARGET, "listening for wake-ups again");
+        outages.succeeded(None);
+        tracing::debug!(target: LOG_TARGET, "listening for wake-ups again");
         router.may_have_missed();
     }
 }
@@ -131,8 +130,11 @@ async fn silent(router: &Router, link: &Arc<Link>, sink: &mut PubSubSink) {
         pings.tick().await;
         clock::rest_if_paused().await;
         let ping = sink.ping::<redis::Value>();
-        if !matches!(timeout(link.response_timeout(), ping).await, Ok(Ok(_))) {
-            return;
+        match timeout(link.response_timeout(), ping).await {
+            Ok(Ok(_)) => {}
+            // A server that cannot save refuses even that, and goes on to send messages.
+            Ok(Err(error)) if is_refusal(&error) => {}
+            Ok(Err(_)) | Err(_) => return,
         }
         if link.source().may_move() {
             link.check().await;
@@ -150,6 +152,7 @@ async fn subscribe_again(
     channel: &Channel,
     end: End,
     beside: u64,
+    outages: &Outages,
 ) -> Subscription {
     if end == End::Lost {
         link.check().await;
@@ -166,9 +169,11 @@ async fn subscribe_again(
                 Ok(()) = connections.changed() => {}
             }
         }
+        let began = Instant::now();
         match subscribe(link, &channel.name).await {
             Ok(subscription) => return subscription,
             Err(error) => {
+                outages.failed(began, None, link.server(), &error);
                 tracing::debug!(%error, "subscribing failed, trying again");
                 // Is that server gone, the next attempt must look for another.
                 link.check().await;

@@ -1,5 +1,6 @@
 //! What is logged.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,8 +8,12 @@ use std::time::Duration;
 use redis_semaphore::{Error, Semaphores};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use test_support::observer::in_time;
-use test_support::server::{shared_url, unique_name};
+use test_support::observer::{eventually, in_time, renewed};
+use test_support::proxy::Proxy;
+use test_support::server::{Server, shared_url, unique_name};
+
+/// A lease that is renewed often.
+const SHORT: Duration = Duration::from_secs(6);
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -20,6 +25,12 @@ impl Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0.lock().unwrap()))
     }
 }
 
@@ -101,4 +112,52 @@ async fn limits_that_differ_are_told() {
         assert_eq!(log.count(&differs), warnings, "limit {limit}");
     }
     assert_eq!(log.count(&["declared=5 before=3", &name]), 1);
+}
+
+/// As proxies do, and servers with a `timeout`: what works again at once is not worth a line.
+#[tokio::test]
+async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
+    let (log, _logged) = Log::here();
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
+    let permit = semaphore.acquire().await.unwrap();
+    for cut in [Proxy::cut_commands, Proxy::cut_wakeups, Proxy::cut_all] {
+        let before = proxy.accepted();
+        cut(&proxy);
+        eventually("a new connection", async || proxy.accepted(), |now| *now > before).await;
+        renewed(&permit).await;
+    }
+    assert_eq!(log.count(&["redis_semaphore"]), 0, "{log:?}");
+    permit.release().await.unwrap();
+}
+
+/// However many attempts it takes, and also where connections can be made.
+#[tokio::test]
+async fn an_outage_is_told_once_with_its_reason_and_its_end() {
+    let (log, _logged) = Log::here();
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let server_is = |command: &str| {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
+    };
+    server_is("REPLICAOF 127.0.0.1 1");
+    let connections = proxy.accepted();
+    let tried = async {
+        let many = |accepted: &usize| *accepted > connections + 6;
+        eventually("attempts", async || proxy.accepted(), many).await;
+        server_is("REPLICAOF NO ONE");
+    };
+    let (acquired, ()) = tokio::join!(semaphore.acquire(), tried);
+    acquired.unwrap().release().await.unwrap();
+    let address = format!("127.0.0.1:{}", proxy.port());
+    let commands = "connection=\"commands\"";
+    let told = ["WARN", "Redis is unavailable", "READONLY", &address, commands];
+    assert_eq!(log.count(&told), 1, "{log:?}");
+    assert_eq!(log.count(&["WARN", commands]), 1, "{log:?}");
+    assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
 }

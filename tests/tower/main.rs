@@ -2,6 +2,8 @@
 
 mod processes;
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,9 +16,10 @@ use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, Semaphores};
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::processes::{Example, Reports, most_inside};
-use test_support::observer::Observer;
+use test_support::observer::{Observer, eventually};
 use test_support::server::{Server, shared_url, unique_name};
 
 /// Answers come in time, with their bodies.
@@ -265,6 +268,47 @@ async fn nobody_waits_for_redis_longer_than_for_a_permit() {
     let service = Service::of(semaphores, impatient, sheds).await;
     redis.signal(Signal::SIGSTOP);
     assert!(is_shed(&service.get().await));
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Also where a request waits for less than an outage is waited for.
+#[tokio::test]
+async fn an_outage_is_logged_once() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _logged = subscriber.with_ansi(false).finish().set_default();
+    let lines = || {
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let shed = text.lines().filter(|line| line.contains("a request is shed"));
+        shed.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let redis = Server::start();
+    let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(200));
+    let service = Service::start(&redis.url(), impatient, waits).await;
+    drop(redis);
+    let logged = async || {
+        assert!(is_shed(&service.get().await));
+        lines().len()
+    };
+    eventually("a line", logged, |lines| *lines > 0).await;
+    for _ in 0..5 {
+        assert!(is_shed(&service.get().await));
+    }
+    assert_eq!(lines().len(), 1, "{:?}", lines());
+    assert!(lines()[0].contains("nothing listens there"), "{:?}", lines());
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 
 use std::io::{IsTerminal, stderr};
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::options::Run;
 use super::outages;
@@ -16,22 +16,24 @@ use crate::output::note;
 
 /// After so long somebody at a terminal wonders.
 const SILENCE: Duration = Duration::from_secs(1);
+const UNTIL_NEXT_TRY: Duration = Duration::from_millis(200);
 
 pub async fn acquire(
     semaphores: &Semaphores,
     asked: &Run,
     times: &Times,
+    began: Instant,
 ) -> Result<Permit, Failure> {
     let builder = semaphores.semaphore(&asked.name).lease(asked.lease);
     let semaphore = with_limit(builder, asked.limit)?;
-    match asked.limit {
-        Some(limit) => tell_other_limit(&semaphore, limit).await?,
-        None if asked.weight > 1 && asked.waits() => {
-            tell_low_limit(&semaphore, asked.weight).await?
-        }
-        None => {}
-    }
-    let permit = wait(&semaphore, asked).await?;
+    let noted = match asked.limit {
+        Some(limit) => tell_other_limit(&semaphore, limit).await,
+        None if asked.weight > 1 && asked.waits() => tell_low_limit(&semaphore, asked.weight).await,
+        None => Ok(()),
+    };
+    // A wait outlasts what passes by itself.
+    noted.or_else(|error| if error.is_transient() { Ok(()) } else { Err(error) })?;
+    let permit = wait(&semaphore, asked, began).await?;
     // One that waited has used up some of its lease.
     if !times.is_fresh(&permit) {
         permit.refresh().await?;
@@ -39,21 +41,27 @@ pub async fn acquire(
     Ok(permit)
 }
 
-async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
-    let request = semaphore.request().weight(asked.weight).ahead(asked.ahead);
-    let permit = match asked.timeout {
-        _ if !asked.waits() => request.try_acquire().await.transpose(),
-        Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
-        None => Some(told(semaphore, request.acquire()).await),
+async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Permit, Failure> {
+    let permit = loop {
+        let permit = attempt(semaphore, asked, began).await;
+        let is_full = matches!(&permit, Some(Err(error)) if is_full(error));
+        if !is_full || began.elapsed() + UNTIL_NEXT_TRY >= asked.patience() {
+            break permit;
+        }
+        // One that came earlier waits through that in the queue.
+        sleep(UNTIL_NEXT_TRY).await;
     };
     match permit {
         Some(Err(error @ Error::NoLimit { .. })) => {
             Err(Failure::usage(format!("{error}: --limit N declares one")))
         }
         // Whoever takes 75 for "others are at it" would not notice for days.
-        Some(Err(Error::Timeout { position, .. })) if position.is_none() || outages::is_away() => {
-            let reason = format!("semaphore {}: no permit: Redis does not answer", asked.name);
-            Err(Failure::new(UNAVAILABLE, reason))
+        Some(Err(error @ Error::Timeout { position, .. })) => {
+            let reason = outages::reason().map(|reason| format!("{error}: {reason}"));
+            match reason.or_else(|| position.is_none().then(|| error.to_string())) {
+                Some(reason) => Err(Failure::new(UNAVAILABLE, reason)),
+                None => Err(error.into()),
+            }
         }
         Some(permit) => Ok(permit?),
         None => {
@@ -64,6 +72,31 @@ async fn wait(semaphore: &Semaphore, asked: &Run) -> Result<Permit, Failure> {
             Err(Failure::new(NO_PERMIT, reason))
         }
     }
+}
+
+async fn attempt(
+    semaphore: &Semaphore,
+    asked: &Run,
+    began: Instant,
+) -> Option<Result<Permit, Error>> {
+    let request = semaphore.request().weight(asked.weight).ahead(asked.ahead);
+    // Connecting may have taken all of it.
+    let left = asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+    match left {
+        _ if !asked.waits() => request.try_acquire().await.transpose(),
+        Some(Duration::ZERO) => request.ahead(Duration::ZERO).try_acquire().await.transpose(),
+        Some(timeout) => Some(told(semaphore, request.timeout(timeout).acquire()).await),
+        None => Some(told(semaphore, request.acquire()).await),
+    }
+}
+
+/// Whether the server's memory or disk is full.
+fn is_full(error: &Error) -> bool {
+    let Error::Refused { source, .. } = error else { return false };
+    let text = source.to_string();
+    ["OOM", "MISCONF"]
+        .iter()
+        .any(|code| source.code() == Some(code) || text.contains(&format!("-{code} ")))
 }
 
 /// A wait of which a person is told. A log would have a line for each run.

@@ -17,6 +17,7 @@ mod hold;
 mod job;
 pub mod options;
 mod outages;
+mod release;
 mod signals;
 mod starter;
 mod terminal;
@@ -27,7 +28,7 @@ use std::panic;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
@@ -40,7 +41,7 @@ use crate::server::{block_on, connect};
 use command::{Ended, Running};
 use guard::Guard;
 use hold::{Held, Hold, Outcome};
-use options::Run;
+use options::{OUTAGE_TOLERANCE, Run};
 use signals::{Signals, die_of};
 use times::Times;
 
@@ -92,15 +93,21 @@ async fn connected(
 ) -> Result<End, Failure> {
     let mut signals =
         Signals::listen().map_err(Failure::system("signals cannot be listened to"))?;
+    let told = outages::Told::while_this_lives(&asked.name);
+    let (began, patience) = (Instant::now(), asked.patience());
+    let builder = Semaphores::builder()
+        .connect_timeout(patience)
+        .outage_tolerance(patience.max(OUTAGE_TOLERANCE));
     let connected = tokio::select! {
-        connected = connect(server, Semaphores::builder()) => connected.map(Ok),
+        connected = connect(server, builder) => connected.map(Ok),
         // Children stay until the guard is known among them.
         signal = signals.next_fatal(|| ()) => Ok(Err(signal)),
     };
     let mut guard = guard.map(started).transpose()?;
     let ended = match connected {
         Ok(Ok(semaphores)) => {
-            permitted(semaphores, asked, times, guard.as_mut(), &mut signals).await
+            let waits = Waits { told, began };
+            permitted(semaphores, asked, times, guard.as_mut(), &mut signals, waits).await
         }
         Ok(Err(signal)) => Ok(End::Of(signal)),
         Err(failure) => Err(failure),
@@ -109,6 +116,12 @@ async fn connected(
         guard.end();
     }
     ended
+}
+
+/// While it connects and waits.
+struct Waits {
+    told: outages::Told,
+    began: Instant,
 }
 
 fn started(guard: Starting) -> Result<Guard, Failure> {
@@ -122,8 +135,8 @@ async fn permitted(
     times: &Times,
     mut guard: Option<&mut Guard>,
     signals: &mut Signals,
+    Waits { told, began }: Waits,
 ) -> Result<End, Failure> {
-    let told = outages::Told::while_this_lives(&asked.name);
     let mut pick_up_children = || {
         for child in command::ended_children() {
             // Others the first process of a container inherits.
@@ -134,7 +147,7 @@ async fn permitted(
     };
     pick_up_children();
     let permit = tokio::select! {
-        permit = acquire::acquire(&semaphores, asked, times) => permit.map(Ok),
+        permit = acquire::acquire(&semaphores, asked, times, began) => permit.map(Ok),
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
     let _told = (!stderr().is_terminal()).then_some(told);
@@ -182,10 +195,16 @@ async fn permitted(
 async fn give_up(semaphores: &Semaphores, name: &str) {
     if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
         note(format_args!(
-            "semaphore {name}: Redis does not answer: the request leaves the queue when it has not been \
-             heard of for a while, and a permit that was granted stays taken until its lease ends"
+            "semaphore {name}: {}: the request leaves the queue when it has not been heard of for a \
+             while, and a permit that was granted stays taken until its lease ends",
+            unconfirmed()
         ));
     }
+}
+
+/// Why something is not known to be done.
+fn unconfirmed() -> String {
+    outages::reason().unwrap_or_else(|| format!("no reply from Redis within {PATIENCE:?}"))
 }
 
 /// Does what is still to be done with Redis when the command has ended. After a signal that would end
@@ -231,7 +250,8 @@ async fn left(
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),
         Err(signal) => {
             note(format_args!(
-                "semaphore {name}: Redis does not answer: more commands than the limit may start"
+                "semaphore {name}: {}: more commands than the limit may start",
+                unconfirmed()
             ));
             Some(signal)
         }
@@ -255,17 +275,20 @@ async fn given_back(
         let _ = timeout(PATIENCE, semaphores.shutdown()).await;
         return Ok(End::Lost);
     }
-    let stays_taken = "the permit stays taken until its lease ends";
-    let given_up = match unless_signalled(signals, permit.release()).await {
+    let given_up = match unless_signalled(signals, release::release(semaphores, name, permit)).await
+    {
         Ok(Ok(())) => unless_signalled(signals, semaphores.shutdown()).await.err(),
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // It was tried for long enough.
         Ok(Err(error)) => {
-            note(format_args!("{error}: {stays_taken}"));
+            note(format_args!("{error}: the lease of the permit has ended"));
             None
         }
         Err(signal) => {
-            note(format_args!("semaphore {name}: Redis does not answer: {stays_taken}"));
+            note(format_args!(
+                "semaphore {name}: {}: the permit stays taken until its lease ends",
+                unconfirmed()
+            ));
             Some(signal)
         }
     };

@@ -7,6 +7,9 @@ use clap::Args;
 
 use crate::number::number;
 
+/// That of the library.
+pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
+
 const RUN: &str = "\
 Of all jobs with this name one at a time, and at most ten starts in any minute:
   redis-semaphore run nightly --limit 1 -- ./back-up
@@ -66,7 +69,8 @@ pub struct Run {
         value_parser = number(1..=u32::MAX)
     )]
     pub weight: u32,
-    /// How long to wait for a permit; less than 1ms is --no-wait [default: without end]
+    /// How long to wait for a permit, and meanwhile for a server that serves; less than 1ms is
+    /// --no-wait [default: without end for a permit, 30s for a server]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
     /// Take a permit at once or not at all
@@ -108,5 +112,13 @@ impl Run {
     pub fn waits(&self) -> bool {
         let is_short = |timeout: Duration| timeout < Duration::from_millis(1);
         !self.no_wait && !self.timeout.is_some_and(is_short)
+    }
+
+    /// How long to wait for a server that serves.
+    pub fn patience(&self) -> Duration {
+        match self.waits() {
+            true => self.timeout.unwrap_or(OUTAGE_TOLERANCE),
+            false => Duration::ZERO,
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! Outages of Redis are told while `run` waits: that one begins, and that it is over. The library logs
-//! both. Once the command runs a terminal is its own: then only a log is told.
+//! Outages of Redis are reported while `run` connects and waits: that one begins, and that it is over.
+//! The library logs both. Once the command runs a terminal is its own: then only a log gets the lines.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::fmt::{Debug, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -12,38 +14,48 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::output::note;
 
-/// The semaphore whose user is told.
-static TOLD: Mutex<Option<String>> = Mutex::new(None);
-static IS_AWAY: AtomicBool = AtomicBool::new(false);
+static STATE: Mutex<State> = Mutex::new(State { semaphore: None, outages: BTreeMap::new() });
 
-/// They are told until this is dropped.
+struct State {
+    /// The semaphore whose user gets the lines.
+    semaphore: Option<String>,
+    /// By connection and server: why it is unavailable.
+    outages: BTreeMap<(String, String), String>,
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Outages are reported until this is dropped.
 pub struct Told;
 
 impl Told {
     pub fn while_this_lives(semaphore: &str) -> Self {
-        set_told(Some(semaphore.to_owned()));
+        state().semaphore = Some(semaphore.to_owned());
         Self
     }
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        set_told(None);
+        state().semaphore = None;
     }
 }
 
-fn set_told(semaphore: Option<String>) {
-    *TOLD.lock().unwrap_or_else(PoisonError::into_inner) = semaphore;
+/// Why Redis is unavailable, while it is.
+pub fn reason() -> Option<String> {
+    let state = state();
+    state.outages.iter().next().map(|((_, server), reason)| unavailable(server, reason))
 }
 
-/// While they are told.
-pub fn is_away() -> bool {
-    IS_AWAY.load(Relaxed)
+fn unavailable(server: &str, reason: &str) -> String {
+    format!("Redis at {server} is unavailable: {reason}")
 }
 
 struct Connection;
 
-/// What hears of the connections to Redis: docs/operations.md has what is logged of them.
+/// Receives what is logged of the connections to Redis: see docs/operations.md.
 pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let of_connections =
         Targets::new().with_target("redis_semaphore::connection", LevelFilter::INFO);
@@ -51,16 +63,53 @@ pub fn listener<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
 }
 
 impl<S: Subscriber> Layer<S> for Connection {
-    /// There are several connections: one that is lost tells, as does the first that is there again.
+    /// Several connections may fail in one outage: the first gets a line, and the last that works.
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let is_away = *event.metadata().level() == Level::WARN;
-        let told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(name) = told.as_ref().filter(|_| IS_AWAY.swap(is_away, Relaxed) != is_away) else {
-            return;
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let Fields { connection, server, error } = fields;
+        let mut state = state();
+        let line = match *event.metadata().level() {
+            Level::WARN => {
+                let line = format!("{}: trying again", unavailable(&server, &error));
+                let is_first = state.outages.is_empty();
+                let before = state.outages.insert((connection, server), error);
+                // The same connection again: it fails for a reason that does not pass by itself.
+                (is_first || before.is_some()).then_some(line)
+            }
+            _ => {
+                let was_out = state.outages.remove(&(connection, server)).is_some();
+                let is_over = was_out && state.outages.is_empty();
+                is_over.then(|| "Redis is available again".to_owned())
+            }
         };
-        note(match is_away {
-            true => format!("semaphore {name}: Redis does not answer: trying again"),
-            false => format!("semaphore {name}: Redis answers again"),
-        });
+        if let (Some(name), Some(line)) = (&state.semaphore, line) {
+            note(format_args!("semaphore {name}: {line}"));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    connection: String,
+    server: String,
+    error: String,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "connection" => self.connection.push_str(value),
+            "server" => self.server.push_str(value),
+            "error" => self.error.push_str(value),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let mut text = String::new();
+        // A string takes whatever is written.
+        let _ = write!(text, "{value:?}");
+        self.record_str(field, &text);
     }
 }

@@ -8,9 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use redis_semaphore::redis::aio::MultiplexedConnection;
-use redis_semaphore::redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis_semaphore::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult,
 };
 use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
 use tokio::runtime;
@@ -88,7 +87,10 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
         }
     }
     Ok(match &server.sentinel {
-        Some(service) => builder.connect_sentinel(sentinel(server, servers, service)?).await?,
+        Some(service) => {
+            let primary = primary(&servers)?;
+            builder.connect_sentinels(servers, service, primary).await?
+        }
         None if server.cluster => builder.connect_cluster(servers).await?,
         None => match <[ConnectionInfo; 1]>::try_from(servers) {
             Ok([one]) => match one.addr() {
@@ -118,44 +120,12 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::from)?))
 }
 
-/// User and password of the URLs are for the sentinels, the other ones for the primary, which
-/// speaks TLS where they do.
-fn sentinel(
-    server: &Server,
-    sentinels: Vec<ConnectionInfo>,
-    service: &str,
-) -> Result<SentinelClient, Failure> {
-    let unusable = |error| Failure::usage(format!("--sentinel: {error}"));
-    let first = sentinels.first().cloned();
-    let addresses = sentinels.into_iter().map(|info| info.addr().clone());
-    let mut builder = SentinelClientBuilder::new(addresses, service, SentinelServerType::Master)
-        .map_err(unusable)?;
-    if let Some(settings) = first.as_ref().map(ConnectionInfo::redis_settings) {
-        builder = builder.set_client_to_redis_db(settings.db());
-        if let Some(user) = settings.username() {
-            builder = builder.set_client_to_sentinel_username(user);
-        }
-        if let Some(password) = settings.password() {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-    }
-    // Whoever asks the primary for its role does so without a provider.
-    if let Some((user, password)) = credentials(server)? {
-        builder = builder.set_client_to_redis_password(password);
-        if let Some(user) = user {
-            builder = builder.set_client_to_redis_username(user);
-        }
-    }
-    if let Some(ConnectionAddr::TcpTls { insecure, .. }) = first.as_ref().map(ConnectionInfo::addr)
-    {
-        let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-        builder = builder.set_client_to_redis_tls_mode(mode);
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = certificates(server)? {
-            builder = builder.set_client_to_redis_certificates(certificates);
-        }
-    }
-    builder.build().map_err(unusable)
+/// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs are
+/// for the sentinels.
+fn primary(sentinels: &[ConnectionInfo]) -> Result<ConnectionInfo, Failure> {
+    let first = sentinels.first().ok_or_else(|| Failure::usage("--sentinel: no URL"))?;
+    let settings = RedisConnectionInfo::default().set_db(first.redis_settings().db());
+    Ok(first.clone().set_redis_settings(settings))
 }
 
 /// Before each connection, since a password in a file may change.

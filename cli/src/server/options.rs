@@ -26,8 +26,7 @@ pub struct Server {
     #[arg(long, global = true, env = "REDIS_USER")]
     pub user: Option<String>,
     /// A file with the password; another way is REDIS_PASSWORD in the environment. It is read
-    /// before each connection, so it may change. With --sentinel the one at the start must stay
-    /// valid, too: with it the primary is asked for its role
+    /// before each connection, so it may change
     #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The URLs are nodes of a cluster

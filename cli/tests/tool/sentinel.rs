@@ -4,6 +4,7 @@ use redis_semaphore::Semaphores;
 use test_support::acl;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
 
+use crate::support::eventually;
 use crate::support::tool::{Outcome, tool};
 
 #[tokio::test]
@@ -26,8 +27,45 @@ async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary()
     };
     let (status, text) = list(PASSWORD, acl::PASSWORD);
     assert!(status == Some(0) && text.contains("\nprinter  1/1"), "{text}");
-    for (of_sentinels, of_primary) in [(acl::PASSWORD, acl::PASSWORD), (PASSWORD, PASSWORD)] {
+    for (of_sentinels, of_primary, at) in [
+        (acl::PASSWORD, acl::PASSWORD, " (a sentinel): "),
+        (PASSWORD, PASSWORD, " (the primary that the sentinel at "),
+    ] {
         let (status, text) = list(of_sentinels, of_primary);
         assert!(status == Some(69) && text.contains(" password"), "{text}");
+        assert!(text.contains(at), "{text}");
     }
+}
+
+/// Which server was tried, and what the sentinels think of it.
+#[tokio::test]
+async fn a_primary_that_is_gone_is_named() {
+    let mut pair = Pair::start();
+    let sentinels = Sentinels::watch(&pair);
+    let urls = sentinels.urls().join(",");
+    let list = |service: &str| {
+        let mut list = tool(&["ls", "--sentinel", service]);
+        list.env("REDIS_URL", &urls);
+        Outcome::of(list).stderr
+    };
+    let text = list("lorries");
+    assert!(
+        text.contains(&format!("no primary of the name \"lorries\", but [{SERVICE:?}]")),
+        "{text}"
+    );
+    let primary = format!("127.0.0.1:{}", pair.servers[0].port);
+    // Nobody is left to be promoted.
+    pair.servers.iter_mut().for_each(|server| server.kill());
+    let text = list(SERVICE);
+    assert!(
+        text.contains(&format!("{primary} (the primary that the sentinel at 127.0.0.1:")),
+        "{text}"
+    );
+    assert!(text.contains("nothing listens there"), "{text}");
+    sentinels.be_patient(std::time::Duration::from_millis(100));
+    let is_marked = || {
+        let text = list(SERVICE);
+        text.contains(&format!("{primary} is marked down (")).then_some(())
+    };
+    eventually("the mark", is_marked);
 }

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) name: String,
     keys: Keys,
     /// Of a cluster, where it is one.
-    slot: u16,
+    pub(crate) slot: u16,
     /// Where its messages arrive.
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,

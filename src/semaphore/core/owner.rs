@@ -115,15 +115,16 @@ impl Owner for Core {
 
     fn error(&self, operation: &'static str, failure: Failure) -> Error {
         let semaphore = self.name.clone();
+        let server = self.context.servers.server(self.slot);
         match failure {
             Failure::NoAnswer { elapsed, last } => {
-                Error::Unavailable { semaphore, operation, elapsed, source: last }
+                Error::Unavailable { semaphore, operation, server, elapsed, source: last }
             }
             Failure::Refused(source) => match too_heavy(&source) {
                 // This crate declares none of 0, so it means that there is none.
                 Some((_, 0)) if self.settings.limit == Limit::Known => Error::NoLimit { semaphore },
                 Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
-                None => Error::Refused { semaphore, operation, source },
+                None => Error::Refused { semaphore, operation, server, source },
             },
         }
     }

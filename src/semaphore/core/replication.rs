@@ -9,14 +9,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 use tokio::sync::Mutex;
 
 use crate::protocol::millis;
 use crate::scripts::ScriptRegistry;
 use crate::semaphore::settings::Acknowledgement;
-use crate::server::{self, CallError, Link};
+use crate::server::{self, CallError, Dialed, Link};
 
 #[derive(Default)]
 pub(crate) struct Replication(Mutex<Option<Box<Connection>>>);
@@ -25,7 +24,7 @@ struct Connection {
     /// To the same server as this one of that link.
     link: Arc<Link>,
     beside: u64,
-    connection: MultiplexedConnection,
+    dialed: Dialed,
 }
 
 impl Replication {
@@ -41,7 +40,8 @@ impl Replication {
         let mut kept = self.0.lock().await;
         let call = async {
             let connected = connection(&mut kept, link, within).await;
-            let mut connection = connected.map_err(CallError::unsent)?;
+            let dialed = connected.map_err(CallError::unsent)?;
+            let mut connection = dialed.connection.clone();
             let registry = ScriptRegistry::embedded();
             let mut reply: Vec<i64> =
                 registry.run_with(&mut connection, link.call_by(), "refresh", write).await?;
@@ -65,19 +65,19 @@ async fn connection(
     kept: &mut Option<Box<Connection>>,
     link: &Arc<Link>,
     within: Duration,
-) -> Result<MultiplexedConnection, RedisError> {
+) -> Result<Dialed, RedisError> {
     let main = link.connection().await?;
     if let Some(kept) = kept.as_ref()
         && Arc::ptr_eq(&kept.link, link)
         && kept.beside == main.number
     {
-        return Ok(kept.connection.clone());
+        return Ok(kept.dialed.clone());
     }
     let dialer = link.dialer();
     let patience = dialer.response_timeout().saturating_add(within);
     let config = dialer.config().set_response_timeout(Some(patience));
-    let connection = dialer.connect(&main.client, &config).await?;
+    let dialed = dialer.connect(&main.client, &config).await?;
     let (link, beside) = (link.clone(), main.number);
-    *kept = Some(Box::new(Connection { link, beside, connection: connection.clone() }));
-    Ok(connection)
+    *kept = Some(Box::new(Connection { link, beside, dialed: dialed.clone() }));
+    Ok(dialed)
 }

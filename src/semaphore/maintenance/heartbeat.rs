@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Done;
-use crate::error::{Error, says};
+use crate::error::{Error, is_full};
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::core::{Acquire, Core, IfFull};
@@ -51,7 +51,7 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unavailable { .. } => true,
-        Error::Refused { source, .. } => says(source, "OOM") || says(source, "MISCONF"),
+        Error::Refused { source, .. } => is_full(source),
         _ => false,
     }
 }
@@ -64,8 +64,8 @@ fn give_up_after_outage(core: &Core, waiting: &Acquisition, error: Error) {
         return;
     }
     waiting.resolve(Err(match error {
-        Error::Unavailable { semaphore, operation, source, .. } => {
-            Error::Unavailable { semaphore, operation, elapsed, source }
+        Error::Unavailable { semaphore, operation, server, source, .. } => {
+            Error::Unavailable { semaphore, operation, server, elapsed, source }
         }
         refused => refused,
     }));

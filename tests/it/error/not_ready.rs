@@ -13,13 +13,13 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::server::Server;
 
 /// A script that runs until it is killed.
-struct EndlessScript<'a> {
+pub struct EndlessScript<'a> {
     server: &'a Server,
     run: JoinHandle<RedisError>,
 }
 
 impl<'a> EndlessScript<'a> {
-    async fn start(server: &'a Server) -> Self {
+    pub async fn start(server: &'a Server) -> Self {
         let mut admin = server.connect();
         redis::cmd("CONFIG").arg(&["SET", "lua-time-limit", "1"]).exec(&mut admin).unwrap();
         let mut other = server.connect();
@@ -34,7 +34,7 @@ impl<'a> EndlessScript<'a> {
         Self { server, run }
     }
 
-    fn kill(self) {
+    pub fn kill(self) {
         redis::cmd("SCRIPT").arg("KILL").exec(&mut self.server.connect()).unwrap();
         assert!(self.run.join().unwrap().to_string().contains("killed"));
     }

@@ -26,6 +26,69 @@ fn two(server: &Server, name: &str, arguments: &[&str]) -> (Tool, Tool) {
     (holder, waiter)
 }
 
+/// That it begins, where, and why; and that it is over.
+fn assert_told_once(told: &str, name: &str) {
+    let lines: Vec<&str> = told.lines().collect();
+    let is_so = matches!(lines[..], [begins, ends]
+        if begins.starts_with(&format!("redis-semaphore: semaphore {name}: Redis at 127.0.0.1:"))
+            && begins.contains(" is unavailable: ")
+            && begins.ends_with(": trying again")
+            && ends == format!("redis-semaphore: semaphore {name}: Redis is available again"));
+    assert!(is_so, "{told}");
+}
+
+/// As one that waits already does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_begins_in_an_outage_waits_for_its_end() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    for (timeout, refused) in [(&["--timeout", "2min"][..], 6), (&[], 12)] {
+        proxy.refuse_connections(true);
+        let name = unique_name();
+        let arguments = [&[&*name, "--limit", "1"], timeout, &["--", "echo", "ran"]].concat();
+        let mut tool = Tool::start(&mut run(&url, &arguments));
+        eventually("attempts", || (proxy.refused() >= refused).then_some(()));
+        proxy.refuse_connections(false);
+        assert_eq!((tool.ended().code(), &*tool.line()), (Some(0), "ran"));
+        assert_told_once(&tool.errors(), &name);
+    }
+    // Nobody waits then.
+    proxy.refuse_connections(true);
+    let (status, told) = outcome(&mut run(&url, &["a", "--limit", "1", "--no-wait", "--", "true"]));
+    assert!(status == 69 && told.lines().count() == 1, "{told}");
+    let arguments = ["a", "--limit", "1", "--timeout", "500ms", "--", "true"];
+    let (status, told) = outcome(&mut run(&url, &arguments));
+    assert_eq!(status, 69, "{told}");
+}
+
+/// What ends early does not leave its permit to the lease.
+#[test]
+fn a_release_that_is_refused_is_repeated() {
+    let server = Server::start();
+    let name = unique_name();
+    let script = "echo on; while [ ! -e $0 ]; do sleep 0.01; done";
+    let file = std::env::temp_dir().join(unique_name());
+    let command = [&*name, "--limit", "1", "--", "sh", "-c", script, file.to_str().unwrap()];
+    let mut tool = start(&server, &command);
+    assert_eq!(tool.line(), "on");
+    server.run("CONFIG SET min-replicas-to-write 1");
+    std::fs::write(&file, "").unwrap();
+    // That many attempts are more than are made before it is told.
+    let refusals = || {
+        let info: String =
+            redis::cmd("INFO").arg("errorstats").query(&mut server.connect()).unwrap();
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_NOREPLICAS:count="));
+        count.and_then(|count| count.trim().parse::<u32>().ok()).filter(|count| *count > 40)
+    };
+    eventually("refusals", refusals);
+    server.run("CONFIG SET min-replicas-to-write 0");
+    assert_eq!(tool.ended().code(), Some(0));
+    assert!(tool.errors().contains("the release is retried"));
+    await_held_and_queued(&server.url, &name, (0, 0));
+    std::fs::remove_file(file).unwrap();
+}
+
 #[test]
 fn an_outage_is_told_to_who_waits_and_its_end() {
     let mut server = Server::start();
@@ -35,13 +98,7 @@ fn an_outage_is_told_to_who_waits_and_its_end() {
     // Empty, so that nobody holds.
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
-    assert_eq!(
-        waiter.errors(),
-        format!(
-            "redis-semaphore: semaphore {name}: Redis does not answer: trying again\n\
-             redis-semaphore: semaphore {name}: Redis answers again\n"
-        )
-    );
+    assert_told_once(&waiter.errors(), &name);
 }
 
 #[test]
@@ -53,8 +110,8 @@ fn a_timeout_comes_in_time_without_redis() {
     assert_eq!(waiter.ended().code(), Some(75));
     let told = waiter.errors();
     let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].contains("no permit within 10 s"), "{told}");
-    assert!(lines[1].contains("Redis does not answer: the request leaves the queue"), "{told}");
+    assert!(lines[0].contains("no permit within "), "{told}");
+    assert!(lines[1].contains("within 1s: the request leaves the queue"), "{told}");
     // Nobody knows.
     assert!(lines[1].contains("a permit that was granted stays taken"), "{told}");
 }
@@ -67,7 +124,7 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
     server.kill();
     assert_eq!(waiter.ended().code(), Some(69));
     let told = waiter.errors();
-    assert!(told.contains("no permit: Redis does not answer"), "{told}");
+    assert!(told.contains(" is unavailable: nothing listens there"), "{told}");
 }
 
 /// Whatever it has answered before: an answer to the request itself says that others are at it.
@@ -84,7 +141,7 @@ async fn a_timeout_before_the_first_answer_is_one_of_redis() {
         proxy.answers(answers);
         let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
         if status == 75 {
-            assert!(told_before.contains("no permit: Redis does not answer"), "{told_before}");
+            assert!(told_before.contains("the queue was not reached"), "{told_before}");
             return;
         }
         assert_eq!(status, 69, "{told}");

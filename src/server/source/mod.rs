@@ -1,6 +1,8 @@
 //! Which server to connect to. That is found out anew for each connection: after a failover it is
 //! another one.
 
+mod sentinel;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -8,40 +10,64 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Client, ErrorKind, RedisError, Value};
 
-use super::dialer::Dialer;
+use super::dialer::{Dialed, Dialer};
 use crate::error::{ConnectErrorKind, cause_of};
 
+pub(crate) use sentinel::Sentinels;
+
+#[derive(Clone)]
 pub(crate) enum Source {
     Client(Box<Client>),
     /// Whichever of these is the primary.
     PrimaryOf(Vec<Client>),
     /// Whichever the sentinels call the primary, and does so itself.
+    Sentinels(Box<Sentinels>),
+    /// The same, found by redis-rs.
     #[cfg(feature = "sentinel")]
-    Sentinel(Box<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+    Sentinel(std::sync::Arc<tokio::sync::Mutex<redis::sentinel::SentinelClient>>),
+}
+
+/// Why there is no connection, and to which server, where it is known.
+pub(super) struct Unconnected {
+    pub(super) server: Option<String>,
+    pub(super) error: RedisError,
+}
+
+impl From<RedisError> for Unconnected {
+    fn from(error: RedisError) -> Self {
+        Self { server: None, error }
+    }
 }
 
 impl Source {
-    pub(crate) async fn connect(
-        &self,
-        dialer: &Dialer,
-    ) -> Result<(Client, MultiplexedConnection), RedisError> {
+    pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
         let client = match self {
             Self::Client(client) => Client::clone(client),
             Self::PrimaryOf(clients) => return primary_of(clients, dialer).await,
+            Self::Sentinels(sentinels) => return sentinels.connect(dialer).await,
             #[cfg(feature = "sentinel")]
             Self::Sentinel(sentinels) => sentinels.lock().await.async_get_client().await?,
         };
-        let connection = dialer.connect(&client, &dialer.config()).await?;
-        Ok((client, connection))
+        let server = Some(address(&client));
+        match dialer.connect(&client, &dialer.config()).await {
+            Ok(dialed) => Ok((client, dialed)),
+            Err(error) => Err(Unconnected { server, error }),
+        }
     }
 
-    /// How long connecting may take, where one connection may take `timeout`.
-    pub(super) fn patience(&self, timeout: Duration) -> Duration {
+    /// How long connecting may take.
+    pub(super) fn patience(&self, dialer: &Dialer) -> Duration {
         match self {
-            Self::Client(_) | Self::PrimaryOf(_) => timeout,
+            Self::Client(client) => dialer.steps(client),
+            Self::PrimaryOf(clients) => {
+                let steps = clients.iter().map(|client| dialer.steps(client)).max();
+                steps.unwrap_or_default() + dialer.response_timeout()
+            }
+            // To the sentinel, and to the primary; of each a question.
+            Self::Sentinels(_) => dialer.response_timeout() * 10,
             // They are asked one after the other, and redis-rs gives each a second.
             #[cfg(feature = "sentinel")]
-            Self::Sentinel(_) => timeout.max(Duration::from_secs(10)),
+            Self::Sentinel(_) => (dialer.response_timeout() * 4).max(Duration::from_secs(10)),
         }
     }
 
@@ -71,27 +97,28 @@ impl Source {
 }
 
 /// The first one that says so.
-async fn primary_of(
-    clients: &[Client],
-    dialer: &Dialer,
-) -> Result<(Client, MultiplexedConnection), RedisError> {
+async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
     let mut asked: FuturesUnordered<_> =
         clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
-    let (mut reasons, mut about_user) = (Vec::new(), None);
+    let (mut reasons, mut lasting) = (Vec::new(), None);
     while let Some(found) = asked.next().await {
         match found {
             Ok(connection) => return Ok(connection),
             Err((client, error)) => {
                 reasons.push(format!("{}: {}", address(client), cause_of(&error).found));
-                about_user = about_user.or(Some(error).filter(is_about_user));
+                if is_about_user(&error) {
+                    let server = Some(address(client));
+                    lasting = lasting.or(Some(Unconnected { server, error }));
+                }
             }
         }
     }
-    if let Some(error) = about_user {
-        return Err(error); // To be mended by somebody, whichever is the primary.
+    if let Some(lasting) = lasting {
+        return Err(lasting); // To be fixed by a person, whichever is the primary.
     }
     let reasons = reasons.join("; ");
-    Err((ErrorKind::Io, "none of the servers is a primary that can be reached", reasons).into())
+    let error = (ErrorKind::Io, "none of the servers is a primary that can be reached", reasons);
+    Err(RedisError::from(error).into())
 }
 
 fn is_about_user(error: &RedisError) -> bool {
@@ -101,13 +128,13 @@ fn is_about_user(error: &RedisError) -> bool {
 async fn connect_to_primary<'a>(
     client: &'a Client,
     dialer: &Dialer,
-) -> Result<(Client, MultiplexedConnection), (&'a Client, RedisError)> {
+) -> Result<(Client, Dialed), (&'a Client, RedisError)> {
     let connect = async {
-        let mut connection = dialer.connect(client, &dialer.config()).await?;
-        is_primary(&mut connection).await?;
-        Ok(connection)
+        let dialed = dialer.connect(client, &dialer.config()).await?;
+        is_primary(&mut dialed.connection.clone()).await?;
+        Ok(dialed)
     };
-    connect.await.map(|connection| (client.clone(), connection)).map_err(|error| (client, error))
+    connect.await.map(|dialed| (client.clone(), dialed)).map_err(|error| (client, error))
 }
 
 async fn is_primary(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
@@ -131,6 +158,10 @@ impl fmt::Display for Source {
             Self::PrimaryOf(clients) => {
                 let addresses: Vec<_> = clients.iter().map(address).collect();
                 f.write_str(&addresses.join(", "))
+            }
+            Self::Sentinels(sentinels) => {
+                let addresses: Vec<_> = sentinels.sentinels.iter().map(address).collect();
+                write!(f, "the primary of the sentinels {}", addresses.join(", "))
             }
             #[cfg(feature = "sentinel")]
             Self::Sentinel(_) => f.write_str("the primary that the sentinels name"),

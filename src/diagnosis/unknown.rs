@@ -1,0 +1,89 @@
+//! Commands that a server does not know: it is too old, or a person has renamed or disabled them. What
+//! the server says repeats all that was sent, and is left out.
+
+use crate::error::ConnectErrorKind as Kind;
+use crate::scripts::CallBy;
+
+/// Whether a server does not know a command. Servers put it in different words.
+pub(super) fn is_unknown(reason: &str) -> bool {
+    let words = reason.to_lowercase();
+    words.contains("unknown") && words.contains("command")
+}
+
+/// The command that a server does not know, as it names it.
+pub(super) fn command_in(reason: &str) -> Option<String> {
+    let quoted = reason.split(['\'', '`', '"']).nth(1)?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '|';
+    let is_command = !quoted.is_empty() && quoted.len() < 40 && quoted.chars().all(is_name);
+    is_command.then(|| quoted.to_owned())
+}
+
+pub(super) fn explain(
+    command: &str,
+    version: &str,
+    is_cluster: bool,
+    call_by: CallBy,
+) -> (Kind, String) {
+    let command = command.to_uppercase();
+    let by_function = matches!(call_by, CallBy::Function(_));
+    let needed = if is_cluster || by_function { (7, 0) } else { (6, 2) };
+    let purpose = if is_cluster { "for a cluster " } else { "" };
+    let otherwise = if by_function { ", or no functions" } else { "" };
+    let newer = format!(
+        "{purpose}Redis {}.{} or newer, or Valkey, is needed{otherwise}",
+        needed.0, needed.1
+    );
+    let renamed = format!(
+        "{command} is renamed or disabled there: look for rename-command in its configuration, or ask \
+         who runs it to allow {command}"
+    );
+    match parsed(version) {
+        Some(parsed) if parsed >= needed => {
+            (Kind::Unusable, format!("its version is {version}, and {renamed}"))
+        }
+        Some(_) => (
+            Kind::TooOld,
+            format!(
+                "its version is {version}, which does not know {command} as it is needed: {newer}"
+            ),
+        ),
+        None => (
+            Kind::Unusable,
+            format!("it does not know {command}, nor tell its version: {newer}; or {renamed}"),
+        ),
+    }
+}
+
+/// The first two numbers of a version.
+fn parsed(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_told_from_a_renamed_command() {
+        for (version, is_cluster, kind, words) in [
+            ("7.0.15", false, Kind::Unusable, "PUBLISH is renamed or disabled there"),
+            ("6.2.0", false, Kind::Unusable, "renamed"),
+            ("6.0.16", false, Kind::TooOld, "6.0.16, which does not know PUBLISH"),
+            ("6.2.14", true, Kind::TooOld, "for a cluster Redis 7.0 or newer"),
+            ("unknown", false, Kind::Unusable, "nor tell its version"),
+        ] {
+            let (its, text) = explain("publish", version, is_cluster, CallBy::Sha1);
+            assert_eq!(its, kind, "{text}");
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_command_is_named_as_the_server_does() {
+        let said = "ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 'local x = \"'";
+        assert_eq!(command_in(said).as_deref(), Some("SCRIPT"));
+        assert_eq!(command_in("ERR unknown command `evalsha`, with").as_deref(), Some("evalsha"));
+        assert_eq!(command_in("ERR unknown command"), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! Calls over a link, and what their answers say of the connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, FromRedisValue, RedisError};
+use tokio::time::timeout;
+
+use super::{Connected, Link};
+use crate::error::{Error, is_full, is_missing_function, says};
+use crate::server::asking::Asking;
+use crate::server::backoff::Backoff;
+use crate::server::call_error::{CallError, within};
+use crate::server::earlier::{Earlier, run_in_order};
+
+/// Timeouts in a row after which a connection is given up.
+const MAX_TIMEOUTS: u32 = 2;
+/// The round trip of a slow network. Who waits for less, as the renewals of short leases do, finds out
+/// nothing of the connection.
+const SLOW_TRIP: Duration = Duration::from_millis(200);
+
+impl Link {
+    /// One attempt to run a script, which takes no longer than `limit` or the response timeout, the
+    /// connecting included where there is no connection.
+    pub(crate) async fn attempt<T: FromRedisValue>(
+        self: &Arc<Self>,
+        earlier: &impl Earlier,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
+        let run = run_in_order(connection, number, self.call_by, earlier, (script, write));
+        let answer = match limit == self.response_timeout() {
+            true => run.await, // The connection has that timeout itself.
+            false => within(limit, run).await,
+        };
+        self.judge(number, sent, Some(script), answer)
+    }
+
+    /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
+    pub(crate) async fn attempt_asking<T: FromRedisValue>(
+        self: &Arc<Self>,
+        earlier: &impl Earlier,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
+        let sent = Instant::now();
+        let asking = Asking(connection);
+        let run = run_in_order(asking, number, self.call_by, earlier, (script, write));
+        let answer = within(limit, run).await;
+        self.judge(number, sent, Some(script), answer)
+    }
+
+    /// Runs any other command, within the response timeout.
+    pub(crate) async fn query<T: FromRedisValue>(
+        self: &Arc<Self>,
+        command: &Cmd,
+    ) -> Result<T, RedisError> {
+        let connected = self.connection().await?;
+        self.query_over(&connected, command).await
+    }
+
+    /// The same over a connection that somebody has already, and goes on with.
+    pub(crate) async fn query_over<T: FromRedisValue>(
+        &self,
+        connected: &Connected,
+        command: &Cmd,
+    ) -> Result<T, RedisError> {
+        let mut connection = connected.connection.clone();
+        let sent = Instant::now();
+        let run = async { Ok(command.query_async(&mut connection).await?) };
+        let answer = within(self.response_timeout(), run).await;
+        self.judge(connected.number, sent, None, answer).map_err(|failure| failure.error)
+    }
+
+    /// Replaces the connection if it is broken, or leads to a server that is not the primary any
+    /// more.
+    pub(crate) async fn check(self: &Arc<Self>) {
+        if let Some(connected) = self.current() {
+            // What it finds out is all that is wanted.
+            let _ = self.check_over(&connected).await;
+        }
+        match self.connection().await {
+            // That the new one works ends what began with a cut.
+            Ok(connected) if !self.outages.is_fine() => {
+                let _ = self.check_over(&connected).await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "connecting again failed"),
+        }
+    }
+
+    /// Fails where the connection is broken, or leads to a replica and should not.
+    pub(crate) async fn check_over(&self, connected: &Connected) -> Result<(), RedisError> {
+        let mut connection = connected.connection.clone();
+        let sent = Instant::now();
+        let check = async { Ok(self.source.check(&mut connection).await?) };
+        let checked = within(self.response_timeout(), check).await;
+        self.judge(connected.number, sent, None, checked).map_err(|failure| failure.error)
+    }
+
+    /// A connection, and how much of the limit is left, which is no more than the response timeout.
+    async fn connected_within(
+        self: &Arc<Self>,
+        limit: Duration,
+    ) -> Result<(Connected, Duration), CallError> {
+        let limit = limit.min(self.response_timeout());
+        if limit.is_zero() {
+            return Err(CallError::unsent_in_time());
+        }
+        if let Some(connected) = self.current() {
+            return Ok((connected, limit));
+        }
+        let started = Instant::now();
+        let connected = match Box::pin(timeout(limit, self.connection())).await {
+            Ok(connected) => connected.map_err(|error| {
+                self.outages.failed(started, None, self.server(), &error);
+                CallError::unsent(error)
+            })?,
+            // One that is cut short finds out less than the one before it.
+            Err(_) => {
+                return Err(match self.state().refusal() {
+                    Some(refusal) => CallError::unsent(refusal.clone()),
+                    None => CallError::unsent_in_time(),
+                });
+            }
+        };
+        Ok((connected, limit.saturating_sub(started.elapsed())))
+    }
+
+    /// What an answer says of the connection.
+    fn judge<T>(
+        &self,
+        number: u64,
+        sent: Instant,
+        script: Option<&str>,
+        answer: Result<T, Error>,
+    ) -> Result<T, CallError> {
+        let mut failure = match answer {
+            Ok(reply) => {
+                self.timeouts.store(0, Ordering::Relaxed);
+                if self.outages.succeeded(script) {
+                    *self.backoff() = Backoff::of_connections(self.response_timeout());
+                }
+                return Ok(reply);
+            }
+            Err(error) => CallError::from(error),
+        };
+        let (timed_out, waited) = (failure.error.is_timeout(), sent.elapsed());
+        failure.was_cut_short = timed_out && waited < self.response_timeout();
+        let counts = timed_out && waited >= self.response_timeout().min(SLOW_TRIP);
+        let timeouts = if counts { self.count_timeout(sent) } else { 0 };
+        let error = &failure.error;
+        let is_broken = !timed_out && error.is_unrecoverable_error();
+        let is_rejected = !timed_out && script.is_some() && is_outage(&failure);
+        let fails = counts || is_broken || is_rejected;
+        let is_repeated = fails && self.outages.failed(sent, script, self.server(), error);
+        // After a demotion the address may lead to the new primary by now.
+        if timeouts >= MAX_TIMEOUTS || is_broken || says(error, "READONLY") {
+            self.give_up(number, error, is_repeated);
+        }
+        Err(failure)
+    }
+
+    /// How many there were in a row. What was out already at the last one belongs to that: a stall
+    /// that meets many calls counts once.
+    fn count_timeout(&self, sent: Instant) -> u32 {
+        let mut last = self.last_timeout.lock().expect("nothing panics while it is locked");
+        if last.is_some_and(|last| sent < last) {
+            return self.timeouts.load(Ordering::Relaxed);
+        }
+        *last = Some(Instant::now());
+        self.timeouts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// Whether a server rejects calls for a while that it should serve.
+fn is_outage(failure: &CallError) -> bool {
+    let error = &failure.error;
+    let is_elsewhere = error.redirect_node().is_some() || is_missing_function(error);
+    (failure.is_transient() || is_full(error)) && !is_elsewhere
+}

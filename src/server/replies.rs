@@ -1,0 +1,168 @@
+//! How large the replies of a server are, found out while they come in: redis-rs takes any length.
+
+use std::io;
+
+use crate::error::TOO_LARGE;
+
+/// More than the largest page of an inspection, and than the map of the largest cluster.
+const MAX_REPLY: usize = 64 << 20;
+
+/// The reply that is coming in.
+pub(super) struct Replies {
+    length: usize,
+    max: usize,
+    part: Part,
+    /// How many parts are still to come, for each array that is not complete.
+    nested: Vec<u64>,
+}
+
+enum Part {
+    /// The first byte of a part.
+    Start,
+    /// A line that says how many bytes, or how many parts, follow; others have no such number.
+    Line {
+        kind: u8,
+        number: Option<u64>,
+    },
+    Bytes {
+        left: u64,
+    },
+}
+
+impl Default for Replies {
+    fn default() -> Self {
+        Self { length: 0, max: MAX_REPLY, part: Part::Start, nested: Vec::new() }
+    }
+}
+
+impl Replies {
+    /// Fails when a reply is too large, or says that it will be.
+    pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while let [first, rest @ ..] = bytes {
+            match &mut self.part {
+                Part::Bytes { left } => {
+                    let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    *left -= taken as u64;
+                    let is_over = *left == 0;
+                    self.grow(taken)?;
+                    bytes = &bytes[taken..];
+                    if is_over {
+                        self.end_part();
+                    }
+                    continue;
+                }
+                _ => self.grow(1)?,
+            }
+            bytes = rest;
+            match &mut self.part {
+                Part::Start | Part::Bytes { .. } => {
+                    self.part = Part::Line { kind: *first, number: Some(0) }
+                }
+                Part::Line { kind, .. } if *first == b'\n' => {
+                    let kind = *kind;
+                    self.end_line(kind)?;
+                }
+                Part::Line { number, .. } if first.is_ascii_digit() => {
+                    let digit = u64::from(first - b'0');
+                    *number = number.map(|number| number.saturating_mul(10).saturating_add(digit));
+                }
+                Part::Line { .. } if *first == b'\r' => {}
+                Part::Line { number, .. } => *number = None,
+            }
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self, kind: u8) -> io::Result<()> {
+        let Part::Line { number, .. } = self.part else { return Ok(()) };
+        match (kind, number) {
+            (b'$' | b'=' | b'!', Some(length)) => {
+                if length > self.max as u64 {
+                    return Err(too_large());
+                }
+                // With the end of the line.
+                self.part = Part::Bytes { left: length + 2 };
+            }
+            (b'*' | b'~' | b'>', Some(parts)) => self.begin(parts),
+            (b'%', Some(pairs)) => self.begin(pairs.saturating_mul(2)),
+            // Attributes come before what they are about.
+            (b'|', Some(pairs)) => self.begin(pairs.saturating_mul(2).saturating_add(1)),
+            _ => self.end_part(),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, parts: u64) {
+        self.part = Part::Start;
+        match parts {
+            0 => self.end_part(),
+            parts => self.nested.push(parts),
+        }
+    }
+
+    fn end_part(&mut self) {
+        self.part = Part::Start;
+        while let Some(left) = self.nested.last_mut() {
+            *left -= 1;
+            if *left > 0 {
+                return;
+            }
+            self.nested.pop();
+        }
+        self.length = 0;
+    }
+
+    fn grow(&mut self, bytes: usize) -> io::Result<()> {
+        self.length += bytes;
+        if self.length > self.max { Err(too_large()) } else { Ok(()) }
+    }
+}
+
+/// No server that we can use sends it.
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, TOO_LARGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limited(max: usize) -> Replies {
+        Replies { max, ..Replies::default() }
+    }
+
+    const REPLIES: &str = "+OK\r\n:17\r\n$5\r\na\r\nbc\r\n*3\r\n:1\r\n$-1\r\n*0\r\n%1\r\n+a\r\n*2\r\n:1\r\n:-2\r\n\
+                           -ERR 5 is wrong\r\n$0\r\n\r\n>2\r\n+a\r\n+b\r\n_\r\n*-1\r\n|1\r\n+a\r\n:1\r\n:5\r\n";
+
+    /// However they are cut into pieces, the length counts from the start of each reply.
+    #[test]
+    fn many_small_replies_are_never_too_large() {
+        for size in [1, 2, 3, 7, REPLIES.len()] {
+            let mut replies = limited(40);
+            for _ in 0..100 {
+                for piece in REPLIES.as_bytes().chunks(size) {
+                    replies.read(piece).unwrap();
+                }
+                assert_eq!((replies.length, replies.nested.len()), (0, 0), "{size}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_without_end_is_too_large() {
+        let piece = [b'a'; 1000];
+        for start in
+            ["$1000000\r\n", "+", "-ERR ", ":", "*1000000000\r\n+", "$99999999999999999999\r\n"]
+        {
+            let mut replies = limited(10_000);
+            let mut read = replies.read(start.as_bytes());
+            for _ in 0..20 {
+                read = read.and_then(|()| replies.read(&piece));
+            }
+            assert!(read.is_err(), "{start:?}");
+        }
+        let mut replies = limited(10_000);
+        let endless = "*1\r\n".repeat(5000);
+        assert!(replies.read(endless.as_bytes()).is_err());
+    }
+}

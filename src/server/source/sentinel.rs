@@ -1,0 +1,116 @@
+//! The primary that sentinels name. redis-rs can ask them, too, but says neither whom it asked nor
+//! which server it tried; so an error could not name the address and the step.
+
+use std::collections::HashMap;
+
+use futures_util::stream::{self, StreamExt};
+use redis::{Client, ConnectionInfo, ErrorKind, RedisError};
+
+use super::{Unconnected, address, is_primary};
+use crate::server::dialer::{Dialed, Dialer};
+use crate::server::slots::Address;
+
+/// Sentinels that are asked at the same time, in the order in which they were given.
+const ASKED_AT_ONCE: usize = 3;
+
+#[derive(Clone)]
+pub(crate) struct Sentinels {
+    pub(crate) sentinels: Vec<Client>,
+    pub(crate) service: String,
+    /// How to reach the primary, but for host and port.
+    pub(crate) primary: ConnectionInfo,
+}
+
+/// Where the search stopped. What comes later says more.
+#[derive(PartialEq, PartialOrd)]
+enum Step {
+    Sentinel,
+    Name,
+    Down,
+    Primary,
+}
+
+impl Sentinels {
+    /// The first one that a sentinel names, and that says so itself.
+    pub(super) async fn connect(&self, dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
+        let asked = self.sentinels.iter().map(|sentinel| self.follow(sentinel, dialer));
+        let asked: Vec<_> = asked.collect();
+        let mut asked = stream::iter(asked).buffered(ASKED_AT_ONCE);
+        let mut furthest: Option<(Step, Unconnected)> = None;
+        while let Some(found) = asked.next().await {
+            match found {
+                Ok(primary) => return Ok(primary),
+                Err((step, error)) => {
+                    if furthest.as_ref().is_none_or(|(before, _)| *before < step) {
+                        furthest = Some((step, error));
+                    }
+                }
+            }
+        }
+        let nobody = || RedisError::from((ErrorKind::Io, "there is no sentinel to ask")).into();
+        Err(furthest.map_or_else(nobody, |(_, error)| error))
+    }
+
+    async fn follow(
+        &self,
+        sentinel: &Client,
+        dialer: &Dialer,
+    ) -> Result<(Client, Dialed), (Step, Unconnected)> {
+        let asked = address(sentinel);
+        let at_sentinel = |error| {
+            let server = Some(format!("{asked} (a sentinel)"));
+            (Step::Sentinel, Unconnected { server, error })
+        };
+        let masters = masters(sentinel, dialer).await.map_err(at_sentinel)?;
+        let known = masters.iter().find(|master| master.get("name") == Some(&self.service));
+        let Some(named) = known else {
+            return Err((Step::Name, self.unknown(&asked, &masters)));
+        };
+        let field = |name| named.get(name).map_or("", String::as_str);
+        let Ok(port) = field("port").parse() else {
+            return Err((Step::Name, self.unknown(&asked, &masters)));
+        };
+        let node = Address { host: field("ip").to_owned(), port };
+        let service = &self.service;
+        if field("flags").contains("_down") {
+            let found = format!(
+                "{node} is marked down ({}), and no other server is primary",
+                field("flags")
+            );
+            let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
+            let server = Some(format!("{asked} (a sentinel of {service})"));
+            return Err((Step::Down, Unconnected { server, error }));
+        }
+        let info = self.primary.clone().set_addr(node.as_reached_by(self.primary.addr()));
+        let connect = async {
+            let client = Client::open(info)?;
+            let dialed = dialer.connect(&client, &dialer.config()).await?;
+            is_primary(&mut dialed.connection.clone()).await?;
+            Ok((client, dialed))
+        };
+        connect.await.map_err(|error| {
+            let server = Some(format!("{node} (the primary that the sentinel at {asked} names)"));
+            (Step::Primary, Unconnected { server, error })
+        })
+    }
+
+    fn unknown(&self, asked: &str, masters: &[HashMap<String, String>]) -> Unconnected {
+        let names: Vec<_> = masters.iter().filter_map(|master| master.get("name")).collect();
+        let service = &self.service;
+        let found = format!("it knows no primary of the name {service:?}, but {names:?}");
+        let error = (ErrorKind::MasterNameNotFoundBySentinel, "no primary", found).into();
+        Unconnected { server: Some(format!("{asked} (a sentinel)")), error }
+    }
+}
+
+/// What a sentinel says of all primaries that it watches.
+async fn masters(
+    sentinel: &Client,
+    dialer: &Dialer,
+) -> Result<Vec<HashMap<String, String>>, RedisError> {
+    let dialer = dialer.without_provider();
+    let dialed = dialer.connect(sentinel, &dialer.config()).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("MASTERS");
+    command.query_async(&mut dialed.connection.clone()).await
+}

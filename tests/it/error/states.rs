@@ -1,0 +1,231 @@
+//! States of a server that pass: whoever connects may wait for their end, and what can be read
+//! is read meanwhile.
+
+use std::time::Duration;
+
+use redis_semaphore::{ConnectErrorKind, Semaphores};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::{Instant, sleep_until};
+
+use super::not_ready::EndlessScript;
+use super::{assert_says, assert_told_once, peer};
+use test_support::errors::whole;
+use test_support::observer::{eventually, in_time};
+use test_support::proxy::Proxy;
+use test_support::server::Server;
+
+/// Much longer than any of these states last here.
+const LONG: Duration = Duration::from_secs(120);
+
+fn run(server: &Server, command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
+}
+
+/// From here on the server takes no writes (MISCONF).
+async fn fail_to_save(server: &Server) {
+    // A save is moved to this name in the end.
+    std::fs::create_dir(server.folder().join("dump.rdb")).unwrap();
+    redis::cmd("CONFIG").arg(&["SET", "save", "3600 1"]).exec(&mut server.connect()).unwrap();
+    run(server, "BGSAVE");
+    let status = async || {
+        let info: String = redis::cmd("INFO").query(&mut server.connect()).unwrap();
+        info
+    };
+    eventually("failed", status, |info| info.contains("rdb_last_bgsave_status:err")).await;
+}
+
+/// What a server says in each state, and the commands that bring it there and back.
+const BY_CONFIG: [(&str, &str, &str); 4] = [
+    ("NOREPLICAS", "CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+    ("replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ("as many connections as it takes", "CONFIG SET maxclients 1", "CONFIG SET maxclients 1000"),
+    ("MISCONF", "", "CONFIG SET stop-writes-on-bgsave-error no"),
+];
+
+/// Connecting outlasts the state, which ends once it has been tried several times.
+async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
+    let proxy = Proxy::start(server.port).await;
+    let url = server.admin_url().replace(&server.port.to_string(), &proxy.port().to_string());
+    let refused = Semaphores::connect(&url).await.unwrap_err();
+    assert!(refused.to_string().contains(says), "{says} is not in: {refused}");
+    let before = proxy.accepted();
+    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&url);
+    let ending = async {
+        // Each attempt makes two connections.
+        eventually(says, async || proxy.accepted(), |tried| *tried >= before + 6).await;
+        end();
+    };
+    let (connected, ()) = tokio::join!(in_time("a connection", connecting), ending);
+    let semaphore = connected.unwrap().semaphore("states").limit(1).build().unwrap();
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn connecting_outlasts_states_that_pass() {
+    for (says, begin, end) in BY_CONFIG {
+        let server = Server::start();
+        // It stays, whatever others may connect.
+        let mut admin = server.connect();
+        match begin {
+            "" => fail_to_save(&server).await,
+            begin => run(&server, begin),
+        }
+        let words: Vec<&str> = end.split_whitespace().collect();
+        let end = || redis::cmd(words[0]).arg(&words[1..]).exec(&mut admin).unwrap();
+        outlasted(&server, says, end).await;
+    }
+    let server = Server::start();
+    let script = EndlessScript::start(&server).await;
+    outlasted(&server, "BUSY", || script.kill()).await;
+}
+
+#[tokio::test]
+async fn connecting_outlasts_a_server_that_is_not_there() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    proxy.refuse_connections(true);
+    let url = proxy.url();
+    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&url);
+    let ending = async {
+        eventually("attempts", async || proxy.refused(), |tried| *tried >= 6).await;
+        proxy.refuse_connections(false);
+    };
+    let (connected, ()) = tokio::join!(in_time("a connection", connecting), ending);
+    connected.unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_pass_is_told_immediately() {
+    let server = Server::start();
+    let wrong = format!("redis://nobody:wrong@127.0.0.1:{}/", server.port);
+    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&wrong);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    assert_says(&refused, ConnectErrorKind::Authentication, &["WRONGPASS"]);
+}
+
+#[tokio::test]
+async fn connecting_ends_with_its_timeout_and_says_what_it_found() {
+    let server = Server::start();
+    run(&server, "CONFIG SET min-replicas-to-write 1");
+    let timeout = Duration::from_secs(1);
+    let url = server.url();
+    let connecting = Semaphores::builder().connect_timeout(timeout).connect(&url);
+    let refused = in_time("an answer", connecting).await.unwrap_err();
+    assert!(whole(&refused).contains("NOREPLICAS"), "{refused}");
+}
+
+/// Redis refuses even a ping while it cannot save.
+#[tokio::test]
+async fn what_can_be_read_is_read() {
+    let states = [
+        ("", "saves"),
+        ("CONFIG SET maxmemory 1", "memory"),
+        ("CONFIG SET min-replicas-to-write 1", ""),
+        ("REPLICAOF 127.0.0.1 1", "role"),
+    ];
+    for (begin, finding) in states {
+        let server = Server::start();
+        let writes = Semaphores::connect(&server.admin_url()).await.unwrap();
+        let written = writes.semaphore("states").limit(3).build().unwrap();
+        let _permit = written.acquire().await.unwrap();
+        match begin {
+            "" => fail_to_save(&server).await,
+            begin => run(&server, begin),
+        }
+        let reads = Semaphores::builder().read_only().connect(&server.admin_url()).await;
+        let reads = reads.unwrap_or_else(|error| panic!("{begin}: {}", whole(&error)));
+        assert_eq!(reads.names().await.unwrap().names, ["states"], "{begin}");
+        let semaphore = reads.semaphore("states").limit_in_force().build().unwrap();
+        assert_eq!(semaphore.inspect().await.unwrap().held, 1, "{begin}");
+        assert_eq!(semaphore.limit().await.unwrap(), 3, "{begin}");
+        let diagnosis = reads.doctor().await.unwrap().to_string();
+        assert!(diagnosis.contains(finding), "{begin}: {diagnosis}");
+    }
+}
+
+/// The server can do it, and somebody has forbidden it: that is not an old server.
+#[tokio::test]
+async fn commands_that_are_renamed_are_named() {
+    for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "PING", "SUBSCRIBE", "ZMSCORE", "TIME"]
+    {
+        let renamed = Server::try_start_with(&["--rename-command", command, ""]);
+        // Those of the tests want some of them.
+        let Ok(server) = renamed else { continue };
+        let refused = Semaphores::connect(&server.admin_url()).await.unwrap_err();
+        let words = [command, "is renamed or disabled there", "its version is"];
+        assert_says(&refused, ConnectErrorKind::Unusable, &words);
+        assert_told_once(&refused);
+        assert!(!whole(&refused).contains("local "), "no Lua: {}", whole(&refused));
+    }
+}
+
+/// As fast as it is taken.
+async fn endless(mut stream: TcpStream) {
+    let piece = vec![b'a'; 1 << 20];
+    let _ = stream.write_all(b"$900000000\r\n").await;
+    while stream.write_all(&piece).await.is_ok() {}
+}
+
+#[tokio::test]
+async fn a_reply_without_end_ends_the_connection() {
+    let connecting =
+        Semaphores::builder().response_timeout(LONG).connect(&peer(endless).await).await;
+    assert_says(&connecting.unwrap_err(), ConnectErrorKind::NotRedis, &["see what listens there"]);
+}
+
+/// Each piece comes so late as on a long way.
+async fn delayed(server: u16, delay: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+            let ((up, back), (answers, asks)) = (client.into_split(), server.into_split());
+            tokio::spawn(carry(up, asks, delay));
+            tokio::spawn(carry(answers, back, delay));
+        }
+    });
+    format!("redis://{address}/")
+}
+
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+    let (sender, mut pieces) = unbounded_channel();
+    let write = async {
+        while let Some((at, piece)) = pieces.recv().await {
+            sleep_until(at + delay).await;
+            let piece: Vec<u8> = piece;
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    let read = async move {
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut piece).await {
+            if sender.send((Instant::now(), piece[..length].to_vec())).is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(read, write);
+}
+
+/// So slow that two round trips take longer than the response timeout.
+#[tokio::test]
+async fn each_step_of_connecting_has_the_response_timeout_for_itself() {
+    let server = Server::start();
+    let timeout = Duration::from_secs(4);
+    let url = delayed(server.port, timeout * 3 / 10).await;
+    let url = url.replace(
+        "redis://",
+        &server.admin_url().replace(&format!("127.0.0.1:{}/", server.port), ""),
+    );
+    let connecting = Semaphores::builder().response_timeout(timeout).connect(&url);
+    let semaphores = in_time("a connection", connecting).await.unwrap();
+    let slow = semaphores.semaphore("slow").limit(1).build().unwrap();
+    slow.acquire().await.unwrap().release().await.unwrap();
+}
