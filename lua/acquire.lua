@@ -25,7 +25,8 @@
 --   0 0 0           refused
 --   3 token end     once, where it can stand for a 1 to each of several requests: all have this end
 --                   of lease, the first has this token, each next one the next number
---   wake_in         ms until `wake` is worth a call: 0 at once, -1 no need
+--   wake_in         ms until this client is to call `wake`: 0 at once, -1 it is not to. Where more
+--                   than 16 clients wait, some of them are to
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION, SEM_TOO_HEAVY
 -- Cost              O(log N) for each request and each waiter served. Commands for one request,
 --                   where the semaphore is in use:
@@ -35,6 +36,8 @@
 --   8               refused behind others
 --   10              queued behind others
 --   10              queued, asked for again with its ticket
+--   12              queued behind others, where more than 16 clients wait
+--   15              queued, asked for again where more than 16 clients wait
 -- Flags             none
 -- include: lib/arguments.lua
 -- include: lib/words.lua
@@ -87,9 +90,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those of this call are queued first whose place may be in front of others. A ticket is believed
--- when it can have been given. A head start counts from a new number, and not where the clock was
--- set back.
+-- First those whose place may be in front of others. A ticket is believed when it can have been
+-- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
@@ -132,6 +134,11 @@ end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
   redis.call('ZREM', QUEUE, unpack(words))
+end
+if waits and crowd > CALLERS then -- whoever is first, and others by chance
+  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / liveness))
+  waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
+    or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 -- include: lib/write.lua
 

@@ -142,6 +142,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -188,7 +189,6 @@ if expired[1] then
   redis.call('ZREM', PERMITS, unpack(expired))
 end
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -215,9 +215,8 @@ end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- Those of this call are queued first whose place may be in front of others. A ticket is believed
--- when it can have been given. A head start counts from a new number, and not where the clock was
--- set back.
+-- First those whose place may be in front of others. A ticket is believed when it can have been
+-- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
   local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
   local ticket = not ahead and tonumber(place)
@@ -231,35 +230,34 @@ for i = 1, may_queue and count or 0 do
     redis.call('ZADD', QUEUE, ticket, words[i])
   end
 end
+local CALLERS, crowd = 16, 0
 if may_queue then
   local heard_until = now + liveness
   local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
-    -- Not `*`, whose score is MAX_TIME at most.
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead)) -- the first is nobody: there may be no dead
   end
   live_until = math.max(live_until, heard_until)
   last_number = math.max(last_number, now_us - 1) -- a later step back will show
+  crowd = clients > CALLERS
+    and redis.call('ZCOUNT', CLIENTS, now + math.floor(liveness * 3 / 5), '+inf') or 0
+  sweeps = crowd > CALLERS and tickets[1]
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -271,7 +269,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end
@@ -318,6 +316,11 @@ end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
   redis.call('ZREM', QUEUE, unpack(words))
+end
+if waits and crowd > CALLERS then -- whoever is first, and others by chance
+  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / liveness))
+  waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
+    or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -367,8 +370,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -501,6 +503,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -681,6 +684,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -732,7 +736,6 @@ elseif is_new then
 end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -757,22 +760,18 @@ if first_end <= now then
   live_until = math.max(live_until, now)
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -784,7 +783,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end
@@ -853,8 +852,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1125,6 +1123,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -1169,7 +1168,6 @@ if queued > 0 then
   queued = queued - redis.call('ZREM', QUEUE, unpack(words))
 end
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -1194,22 +1192,18 @@ if first_end <= now then
   live_until = math.max(live_until, now)
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -1221,7 +1215,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end
@@ -1290,8 +1284,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1455,6 +1448,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -1467,7 +1461,6 @@ if not state[1] then
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -1514,22 +1507,18 @@ if mode == 'consume' and freed > 0 and (runtime or declared) then
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -1541,7 +1530,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end
@@ -1610,8 +1599,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.
@@ -1729,6 +1717,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.
@@ -1743,7 +1732,6 @@ local is_set_back = last_number > now_us + 1000000 -- the server's clock, by mor
 
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
@@ -1768,22 +1756,18 @@ if first_end <= now then
   live_until = math.max(live_until, now)
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -1795,7 +1779,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end
@@ -1864,8 +1848,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.

@@ -190,7 +190,7 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
 # Waits in the queue. Answers 3 when there is no time left.
 sem__wait() { # WORD LIMIT LEASE_MS
     local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
-    local channel=sem:wake:$sem__client place=wait queued rank asked ask_at wake_at next status
+    local channel=sem:wake:$sem__client place=wait queued asked ask_at wake_at next status
     while :; do
         # After a failover calls may reach another server than the one at which it listens.
         [ -z "$sem__listener" ] || sem__is_heard "$channel" || sem__unlisten
@@ -199,7 +199,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
         status=0
         sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
-        queued=${sem__reply[0]} place=${sem__reply[4]} rank=${sem__reply[5]} asked=$sem__sent
+        queued=${sem__reply[0]} place=${sem__reply[4]} asked=$sem__sent
         ask_at=$((asked + SEM_LIVENESS / 3))
         sem__plan_wake || return $?
         while :; do
@@ -235,12 +235,12 @@ sem__wait() { # WORD LIMIT LEASE_MS
     done
 }
 
-# Of those who wait only the first few call wake, one after the other.
+# When the server says, which chooses who calls wake, or when it is time to ask again.
 sem__plan_wake() {
     sem__serve "$name" || return $?
     sem__now
     # 10 ms more, as this clock counts in steps of that.
-    wake_at=$((sem__now + sem__reply[1] + 20 * (rank - 1) + 10))
+    wake_at=$((sem__now + sem__reply[1] + 10))
     ((sem__reply[1] >= 0 && wake_at < ask_at)) || wake_at=$ask_at
 }
 

@@ -294,11 +294,10 @@ static int64_t ask_time(const struct answer *asked)
     return asked->sent + ASK_EVERY_MS;
 }
 
-/* When to call wake, if not to ask again. Of those who wait only the first few do, one after the
- * other. */
+/* When to call wake, if not to ask again: the server chooses who does. */
 static int64_t wake_time(const struct answer *asked, int64_t wake_in)
 {
-    int64_t time = now_ms() + wake_in + 20 * (asked->reply[5] - 1);
+    int64_t time = now_ms() + wake_in;
     return wake_in >= 0 && time < ask_time(asked) ? time : ask_time(asked);
 }
 

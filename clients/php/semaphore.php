@@ -327,11 +327,11 @@ final class Semaphore
         return $sent + $this->lease - 1;
     }
 
-    /** When to call wake, if not to ask again: of those who wait only the first few do, one after the other. */
+    /** When to call wake, if not to ask again: the server chooses who does. */
     private static function wakeAt(Answer $asked, int $wakeIn): int
     {
         $askAt = $asked->sent + self::ASK_EVERY;
-        return $wakeIn < 0 ? $askAt : min($askAt, now() + $wakeIn + 20 * ($asked->reply[5] - 1));
+        return $wakeIn < 0 ? $askAt : min($askAt, now() + $wakeIn);
     }
 
     /**

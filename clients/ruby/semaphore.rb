@@ -276,10 +276,10 @@ class RedisSemaphore
     sent + @lease - 1
   end
 
-  # When to call wake, if not to ask again: of those who wait only the first few do, one after the other.
+  # When to call wake, if not to ask again: the server chooses who does.
   def wake_at(asked, wake_in)
     ask_at = asked.sent + ASK_EVERY
-    wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in + (20 * (asked.reply[5] - 1))].min
+    wake_in.negative? ? ask_at : [ask_at, RedisSemaphore.now + wake_in].min
   end
 
   # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is

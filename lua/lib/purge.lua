@@ -1,9 +1,8 @@
 -- Removes ended leases, so that what is left can be counted: in `permits` and `held`. Where the
--- clock was set back, ends sooner what would last too long. Leaves `more` where it
--- stopped at BOUND.
+-- clock was set back, the dead would stay longer by that: so nothing may last longer than what
+-- begins now. Leaves `more` where it stopped at BOUND.
 
 if is_set_back then
-  -- The dead would stay longer by that. So nothing may last longer than what begins now.
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
   local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
   for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do

@@ -50,6 +50,7 @@ local changed = {} -- fields of `state`, but for `last`
 local granted, leases = {}, {} -- words whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
+local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
 
 if not state[1] then
   -- New, or `state` was lost: whoever is there may have any lease, and any ticket.

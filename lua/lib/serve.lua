@@ -1,24 +1,25 @@
 -- Gives what is free to the waiters in the order of their tickets, until the first of them does not
--- fit. Whoever is not there any more leaves without a permit. Leaves `granted`, `leases`, `leaving`
--- and `told` for lib/write.lua.
+-- fit. Whoever is not there any more leaves without a permit: where the call `sweeps`, up to the
+-- first that is there. Leaves `granted`, `leases`, `leaving` and `told` for lib/write.lua.
+--
+-- Whoever is there was heard of in time (as the caller was, with what it asks for) and listens; a
+-- server that does not say who listens counts as one where somebody does. A member of the queue
+-- that is no word leaves it. As many are read at once as may fit, and more and more of them where
+-- dead ones leave.
 
 local leaving, told -- words that leave the queue, and those of whom a client must be told
-if queued > 0 and held < limit then
+if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
-  while queued > 0 and held < limit and not is_blocked and #leaving < BOUND do
-    -- As many as may fit, and more and more of them where dead ones are passed over.
-    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving))
+  while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
+    local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
     for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
-      if held >= limit then
+      if held >= limit and not sweeps then
         break
       end
-      -- A member of the queue that is no word leaves it.
       local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
       local channel = how and how ~= 'N'
         and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      -- The client was heard of in time (as the caller was, with what it asks for) and listens. A
-      -- server that does not say who listens counts as one where somebody does.
       local is_there = asked[word]
         or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
       if is_there and channel and not asked[word] then
@@ -30,7 +31,7 @@ if queued > 0 and held < limit then
       end
       if is_there then
         local is_too_heavy = not runtime and weight + 0 > limit
-        is_blocked = not is_too_heavy and held + weight > limit
+        is_blocked = held >= limit or not is_too_heavy and held + weight > limit
         if is_blocked then
           break
         end

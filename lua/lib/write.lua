@@ -1,7 +1,7 @@
 -- Writes what was decided and is not written yet, and tells last: a write that the server refuses
 -- (too few replicas, no disk) ends the script before anybody is told. `token` is that of the first
 -- word of `granted`, the next ones count on. `wake_in` is 0 where a bound was met, else in how
--- many ms the next lease may end, if somebody `waits` for that.
+-- many ms the next lease may end, if somebody `waits` for that and is to call `wake` then.
 
 local token = math.max(last_number + 1, now_us)
 local entries, text = {}, nil
@@ -51,8 +51,7 @@ if live_until > 0 then
   if runtime and has_new_runtime then
     redis.call('PERSIST', STATE) -- a limit set at run time stays until it is cleared
   elseif not runtime and (moves or has_new_runtime) then
-    -- It stays longer, so that numbers grow on when the clock steps back while nobody is there.
-    redis.call('PEXPIREAT', STATE, keep + 7200000)
+    redis.call('PEXPIREAT', STATE, keep + 7200000) -- so numbers grow on if the clock steps back
   end
 end
 -- Last, since the queue may be empty after that.

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use sha1_smol::Sha1;
+
 use super::{Refusal, Semaphore, word};
+
+/// So many of the clients that wait are to call `wake` when the next lease ends.
+const CALLERS: i64 = 16;
 
 pub(super) struct Request<'a> {
     pub(super) word: &'a str,
@@ -37,14 +42,18 @@ impl Semaphore {
             self.permits.remove(request.word);
         }
         self.purge();
+        let mut crowd = 0;
         let needed: i64 = new().map(|new| word::weight(new.word)).sum();
         if !self.queue.is_empty() || self.held() + needed > self.limit() {
             let is_set_back = self.is_set_back();
             new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
                 self.hear_of(word::client(requests[0].word), liveness);
+                crowd = self.crowd(liveness);
             }
-            self.serve(&requests.iter().map(|request| request.word).collect::<BTreeSet<_>>());
+            let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].word).is_some();
+            let asked = requests.iter().map(|request| request.word).collect::<BTreeSet<_>>();
+            self.serve(&asked, sweeps);
         }
         let mut free = self.limit() - self.held();
         let decided = requests.iter().zip(held);
@@ -52,13 +61,22 @@ impl Semaphore {
         let mut answers: Vec<_> = answers.collect();
         let waits = self.tell_ranks(requests, &mut answers);
         let tokens = self.finish();
-        let wake_in = if waits { self.wake_in() } else { -1 };
+        let is_called = waits && self.is_called(word::client(requests[0].word), liveness, crowd);
+        let wake_in = if is_called { self.wake_in() } else { -1 };
         let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
         for (Request { word, .. }, answer) in requests.iter().zip(answers) {
             let ends = self.now() + word::lease(word);
             reply.extend(answer.unwrap_or_else(|| [1, tokens[*word], ends]));
         }
         Ok(reply)
+    }
+
+    /// Whether a client that waits is to call `wake` when the next lease ends.
+    fn is_called(&self, client: &str, liveness: i64, crowd: i64) -> bool {
+        let draw = Sha1::from(format!("{client}{}", self.now() / liveness)).digest().bytes();
+        let draw = i64::from(u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]));
+        let is_at_head = || self.queue.head().map(word::client) == Some(client);
+        crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
     /// Who asks for a place of its own, which may be before others, has it before all else is

@@ -95,6 +95,12 @@ impl Semaphore {
         ends.map_or(-1, |ms| ms.max(1))
     }
 
+    /// How many clients wait. Those that have missed a heartbeat do not count.
+    pub(super) fn crowd(&self, liveness: i64) -> i64 {
+        let since = self.now() + liveness * 3 / 5;
+        self.clients.values().filter(|until| **until >= since).count() as i64
+    }
+
     /// Of those who were not heard of in time two go with each who is new.
     pub(super) fn hear_of(&mut self, client: &str, liveness: i64) {
         let is_new = !self.clients.contains_key(client);

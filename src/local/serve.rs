@@ -16,14 +16,15 @@ impl Semaphore {
         for (word, lease) in kept {
             self.grant(word, lease);
         }
-        self.serve(&BTreeSet::new());
+        self.serve(&BTreeSet::new(), false);
         self.finish();
     }
 
-    /// In strict order, until nothing is free or the first does not fit.
-    pub(super) fn serve(&mut self, asked: &BTreeSet<&str>) {
+    /// In strict order, until nothing is free or the first does not fit. Where it `sweeps`, those who
+    /// are not there go, though nothing is free.
+    pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
-        while free > 0
+        while (free > 0 || sweeps)
             && let Some(word) = self.queue.head().map(str::to_owned)
             && self.serve_one(&word, asked.contains(&*word), &mut free)
         {
@@ -38,6 +39,9 @@ impl Semaphore {
         let is_there = is_asked || is_heard && (!is_told || self.listening.contains(client));
         if !is_there {
             return true;
+        }
+        if *free <= 0 {
+            return false;
         }
         let weight = word::weight(word);
         if self.runtime.is_some() || weight <= self.limit() {

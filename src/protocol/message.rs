@@ -3,10 +3,10 @@
 //! Anybody who may publish on the channel can send anything. Whatever no script sends is left
 //! alone, and costs neither much time nor memory.
 
+use super::word::number;
+
 /// Scripts look at 1,000 waiters at most, and a line has less than 300 bytes.
 const LONGEST: usize = 1 << 20;
-/// The largest number that scripts give.
-pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
 
 /// A request that left the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,7 +34,7 @@ pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static 
 fn hand_off(line: &str) -> Option<HandOff<'_>> {
     let mut parts = line.split(' ');
     let word = parts.next()?;
-    let mut number = || parts.next()?.parse().ok().filter(|number| *number <= LAST_NUMBER);
+    let mut number = || number(parts.next()?);
     let (token, ends) = (number()?, number()?);
-    Some(HandOff { word, token, ends: ends as i64 })
+    parts.next().is_none().then_some(HandOff { word, token, ends: ends as i64 })
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use redis::RedisError;
 
+use super::word::LAST_NUMBER;
+
 /// Alone in a reply to several requests: one answer for all of them.
 const ALL: i64 = 3;
 
@@ -22,26 +24,33 @@ pub(crate) struct Place {
 }
 
 impl Acquired {
-    fn granted(token: i64) -> Self {
-        Self::Granted { token: token as u64 }
+    fn granted(token: i64) -> Option<Self> {
+        Some(Self::Granted { token: given(token)? })
     }
 
-    fn read(numbers: &[i64]) -> Self {
+    fn read(numbers: &[i64]) -> Option<Self> {
         match *numbers {
+            [0, 0, 0] => Some(Self::Refused),
             [1, token, _] => Self::granted(token),
             [2, ticket, position] => {
-                Self::Queued(Place { ticket: ticket as u64, position: position as u64 })
+                Some(Self::Queued(Place { ticket: given(ticket)?, position: given(position)? }))
             }
-            _ => Self::Refused,
+            _ => None,
         }
     }
 }
 
-/// The part of `acquire`'s reply that is about so many requests.
+/// A number as the scripts give it.
+fn given(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|number| (1..=LAST_NUMBER).contains(number))
+}
+
+/// The part of `acquire`'s reply that is about so many requests. Less answers than those where one
+/// is none that the script gives.
 pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
     match *answers {
-        [ALL, first, _] => (first..).take(count).map(Acquired::granted).collect(),
-        _ => answers.chunks_exact(3).map(Acquired::read).collect(),
+        [ALL, first, _] => (first..).take(count).map_while(Acquired::granted).collect(),
+        _ => answers.chunks_exact(3).map_while(Acquired::read).collect(),
     }
 }
 

@@ -16,6 +16,8 @@ const AHEAD: &str = "ahead";
 const MAX_CLIENT: usize = 100;
 /// A dot and those digits make it a client.
 pub(crate) const MAX_OWNER: usize = MAX_CLIENT - 1 - RANDOM;
+/// The largest number that scripts give.
+pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
 /// A lease or a liveness.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -70,7 +72,7 @@ pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
 fn split_ahead(word: &str) -> Option<(u64, &str)> {
     let (_, nonce) = word.rsplit_once(':')?;
     let (ahead, rest) = nonce.strip_prefix(AHEAD)?.split_once('-')?;
-    Some((ahead.parse().ok()?, rest))
+    Some((number(ahead)?, rest))
 }
 
 /// The head start that a word tells, in ms.
@@ -105,8 +107,14 @@ pub(crate) fn lease_of(word: &str) -> Option<Duration> {
 
 /// From 1 on.
 fn integer(text: &str) -> Option<u64> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| is_plain)
+    number(text).filter(|number| *number > 0)
+}
+
+/// A number as the scripts write and take it: digits alone, without needless zeros.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = is_plain && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|number| is_plain && *number <= LAST_NUMBER)
 }
 
 fn digits_of(half: u64) -> [u8; HALF] {

@@ -103,15 +103,21 @@ impl PermitParts {
         self.expires_in
     }
 
-    fn read(text: &str) -> Option<Self> {
+    /// Or what is wrong with it. The text itself is not shown: it is worth a permit.
+    fn read(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.splitn(4, ' ');
-        let id = parts.next()?;
-        word::lease_of(id)?; // or it is none
-        let (_, weight) = word::client_and_weight(id)?;
-        let token = parts.next()?.parse().ok()?;
-        let expires_in = Duration::from_millis(parts.next()?.parse().ok()?);
-        let name = parts.next().filter(|name| check_name("name", name).is_ok())?;
-        Some(Self { name: name.to_owned(), id: id.to_owned(), weight, token, expires_in })
+        let mut next = || parts.next().unwrap_or_default();
+        let id = next();
+        let (lease, said) = (word::lease_of(id), word::client_and_weight(id));
+        let ((_, weight), lease) = said.zip(lease).ok_or("the first term is no id")?;
+        let token = word::number(next()).filter(|token| *token > 0);
+        let token = token.ok_or("the token is no number from 1 to 9007199254740991")?;
+        let expires_in = word::number(next()).map(Duration::from_millis);
+        let expires_in = expires_in.filter(|left| *left <= lease);
+        let expires_in = expires_in.ok_or("the ms are no number from 0 to the lease in the id")?;
+        let name = next();
+        check_name("name", name).map_err(|_| "what follows the ms is no name of a semaphore")?;
+        Ok(Self { name: name.to_owned(), id: id.to_owned(), weight, token, expires_in })
     }
 }
 
@@ -129,8 +135,10 @@ impl FromStr for PermitParts {
     ///
     /// [`Error::Invalid`] for what is not the text of one.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wanted = "must be the text of PermitParts: id, fencing token, ms and name";
-        Self::read(text).ok_or_else(|| Error::invalid("permit", wanted))
+        Self::read(text).map_err(|wrong| {
+            let wanted = "must be the text of PermitParts: id, fencing token, ms and name";
+            Error::invalid("permit", format!("{wanted}; {wrong}"))
+        })
     }
 }
 

@@ -128,11 +128,9 @@ impl Request for Acquire {
             return Vec::new();
         }
         core.note_declared(declared_before);
-        let positions = answers.iter().filter_map(|answer| match answer {
-            Acquired::Queued(place) => Some(place.position),
-            _ => None,
-        });
-        core.plan_wake(wake_in_of(wake_in), positions.min().unwrap_or(1));
+        if wake_in == 0 || answers.iter().any(|answer| matches!(answer, Acquired::Queued(_))) {
+            core.plan_wake(wake_in_of(wake_in));
+        }
         let reply = |acquired| AcquireReply { server_time, has_more: wake_in == 0, acquired };
         answers.into_iter().map(reply).collect()
     }

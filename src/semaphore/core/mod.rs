@@ -80,7 +80,15 @@ pub(crate) struct Core {
     renewing: AtomicBool,
     /// The last call answered many, who may all have a next request.
     rush: AtomicBool,
-    wake_at: Mutex<Option<Instant>>,
+    wake_plan: Mutex<WakePlan>,
+}
+
+/// When to call `wake`.
+#[derive(Default)]
+struct WakePlan {
+    planned: Option<Instant>,
+    /// When the maintenance looks here: not later than that.
+    alarm: Option<Instant>,
 }
 
 /// What is made when it is needed: a program may have many semaphores that are idle.
@@ -140,7 +148,7 @@ impl Core {
             held: Mutex::default(),
             renewing: AtomicBool::new(false),
             rush: AtomicBool::new(false),
-            wake_at: Mutex::new(None),
+            wake_plan: Mutex::default(),
         });
         let handler: Weak<Self> = Arc::downgrade(&core);
         core.context.router.register(&core.name, handler);
@@ -276,39 +284,32 @@ impl Core {
         Some(held.values().filter_map(Weak::upgrade).collect())
     }
 
-    /// Plans the next `wake`, where `position` is the first of ours in the queue. The first in the
-    /// queue calls when the next lease ends. The others come later, in case that it is gone, and do
-    /// without where a heartbeat comes first.
-    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>, position: u64) {
-        const STEP: Duration = Duration::from_millis(20);
-        let ahead = position.saturating_sub(1).min(u32::MAX.into()) as u32;
-        match wake_in {
-            Some(Duration::ZERO) => self.wake_at(Instant::now()),
-            Some(wake_in) if STEP * ahead < self.context.settings.heartbeat_interval() => {
-                self.wake_at(Instant::now() + wake_in + STEP * ahead);
-            }
-            _ => {}
+    /// Plans the next `wake` in place of what was planned: the server names who is to call it.
+    /// `None`: not we. What is due already is done all the same, as a script that stopped at its bound
+    /// wants it.
+    pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
+        let now = Instant::now();
+        let mut wake = self.wake_plan();
+        if wake.planned.is_some_and(|at| at <= now) {
+            return;
         }
-    }
-
-    /// Of those that wait, as the server last said.
-    pub(crate) fn first_position(&self) -> Option<u64> {
-        let waits = self.waits();
-        waits.values().filter_map(|waiting| waiting.place()).map(|place| place.position).min()
-    }
-
-    /// Has the maintenance call `wake` then, unless it will do so earlier.
-    pub(crate) fn wake_at(self: &Arc<Self>, at: Instant) {
-        let mut planned = self.wake_at.lock().expect("nothing panics while it is locked");
-        if planned.is_none_or(|planned| at < planned) {
-            *planned = Some(at);
+        wake.planned = wake_in.and_then(|wake_in| now.checked_add(wake_in));
+        if let Some(at) = wake.planned.filter(|at| wake.alarm.is_none_or(|alarm| *at < alarm)) {
+            wake.alarm = Some(at);
             self.enqueue(Task::WakeAt(at));
         }
     }
 
-    /// The time has come: it is planned no more.
-    pub(crate) fn clear_wake(&self) {
-        *self.wake_at.lock().expect("nothing panics while it is locked") = None;
+    /// The alarm has gone off. Answers whether `wake` is due, and when the alarm is to go off again.
+    pub(crate) fn take_wake(&self, now: Instant) -> (bool, Option<Instant>) {
+        let mut wake = self.wake_plan();
+        let is_due = wake.planned.take_if(|at| *at <= now).is_some();
+        wake.alarm = wake.planned;
+        (is_due, wake.alarm)
+    }
+
+    fn wake_plan(&self) -> MutexGuard<'_, WakePlan> {
+        self.wake_plan.lock().expect("nothing panics while it is locked")
     }
 }
 

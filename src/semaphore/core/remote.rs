@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Arg, Cmd, FromRedisValue};
-use tokio::time::Instant;
 
 use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};
@@ -85,7 +84,7 @@ impl Core {
     /// A script that stopped at its bound wants `wake` at once.
     fn note_bound(self: &Arc<Self>, wake_in: i64) {
         if wake_in == 0 {
-            self.wake_at(Instant::now());
+            self.plan_wake(Some(Duration::ZERO));
         }
     }
 

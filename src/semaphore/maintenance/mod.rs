@@ -3,7 +3,7 @@
 //! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
 //! - `heartbeat`: asks again for what waits, every third of the liveness time, after each new
 //!   subscription, and when a message says that one left the queue without a permit.
-//! - `wake`: when the next lease ends, for those near the head of the queue.
+//! - `wake`: when the next lease ends, where the server has named this process.
 //! - `leaving`: starts the last lease of what was left.
 //!
 //! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be left keeps the
@@ -157,8 +157,11 @@ impl Maintenance {
             self.jobs.spawn(renewal::renew(core.clone()));
         }
         if is_due(&mut self.wake) {
-            core.clear_wake();
-            self.jobs.spawn(wake(core.clone()));
+            let (is_due, next) = core.take_wake(now);
+            self.wake = next;
+            if is_due {
+                self.jobs.spawn(wake(core.clone()));
+            }
         }
         if is_due(&mut self.heartbeat.next) {
             self.beat(&core);
@@ -238,11 +241,11 @@ impl Drop for Maintenance {
 
 async fn wake(core: Arc<Core>) -> Done {
     match core.wake().await {
-        Ok((next, _)) => match core.first_position() {
-            Some(position) => core.plan_wake(next, position),
-            None if next.is_some_and(|pause| pause.is_zero()) => core.plan_wake(next, 1),
-            None => {}
-        },
+        Ok((next, _)) => {
+            if next.is_some_and(|pause| pause.is_zero()) || !core.waits().is_empty() {
+                core.plan_wake(next);
+            }
+        }
         // Heartbeats, which go on meanwhile, serve the queue as well.
         Err(error) => tracing::debug!(%error, "wake failed"),
     }

@@ -51,6 +51,8 @@ pub enum Step {
     },
     /// The number of a key.
     Lose(usize),
+    /// So many that the scripts do not ask all of them to call `wake`.
+    Crowd,
 }
 
 const MS: i64 = 1_000;
@@ -154,6 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => clock().prop_map(|us| Step::Clock { us }),
         4 => (0..2_usize, any::<bool>()).prop_map(|(client, listens)| Step::Listen { client, listens }),
         2 => (0..4_usize).prop_map(Step::Lose),
+        1 => Just(Step::Crowd),
     ]
 }
 

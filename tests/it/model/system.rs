@@ -11,7 +11,7 @@ use super::moving::{self, Moving};
 use super::request::{Next, Place, Request};
 use super::{DAY, Step};
 use test_support::clock::CLOCK_LAG;
-use test_support::scripts::{Scripts, integers, part};
+use test_support::scripts::{Scripts, integers, part, word};
 use test_support::server::Server;
 
 pub use redis_semaphore::local::Semaphore as Model;
@@ -92,6 +92,12 @@ impl System {
             Step::Acquire { kind, limit, liveness, requests } => {
                 self.acquire(kind, *limit, *liveness, requests)
             }
+            Step::Crowd => (0..20).try_for_each(|number| {
+                let how = if number % 2 == 0 { "P" } else { "N" };
+                let word = word(how, &format!("crowd{number}"), 1, 30_000, "crowd");
+                let arguments = ["declared", "2", "10000", &word, "wait"].map(str::to_owned);
+                self.compare("acquire", &arguments)
+            }),
             Step::Release { consume, words } => {
                 let how = if *consume { "consume" } else { "return" };
                 self.watch.released(words);

@@ -26,8 +26,14 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
         semaphore.ok("limit", "add 1");
         semaphore.ok("limit", "clear");
     }
-    let arguments = arguments_of(script, case, &mut |requests| {
-        semaphore.acquire_for(limit, "client publish 1000", requests);
+    let arguments = arguments_of(script, case, &mut |requests| match requests {
+        "crowd" => {
+            for number in 0..20 {
+                let request = format!("crowd{number} 1 1000 wait");
+                semaphore.acquire_for(limit, &format!("other{number} poll 1000"), &request);
+            }
+        }
+        _ => _ = semaphore.acquire_for(limit, "client publish 1000", requests),
     });
     arguments.replace("LIMIT", &limit.to_string())
 }
@@ -58,6 +64,17 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
         ("acquire", "queued, asked for again with its ticket") => {
             hold("other 1 1000 try another 1 1000 try new 1 1000 wait");
             // As clients do, with a ticket: any that was given is the one that it has.
+            "declared LIMIT client publish 1000 new 1 1000 1"
+        }
+        ("acquire", "queued behind others, where more than 16 clients wait") => {
+            hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
+            hold("crowd");
+            NEW
+        }
+        ("acquire", "queued, asked for again where more than 16 clients wait") => {
+            hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
+            hold("crowd");
+            hold("new 1 1000 wait");
             "declared LIMIT client publish 1000 new 1 1000 1"
         }
         ("refresh", "held") => {

@@ -7,6 +7,7 @@ mod arguments;
 mod bounds;
 mod clock;
 mod commands;
+mod crowd;
 mod errors;
 mod expiry;
 mod foreign;

@@ -191,11 +191,55 @@ async fn its_text_is_read_and_anything_else_is_not() {
         &format!("{id} token 1000 name"),
         &format!("P:web:0:1000:{} {token} 1000 name", "0".repeat(22)),
         &format!("word {token} 1000 name"),
+        // Numbers that no script gives or takes.
+        &format!("{id} 9007199254740992 1000 name"),
+        &format!("{id} 0 1000 name"),
+        &format!("{id} 0{token} 1000 name"),
+        &format!("{id} +{token} 1000 name"),
+        &format!("{id} -1 1000 name"),
+        &format!("{id} {token} +1000 name"),
+        &format!("{id} {token} 01000 name"),
+        &format!("{id} {token} {} name", LONG.as_millis() + 1),
+        &format!("{id} {token} {} name", u64::MAX),
+        &format!("P:web:1:604800001:{} {token} 1000 name", "0".repeat(22)),
+        &format!("P:web:4294967296:1000:{} {token} 1000 name", "0".repeat(22)),
     ] {
         let refused = strange.parse::<PermitParts>();
         assert!(matches!(refused, Err(Error::Invalid { what: "permit", .. })), "{strange}");
+        let told = refused.unwrap_err().to_string();
+        assert!(strange.len() < 10 || !told.contains(&id), "it is worth a permit: {told}");
     }
     semaphore.adopt(read).await.unwrap().release().await.unwrap();
+}
+
+/// Whatever is read is what would be written, in the ranges of the protocol.
+#[test]
+fn no_other_text_is_read() {
+    let sound = "P:web.1:2:30000:9fJ2mQ0xV7sT1bLc8dWe2A 1795361222616821 29999 a name";
+    let with = b"0123456789999 :+-.PSNx\n\xc3";
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut read = 0;
+    for _ in 0..200_000 {
+        let mut text = sound.as_bytes().to_vec();
+        for _ in 0..random.usize(1..4) {
+            let (at, byte) = (random.usize(..text.len()), with[random.usize(..with.len())]);
+            match random.u8(..3) {
+                0 => text[at] = byte,
+                1 => text.insert(at, byte),
+                _ => _ = text.remove(at),
+            }
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let Ok(parts) = text.parse::<PermitParts>() else { continue };
+        read += 1;
+        assert_eq!(parts.to_string(), text);
+        assert!((1..1 << 53).contains(&parts.fencing_token()), "{text}");
+        assert!(
+            parts.num_permits() > 0 && parts.expires_in() <= Duration::from_secs(604_800),
+            "{text}"
+        );
+    }
+    assert!(read > 1000, "hardly any was sound: {read}");
 }
 
 #[tokio::test]

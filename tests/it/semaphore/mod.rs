@@ -7,6 +7,7 @@ mod adopt;
 mod cancellation;
 mod circles;
 mod close;
+mod dead_waiters;
 mod head_start;
 mod inspection;
 mod kept;

@@ -1,0 +1,134 @@
+//! Whom the scripts name to call `wake` when the next lease ends, where many wait, and how those who
+//! are alive get past the dead in the queue. The holder's lease ends after ten minutes.
+
+use super::START_US;
+use super::answers::outcomes;
+use super::bounds::many;
+use super::timed::Timed;
+
+/// As in lua/lib/remember.lua.
+const CALLERS: usize = 16;
+const LIVENESS: i64 = 15_000;
+
+fn one_holds() -> Timed {
+    let mut semaphore = Timed::start();
+    semaphore.acquire(1, "holder 1 600000 try");
+    semaphore
+}
+
+/// Has a client of that name queue, or ask again. Answers `wake_in` and the position.
+fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64) {
+    let place = if place == 0 { "wait".to_owned() } else { place.to_string() };
+    let arguments = format!("declared 1 {client} {how} {LIVENESS} {client} 1 60000 {place}");
+    let reply = semaphore.ok("acquire", &arguments);
+    (reply[1], outcomes(&reply)[0].position())
+}
+
+/// All that are named of so many who wait, each asking again with the ticket that it has.
+fn named(semaphore: &mut Timed, clients: std::ops::Range<usize>) -> Vec<usize> {
+    let ticket = semaphore.now() * 1000;
+    let is_named = |client: &usize| ask(semaphore, &format!("c{client}"), "poll", ticket).0 > 0;
+    clients.filter(is_named).collect()
+}
+
+#[test]
+fn of_a_few_that_wait_all_are_to_call_wake() {
+    let mut semaphore = one_holds();
+    // Requests do not count.
+    semaphore.acquire_for(1, "many poll 15000", &many(500, "id% 1 60000 wait"));
+    for client in 1..CALLERS {
+        assert_eq!(ask(&mut semaphore, &format!("c{client}"), "poll", 0).0, 600_000, "{client}");
+    }
+}
+
+#[test]
+fn of_a_crowd_some_are_to_call_wake_and_others_later() {
+    let mut semaphore = one_holds();
+    for client in 0..800 {
+        ask(&mut semaphore, &format!("c{client}"), "poll", 0);
+    }
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        semaphore.pass(LIVENESS);
+        // What they ask is not known to have been asked lately until all have asked once.
+        named(&mut semaphore, 0..800);
+        let now = named(&mut semaphore, 0..800);
+        assert!((4..=40).contains(&now.len()), "{now:?}");
+        assert!(now.contains(&0), "whoever is at the head");
+        assert_eq!(named(&mut semaphore, 0..800), now, "the same ones, whatever they ask for");
+        seen.push(now);
+    }
+    let all: std::collections::BTreeSet<usize> = seen.iter().flatten().copied().collect();
+    assert!(all.len() > 80, "always the same: {all:?}");
+}
+
+#[test]
+fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
+    let mut semaphore = one_holds();
+    ask(&mut semaphore, "head", "poll", 0);
+    for client in 0..200 {
+        ask(&mut semaphore, &format!("c{client}"), "poll", 0);
+    }
+    for turn in 0..30 {
+        let more = format!("declared 1 head poll {LIVENESS} more{turn} 1 60000 wait");
+        assert!(semaphore.ok("acquire", &more)[1] > 0, "{turn}");
+        semaphore.pass(1000);
+        ask(&mut semaphore, "head", "poll", 1);
+    }
+}
+
+/// The dead are many processes. As long as they may be alive only some of those behind them are named.
+#[test]
+fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
+    let mut semaphore = one_holds();
+    for client in 0..300 {
+        ask(&mut semaphore, &format!("dead{client}"), "poll", 0);
+    }
+    let crowded = (0..40).filter(|n| ask(&mut semaphore, &format!("c{n}"), "poll", 0).0 > 0);
+    assert!(crowded.count() < 20);
+    semaphore.pass(LIVENESS * 2 / 5 + 1);
+    let (wake_in, position) = ask(&mut semaphore, "c7", "poll", 1);
+    assert_eq!((wake_in, position), (600_000 - LIVENESS * 2 / 5 - 1, 308), "still queued behind");
+}
+
+#[test]
+fn a_heartbeat_in_a_crowd_takes_the_dead_from_the_head_of_the_queue() {
+    let mut semaphore = one_holds();
+    let mut listeners: Vec<_> = (0..3).map(|n| semaphore.listen(&format!("live{n}"))).collect();
+    for client in 0..300 {
+        ask(&mut semaphore, &format!("dead{client}"), "publish", 0);
+    }
+    for client in 0..3 {
+        let (_, position) = ask(&mut semaphore, &format!("live{client}"), "publish", 0);
+        assert_eq!(position, 301 + client, "no call but a heartbeat looks for the dead");
+    }
+    semaphore.pass(1000);
+    let (_, position) = ask(&mut semaphore, "live2", "publish", 1);
+    assert_eq!(position, 3);
+    let (wake_in, position) = ask(&mut semaphore, "live0", "publish", 1);
+    assert_eq!((wake_in, position), (599_000, 1), "at the head: it is to call");
+    for listener in &mut listeners {
+        listener.expect_silence(&mut semaphore.scripts.raw);
+    }
+    // One that was not dead comes back to its position.
+    let _back = semaphore.listen("dead0");
+    assert_eq!(ask(&mut semaphore, "dead0", "publish", START_US + 1).1, 1);
+    assert_eq!(semaphore.inspect().queued, 4);
+}
+
+/// Whoever does not fit stays, and so does one that is too heavy: nothing is free.
+#[test]
+fn a_heartbeat_in_a_crowd_takes_nobody_else_from_the_queue() {
+    let mut semaphore = one_holds();
+    semaphore.ok("limit", "declare 5");
+    semaphore.acquire(5, "rest 4 600000 try");
+    semaphore.acquire_for(5, "heavy poll 15000", "heavy 5 60000 wait");
+    for client in 0..30 {
+        let request = format!("light{client} 1 60000 wait");
+        semaphore.acquire_for(5, &format!("c{client} poll 15000"), &request);
+    }
+    semaphore.ok("limit", "declare 2");
+    semaphore.pass(1);
+    semaphore.acquire_for(2, "c3 poll 15000", "light3 1 60000 1");
+    assert_eq!(semaphore.inspect().queued, 31);
+}
