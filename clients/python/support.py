@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import uuid
 
@@ -72,25 +73,33 @@ class Keys:
         self.connection.connection_pool.disconnect()
 
 
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return port < 55000 and port  # nodes of a cluster use the one 10000 above it as well
+
+
 class Server:
     """A private server, to be stopped, killed and asked for what it did."""
 
-    def __init__(self):
-        program = os.environ.get("REDIS_SERVER_BIN") or shutil.which("redis-server")
+    def __init__(self, *options, program=None):
+        program = program or os.environ.get("REDIS_SERVER_BIN") or shutil.which("redis-server")
         if program is None:
             raise RuntimeError("no redis-server: set REDIS_SERVER_BIN")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}"
         self._folder = tempfile.TemporaryDirectory()
-        self._command = [program, "--port", str(self.port), "--save", "", "--dir", self._folder.name]
+        self._options = [program, "--save", "", "--dir", self._folder.name, *options]
+        self.port = until(_free_port)
         self.start()
+        while self.process.poll() is not None:  # somebody else has taken the port meanwhile
+            self.port = until(_free_port)
+            self.start()
+        self.url = f"redis://127.0.0.1:{self.port}"
 
     def start(self):
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        self.connection = redis.Redis.from_url(self.url, decode_responses=True)
-        until(self._answers)
+        self.process = subprocess.Popen([*self._options, "--port", str(self.port)], stdout=subprocess.DEVNULL)
+        self.connection = redis.Redis.from_url(f"redis://127.0.0.1:{self.port}", decode_responses=True)
+        until(lambda: self._answers() or self.process.poll() is not None)
 
     def _answers(self):
         try:
@@ -142,6 +151,14 @@ class Turns:
         """The lines that it printed, and its exit status."""
         output, self.errors = self.process.communicate(timeout=DEADLINE)
         return [line.split() for line in output.splitlines()], self.process.returncode
+
+
+def run_program(program, *arguments, url=URL):
+    """Runs it in a process of its own. `sys.argv` has the URL and the arguments."""
+    head = "import asyncio, logging, os, signal, sys, threading, time, redis_lease_semaphore\n"
+    head += "import redis_lease_semaphore.asyncio\n"
+    words = [sys.executable, "-c", head + textwrap.dedent(program), url, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=2 * DEADLINE)
 
 
 class Proxy:

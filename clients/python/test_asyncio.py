@@ -362,7 +362,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_first_renewal_is_planned_from_the_start_of_the_lease(self):
         permit = await self.semaphore.acquire()
-        before_its_end = permit._deadline - self.semaphore._renew_at
+        before_its_end = permit._held.deadline - self.semaphore._renew_at
         # The deadline is a millisecond before the end of the lease.
         self.assertAlmostEqual(before_its_end, self.semaphore.lease * 2 / 3 - 0.001, places=6)
         await permit.release()
@@ -370,7 +370,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_a_release_is_repeated_for_as_long_as_a_late_renewal_may_hold_the_permit(self):
         permit = await self.semaphore.acquire()
         permit._release_in_background()
-        self.assertGreater(self.semaphore._releases[permit.id].until, permit._deadline + 1e-6)
+        self.assertGreater(self.semaphore._releases[permit.id].until, permit._held.deadline + 1e-6)
         self.assertTrue(await permit.release())
 
     async def test_close_ends_waits_and_takes_no_permit_away(self):

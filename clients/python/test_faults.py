@@ -193,10 +193,10 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             proxy.is_cutting = False
             semaphore = await self.semaphore(url=proxy.url, limit=2, lease=1.5)
             permit = await semaphore.acquire()
-            first = permit._deadline
-            await until_async(lambda: permit._deadline > first)  # now the server knows the script
+            first = permit._held.deadline
+            await until_async(lambda: permit._held.deadline > first)  # now the server knows the script
             proxy.lose = scripts.SCRIPTS["refresh"]["sha1"].encode()
-            await until_async(lambda: permit.is_lost or permit._deadline > first + 2)
+            await until_async(lambda: permit.is_lost or permit._held.deadline > first + 2)
             self.assertEqual((proxy.lost, permit.is_lost), (1, False))
             proxy.lose = b"declared"
             await (await semaphore.acquire()).release()
@@ -340,7 +340,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await client.connect()
         await client.connect()  # has no effect
         semaphore = client.semaphore(self.name, limit=1)
-        await semaphore.acquire()
+        held = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.stop()
         with self.assertRaises(asyncio.TimeoutError):
@@ -349,6 +349,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(Closed):
             await wait
         await until_async(lambda: len(self.server.connection.client_list()) == connections)
+        self.assertTrue(await held.release())
 
     async def test_calls_are_repeated_after_a_lost_reply(self):
         async with Proxy(self.server.port) as proxy:
@@ -398,7 +399,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             self.addAsyncCleanup(client.close)
             channel = scripts.channel("sem", client._client)
             proxy.port = other.port
-            await client._connections.connection_pool.disconnect(inuse_connections=False)
+            client._link.replace()
             await until_async(lambda: other.connection.pubsub_numsub(channel)[0][1] == 1)
 
     async def test_a_message_with_many_words_of_an_unknown_name_is_one_call(self):

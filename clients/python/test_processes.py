@@ -5,7 +5,7 @@ import unittest
 
 from redis_lease_semaphore import Semaphores
 
-from support import DEADLINE, URL, Keys, Turns, new_name, until
+from support import run_program, DEADLINE, URL, Keys, Turns, new_name, until
 
 
 class Processes(unittest.TestCase):
@@ -76,74 +76,10 @@ class Processes(unittest.TestCase):
         self.assertEqual(lines[0][0], "held")
         until(self.keys.are_empty)
 
-    def run_program(self, program):
-        """Runs it in a process of its own, where `client` is connected."""
-        head = "import os, signal, sys, redis_lease_semaphore\nclient = redis_lease_semaphore.Semaphores(sys.argv[1])\n"
-        words = [sys.executable, "-c", head + "client.connect()\n" + textwrap.dedent(program), URL, self.name]
-        return subprocess.run(words, capture_output=True, text=True, timeout=2 * DEADLINE)
-
-    def test_a_forked_process_is_told_that_the_client_is_not_its_own(self):
-        done = self.run_program("""
-            semaphore = client.semaphore(sys.argv[2], limit=2)
-            permit = semaphore.acquire()
-            if os.fork() == 0:
-                for call in (semaphore.try_acquire, client.connect, lambda: client.semaphore("another", 1)):
-                    try:
-                        call()
-                    except redis_lease_semaphore.Closed:
-                        print("closed", flush=True)
-                print(permit.release(), client.close(), flush=True)
-                os._exit(0)
-            os.wait()
-            print(permit.release())
-            client.close()
-        """)
-        self.assertEqual(done.stdout.split(), ["closed"] * 3 + ["False", "None", "True"], done.stderr)
-
-    def test_a_forked_process_is_told_so_with_asyncio_too(self):
-        done = self.run_program("""
-            import asyncio, redis_lease_semaphore.asyncio
-            loop = asyncio.new_event_loop()
-            client = redis_lease_semaphore.asyncio.Semaphores(sys.argv[1])
-            loop.run_until_complete(client.connect())
-            semaphore = client.semaphore(sys.argv[2], limit=2)
-            permit = loop.run_until_complete(semaphore.acquire())
-
-            async def child():
-                for call in (semaphore.acquire, semaphore.try_acquire, client.connect):
-                    try:
-                        await call()
-                    except redis_lease_semaphore.Closed:
-                        print("closed", flush=True)
-                print(await permit.release(), await client.close(), flush=True)
-
-            if os.fork() == 0:
-                asyncio.run(child())
-                os._exit(0)
-            os.wait()
-            print(loop.run_until_complete(permit.release()))
-            loop.run_until_complete(client.close())
-        """)
-        self.assertEqual(done.stdout.split(), ["closed"] * 3 + ["False", "None", "True"], done.stderr)
-
-    def test_a_client_that_connects_after_forks_is_another_one_in_each_process(self):
-        done = self.run_program("""
-            client = redis_lease_semaphore.Semaphores(sys.argv[1], liveness=600)
-            for _ in range(2):
-                if os.fork() == 0:
-                    client.connect()
-                    semaphore = client.semaphore(sys.argv[2], limit=1)
-                    for _ in range(50):
-                        with semaphore.acquire(timeout=30):  # the other one hands it over by message
-                            pass
-                    client.close()
-                    os._exit(0)
-            print(os.wait()[1], os.wait()[1])
-        """)
-        self.assertEqual(done.stdout, "0 0\n", done.stderr)
-
     def test_the_handler_of_a_signal_may_use_the_client(self):
-        done = self.run_program("""
+        done = run_program("""
+            client = redis_lease_semaphore.Semaphores(sys.argv[1])
+            client.connect()
             semaphore = client.semaphore(sys.argv[2], limit=100)
             handled = depth = 0
 
@@ -169,7 +105,7 @@ class Processes(unittest.TestCase):
                     semaphore.acquire().release()
             except redis_lease_semaphore.Closed:
                 print("closed")
-        """)
+        """, self.name)
         self.assertEqual(done.stdout, "closed\n", done.stderr)
         self.assertTrue(self.keys.are_empty())
 

@@ -50,7 +50,7 @@ class Case:
     async def call(self, step):
         keys = [self.variables[key] for key in step.get("with_keys", scripts.KEYS)]
         try:
-            reply = await scripts.call(self.connection, step["call"], keys, self.words(step["args"]))
+            reply = await scripts.call(self.connection.execute_command, step["call"], keys, self.words(step["args"]))
         except (redis.ResponseError, SemaphoreError) as error:
             if "error" not in step or not str(error).startswith(step["error"]):
                 raise

@@ -7,11 +7,12 @@ connections.
 from __future__ import annotations
 
 import asyncio
-import os
+import concurrent.futures
 import threading
 from types import TracebackType
 from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
 
+from . import exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import semaphores as core
@@ -21,7 +22,12 @@ _T = TypeVar("_T")
 
 
 class Semaphores:
-    """As redis_lease_semaphore.asyncio.Semaphores. Threads may share it, and forked processes may not."""
+    """As redis_lease_semaphore.asyncio.Semaphores. Threads may share it.
+
+    A forked process goes on with a connected client: it connects by itself with the first acquire.
+    When the program ends, permits that are still held are released, within two response timeouts;
+    but not those that a daemon thread acquired, as it may still work.
+    """
 
     def __init__(
         self,
@@ -42,65 +48,116 @@ class Semaphores:
             **options,
         )
         self._core._new_event = cast(Callable[[], asyncio.Event], threading.Event)
+        self._has_connected = False
+        self._inherited: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """What a process has of its own."""
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._thread: Optional[threading.Thread] = None
+        self._is_exiting = False
         # What is given to the loop is given before it stops. (Both locks may be taken again by the
         # handler of a signal that interrupts whoever has them.)
         self._handing_over = threading.RLock()
         self._connecting = threading.RLock()
 
-    def semaphore(self, name: str, limit: int, lease: float = 30.0) -> Semaphore:
-        """The semaphore of that name, with at most `limit` held at once."""
+    def semaphore(
+        self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
+    ) -> Semaphore:
+        """The semaphore of that name, with at most `limit` held at once.
+
+        `max_hold` is the longest time for which a permit is held; then it is lost.
+        """
 
         async def make() -> core_semaphore.Semaphore:
-            return self._core.semaphore(name, limit, lease)
+            return self._core.semaphore(name, limit, lease, max_hold)
 
         return Semaphore(self, self._run(make()))
 
     def connect(self) -> None:
         """Finds out whether the server is there and permits what is needed."""
-        if self._core._is_forked():
-            raise Closed("the client is that of the parent process")
         with self._connecting:
-            if self._loop is not None and self._core.is_connected:
-                return
-            if self._core._is_closed:
+            if self._core._was_closed:
                 raise Closed("the client was closed")
-            self._core._pid = os.getpid()  # before there is a thread that a forked process lacks
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
-            )
-            self._thread.start()
+            if self._loop is not None:
+                return
+            self._start()
             try:
                 self._run(self._core.connect())
             except BaseException:
                 self._stop()
                 raise
+            self._has_connected = True
+
+    def _start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_serve, args=[self._loop], name="redis-lease-semaphore", daemon=True
+        )
+        self._thread.start()
+        exits.watch(self)
+
+    def _forked(self) -> None:
+        """This is a forked process: it has copies of the loop and the locks, but not the loop's thread."""
+        # To close that loop or its connections would disturb the parent process, so they are kept.
+        self._inherited = (self._loop, self._thread, self._inherited)
+        self._begin()
+
+    def _go_on(self) -> None:
+        """In a forked process the client begins with the first call."""
+        with self._connecting:
+            if self._core._was_closed:
+                raise Closed("the client was closed")
+            if not self._has_connected:
+                raise Closed("the client is not connected")
+            if self._loop is None:
+                self._start()
 
     def close(self) -> None:
         """Ends all waits, and disconnects when Redis has taken back what was given up.
 
-        Permits that are still held are not taken away. They are renewed no more, and are lost at the
-        end of their leases unless they are released before, which still works.
+        Permits that are still held are not taken away. They are renewed no more, and are lost when
+        their leases end, or when the program ends, unless they are released before.
         """
-        if self._core._is_forked():
-            return
         with self._connecting:
+            if self._loop is None:
+                self._core._was_closed |= self._has_connected
+                return
             is_in_use = False
             try:
                 self._run(self._core.close())
                 is_in_use = self._run(self._leave())
             except Closed:
-                pass  # a signal's handler has closed it meanwhile, or it was not connected
+                pass  # a signal's handler has closed it meanwhile
             finally:
                 if not is_in_use:
                     self._stop()
 
     async def _leave(self) -> bool:
         """Where permits are held, the loop goes on until the last one is released or lost."""
-        self._core._on_idle = self._tell_loop_to_stop
-        return self._core._is_in_use
+        here = self._core._find()
+        if here is None:
+            return False
+        here._on_idle = self._tell_loop_to_stop
+        return here._is_in_use
+
+    def _exit(self) -> Optional[concurrent.futures.Future[None]]:
+        """The program ends."""
+        loop = self._loop
+        here = None if loop is None else self._core._of_loop(loop)
+        if loop is None or here is None:
+            return None
+        self._is_exiting = True
+        me = threading.current_thread()
+
+        def stays(held: core_permit.Held) -> bool:
+            """A daemon thread that still works with it."""
+            return held.thread not in (None, me) and held.thread.is_alive()
+
+        return asyncio.run_coroutine_threadsafe(
+            here._loop_ends("is given back: the program ends", stays), loop
+        )
 
     def __enter__(self) -> Semaphores:
         self.connect()
@@ -135,14 +192,19 @@ class Semaphores:
         """
         answer: _Answer[_T] = _Answer()
         tasks: list[asyncio.Task[None]] = []
+        is_daemon = threading.current_thread().daemon and not self._is_exiting
+
+        def fail(error: BaseException) -> None:
+            if not (is_daemon and self._is_exiting):  # its thread would only print that the client was closed
+                answer.fail(error)
 
         async def work() -> None:
             try:
                 answer.tell(await coroutine)
             except asyncio.CancelledError:
-                answer.fail(Closed("the client was closed"))
+                fail(Closed("the client was closed"))
             except BaseException as error:
-                answer.fail(error)
+                fail(error)
 
         def start() -> None:
             tasks.append(asyncio.get_running_loop().create_task(work()))
@@ -151,7 +213,7 @@ class Semaphores:
         def ended(task: asyncio.Task[None]) -> None:
             # One that is cancelled before it has begun tells nothing itself.
             coroutine.close()
-            answer.fail(Closed("the client was closed"))
+            fail(Closed("the client was closed"))
 
         def abandon() -> None:
             if not tasks:
@@ -162,9 +224,12 @@ class Semaphores:
                 undo(answer.value)
 
         try:
-            if not self._hand_over(start):
-                coroutine.close()
-                raise Closed("the client is not connected in this process")
+            while not self._hand_over(start):
+                try:
+                    self._go_on()
+                except BaseException:
+                    coroutine.close()
+                    raise
             return answer.wait()
         except BaseException as error:
             if error is not answer.error:
@@ -173,8 +238,6 @@ class Semaphores:
 
     def _hand_over(self, callback: Callable[[], None]) -> bool:
         """Has the loop's thread call that, unless it has ended."""
-        if self._core._is_forked():
-            return False
         with self._handing_over:
             loop = self._loop
             if loop is None:
@@ -241,7 +304,8 @@ class Semaphore:
 
     def acquire(self, timeout: Optional[float] = None, weight: int = 1) -> Permit:
         """Waits in the queue for a permit. Raises AcquireTimeout after `timeout` seconds."""
-        return Permit(self._client, self._client._run(self._core.acquire(timeout, weight), undo=_give_back))
+        core = self._client._run(self._core.acquire(timeout, weight), undo=_give_back)
+        return Permit(self._client, core)
 
     def try_acquire(self, weight: int = 1) -> Optional[Permit]:
         """A permit, or None when none is free or anybody waits."""
@@ -259,6 +323,7 @@ class Permit:
 
     def __init__(self, client: Semaphores, core: core_permit.Permit) -> None:
         self._client, self._core = client, core
+        core._held.thread = threading.current_thread()
         self.id, self.weight, self.fencing_token = core.id, core.weight, core.fencing_token
         self.lost = cast(threading.Event, core.lost)
 
@@ -277,6 +342,7 @@ class Permit:
 
     def release(self) -> bool:
         """As that of asyncio."""
+        self._core._check_process()
         return self._give_back(self._core.release())
 
     def _give_back(self, release: Coroutine[Any, Any, bool]) -> bool:
@@ -297,5 +363,7 @@ class Permit:
         error: Optional[BaseException],
         traceback: Optional[TracebackType],
     ) -> None:
+        if self._core._is_forked():
+            return  # the parent process ends its own copy of the block
         if not self._give_back(self._core._end_block()) and error is None:
             raise LeaseLost(self.id)

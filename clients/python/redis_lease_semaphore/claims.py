@@ -7,18 +7,16 @@ import math
 import time
 from typing import Optional, Union
 
-from .permit import Permit
+from .permit import Held
 
 
 class Claim:
     """From acquire() until it is granted, refused or given up."""
 
-    def __init__(self, word: str, weight: int, place: str) -> None:
+    def __init__(self, word: str, place: str) -> None:
         self.word = word
-        self.weight = weight
         self.place: Union[str, int] = place  # "try", "wait" or the ticket
-        self.ahead = 0  # requests in the queue before this one
-        self.outcome: asyncio.Future[Optional[Permit]] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Optional[Held]] = asyncio.get_running_loop().create_future()
         self.is_due = True  # to be asked for in the next pass
         # When the last request was sent that was answered "queued"; before, the first of all.
         self.asked_at: Optional[float] = None

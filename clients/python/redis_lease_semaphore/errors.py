@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
+import redis
+
 _TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(word\) weighs (\d+), the limit is (\d+)")
 
 
 class SemaphoreError(Exception):
-    """The base of all errors of this package. Itself: a lease is too short for the round trip."""
+    """The base of all errors of this package.
+
+    Itself: a lease is too short for the round trip, or the server is a node of a cluster or a sentinel.
+    """
 
 
 class AcquireTimeout(SemaphoreError, TimeoutError):
@@ -31,7 +36,7 @@ class Unavailable(SemaphoreError):
 
 
 class Closed(SemaphoreError):
-    """The client is closed, or not connected yet."""
+    """The client is closed, or not connected yet; or the permit is another process's."""
 
 
 class MissingPermission(SemaphoreError):
@@ -50,12 +55,24 @@ class TooHeavy(SemaphoreError):
         self.argument, self.weight, self.limit = argument, weight, limit
 
 
+def wrong_server(mode: str, details: str) -> SemaphoreError:
+    """The server is there, and is none that this client can use. `mode` is HELLO's word for it."""
+    what = {
+        "cluster": "a node of a Redis Cluster, which this client does not support",
+        "sentinel": "a sentinel: use the address of the primary",
+    }[mode]
+    return SemaphoreError(f"{details}: the server is {what}")
+
+
 def from_reply(error: Exception) -> Exception:
     """The error that an answer of the scripts stands for; any other one as it is."""
     text = str(error)
     too_heavy = _TOO_HEAVY.search(text) if text.startswith("SEM_TOO_HEAVY ") else None
     if too_heavy:
         return TooHeavy(text, *map(int, too_heavy.groups()))
+    # Newer versions of redis-py take the code off the text.
+    if isinstance(error, redis.exceptions.MovedError) or text.startswith("MOVED "):
+        return wrong_server("cluster", f"MOVED {text.removeprefix('MOVED ')}")
     if text.startswith("SEM_"):
         return ProtocolError(text)
     return error

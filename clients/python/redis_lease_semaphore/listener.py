@@ -9,6 +9,8 @@ from typing import Any, Callable, Optional
 import redis
 import redis.asyncio
 
+from . import addresses
+from .link import Link
 from .pauses import Pauses
 
 logger = logging.getLogger("redis_lease_semaphore")
@@ -20,23 +22,34 @@ class Listener:
     def __init__(
         self,
         connections: redis.asyncio.Redis,
+        link: Link,
         channel: str,
         ping_interval: float,
         on_message: Callable[[bytes], None],
         on_subscribed: Callable[[], None],
     ) -> None:
-        self._connections = connections
+        self._connections, self._link = connections, link
         self._channel = channel
         self._ping_interval = ping_interval
         self._on_message = on_message
         self._on_subscribed = on_subscribed
         self._task: Optional[asyncio.Task[None]] = None
         self._pauses = Pauses()
+        self._has_tried = asyncio.Event()
         self.error: Optional[Exception] = None  # why it is not subscribed
 
     async def start(self) -> None:
         """Returns when the subscription is confirmed."""
         self._task = asyncio.create_task(self._run(await self._subscribe()))
+        self._has_tried.set()
+
+    def start_in_background(self) -> None:
+        self.error = redis.ConnectionError("the first attempt is not over")
+        self._task = asyncio.create_task(self._run(None))
+
+    async def has_tried(self) -> None:
+        """Returns when the first attempt to subscribe has succeeded or failed."""
+        await self._has_tried.wait()
 
     async def stop(self) -> None:
         # While it subscribes, redis-py may take a cancellation for a timeout of its own.
@@ -48,9 +61,11 @@ class Listener:
         while True:
             try:
                 try:
-                    await self._read(pubsub)
+                    if pubsub is not None:
+                        await self._read(pubsub)
                 finally:
-                    await _close(pubsub)
+                    if pubsub is not None:
+                        await _close(pubsub)
             except Exception as error:  # even after a defect nobody may stay deaf
                 is_cut = isinstance(error, (redis.RedisError, OSError))
                 level = logging.INFO if is_cut else logging.ERROR
@@ -69,6 +84,8 @@ class Listener:
                 return await self._subscribe()
             except Exception as error:
                 self.error = error
+            finally:
+                self._has_tried.set()
 
     async def _subscribe(self) -> Any:
         pubsub: Any = self._connections.pubsub()
@@ -77,8 +94,10 @@ class Listener:
             message = await pubsub.get_message(timeout=self._ping_interval)
             if message is None or message["type"] != "subscribe":
                 raise redis.ConnectionError(f"SUBSCRIBE was not confirmed: {message}")
-        except BaseException:
+        except BaseException as error:
             await _close(pubsub)
+            if isinstance(error, Exception):
+                raise addresses.named(error, self._connections, "connecting")
             raise
         return pubsub
 
@@ -99,7 +118,7 @@ class Listener:
                 await pubsub.ping("alive")
                 pinged = True
                 # After a failover calls may go to the new primary, and this connection still to the old one.
-                [(_, listeners)] = await self._connections.pubsub_numsub(self._channel)
+                _, listeners = await self._link.call("PUBSUB", "NUMSUB", self._channel)
                 if listeners == 0:
                     raise redis.ConnectionError("nobody listens where calls go")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
+import threading
 import time
+import warnings
 from types import TracebackType
 from typing import Optional, Protocol
 
-from .errors import LeaseLost, Unavailable
+from .errors import Closed, LeaseLost, Unavailable
 from .release import Release
 
 logger = logging.getLogger("redis_lease_semaphore")
@@ -17,9 +21,85 @@ logger = logging.getLogger("redis_lease_semaphore")
 class Keeper(Protocol):
     """What a permit needs of its semaphore."""
 
+    name: str
+
     def _is_forked(self) -> bool: ...
-    def _ended(self, permit: Permit) -> Release: ...
+    def _is_here(self) -> bool: ...
+    def _ended(self, held: Held) -> Release: ...
     async def _confirmed(self, release: Release) -> bool: ...
+    async def _released_elsewhere(self, held: Held) -> bool: ...
+
+
+class Held:
+    """What the semaphore and its worker know of a permit. They do not keep the permit itself alive."""
+
+    def __init__(
+        self, keeper: Keeper, word: str, token: int, deadline: float, latest_end: float, lost: asyncio.Event
+    ) -> None:
+        self.keeper, self.id, self.token = keeper, word, token
+        self.deadline = min(deadline, latest_end)
+        self._latest_end = latest_end  # however often it is renewed
+        self.lost = lost
+        self.loop = asyncio.get_running_loop()
+        self.thread: Optional[threading.Thread] = None  # that holds it, with the blocking client
+        self.release: Optional[Release] = None
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._set_timer()
+
+    @property
+    def is_lost(self) -> bool:
+        # Not only the event: its loop may be busy while the lease ends.
+        return self.lost.is_set() or (self.release is None and self.deadline <= time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return self.release is not None or self.lost.is_set()
+
+    @property
+    def can_last_longer(self) -> bool:
+        return self._latest_end - self.deadline > 0.005
+
+    def next_lease_ms(self, sent: float, lease_ms: int) -> int:
+        if self._latest_end == math.inf:
+            return lease_ms
+        return max(1, min(lease_ms, int((self._latest_end - sent) * 1000)))
+
+    async def give_back(self) -> bool:
+        self.release_in_background()
+        if self.release is None:
+            self.lose()
+            return False
+        return await self.keeper._confirmed(self.release)
+
+    def release_in_background(self) -> None:
+        if self.release is None and not self.is_lost:
+            self._stop_timer()
+            self.release = self.keeper._ended(self)
+
+    def dropped(self) -> None:
+        if not self.is_over:
+            logger.warning("%s was dropped and never released: it is released now", self.id)
+            self.release_in_background()
+
+    def renewed(self, deadline: float) -> None:
+        if not self.is_lost:
+            self.deadline = min(deadline, self._latest_end)
+            self._set_timer()
+
+    def lose(self, why: str = "is lost") -> None:
+        if not self.is_over:
+            self._stop_timer()
+            self.lost.set()
+            logger.warning("%s %s", self.id, why)
+            self.keeper._ended(self)
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.deadline - time.monotonic(), self.lose)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Permit:
@@ -28,35 +108,40 @@ class Permit:
     `lost` is an event that is set at the deadline of the lease at the latest, with Redis in reach
     or not. Use it as a context manager: at the end it is released, and LeaseLost is raised if it
     had been lost. Where Redis has not confirmed the release in time, that is logged.
+
+    Keep the object while you hold the permit. If it is collected before it was released, that is a
+    ResourceWarning and a line in the log, and the permit is released in the background.
     """
 
-    def __init__(
-        self, keeper: Keeper, word: str, weight: int, token: int, deadline: float, lost: asyncio.Event
-    ) -> None:
-        self._keeper = keeper
-        self._release: Optional[Release] = None
-        self._timer: Optional[asyncio.TimerHandle] = None
-        self._deadline = deadline
-        self.id = word
+    def __init__(self, held: Held, weight: int) -> None:
+        self._held = held
+        self.id = held.id
         self.weight = weight
-        self.fencing_token = token
-        self.lost = lost
-        self._set_timer()
+        self.fencing_token = held.token
+        self.lost = held.lost
+
+    def __del__(self) -> None:
+        held = self._held
+        if held.is_over or held.keeper._is_forked():
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            held.loop.call_soon_threadsafe(held.dropped)
+        text = f"{self.id} of semaphore {held.keeper.name} was dropped and never released"
+        warnings.warn(text, ResourceWarning, source=self)
 
     @property
     def is_lost(self) -> bool:
-        # Not only the event: its loop may be busy while the lease ends.
-        return self.lost.is_set() or (self._release is None and self.expires_in <= 0)
+        return self._held.is_lost
 
     @property
     def expires_in(self) -> float:
         """Seconds until it is lost, unless the lease is renewed before."""
-        return self._deadline - time.monotonic()
+        return self._held.deadline - time.monotonic()
 
     @property
     def was_released(self) -> bool:
         """Whether it has been given back, and Redis has confirmed that."""
-        return self._release is not None and self._release.was_held is True
+        return self._held.release is not None and self._held.release.was_held is True
 
     def check(self) -> None:
         """Raises LeaseLost if it was lost."""
@@ -69,14 +154,13 @@ class Permit:
         Raises Unavailable where Redis has not confirmed it within two response timeouts. Then, and
         when it is cancelled, it goes on in the background, until it is confirmed or the lease has
         ended. Another call waits once more.
+
+        Raises Closed in a process that was forked from the holder: the parent process still holds it.
         """
-        if self._keeper._is_forked():
-            return self.was_released  # it is the parent's
-        self._release_in_background()
-        if self._release is None:
-            self._lose()
-            return False
-        return await self._keeper._confirmed(self._release)
+        self._check_process()
+        if not self._held.keeper._is_here():
+            return await self._held.keeper._released_elsewhere(self._held)
+        return await self._held.give_back()
 
     async def __aenter__(self) -> Permit:
         return self
@@ -92,33 +176,20 @@ class Permit:
 
     async def _end_block(self) -> bool:
         """Releases it. Whether it was held: the block has not failed where giving back takes longer."""
+        if self._is_forked():
+            return True  # the parent process ends its own copy of the block
         try:
             return await self.release()
         except Unavailable as error:
             logger.warning("%s", error)
             return True
 
+    def _is_forked(self) -> bool:
+        return self._held.keeper._is_forked()
+
+    def _check_process(self) -> None:
+        if self._is_forked():
+            raise Closed(f"{self.id} is a permit of the parent process, which still holds it")
+
     def _release_in_background(self) -> None:
-        if self._release is None and not self.is_lost:
-            self._stop_timer()
-            self._release = self._keeper._ended(self)
-
-    def _renewed(self, deadline: float) -> None:
-        if not self.is_lost:
-            self._deadline = deadline
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self.expires_in, self._lose)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _lose(self) -> None:
-        if self._release is None and not self.lost.is_set():
-            self._stop_timer()
-            self.lost.set()
-            logger.warning("%s is lost", self.id)
-            self._keeper._ended(self)
+        self._held.release_in_background()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from typing import Any, Sequence, Union
+from typing import Any, Awaitable, Callable, Sequence, Union
 
 import redis
-import redis.asyncio
 
 from . import errors
 
@@ -40,10 +39,10 @@ def channel(prefix: str, client: str) -> str:
 
 
 async def call(
-    connection: redis.asyncio.Redis, name: str, keys: Sequence[str], arguments: Sequence[Argument]
+    execute: Callable[..., Awaitable[Any]], name: str, keys: Sequence[str], arguments: Sequence[Argument]
 ) -> Any:
+    """`execute` sends one command and returns its reply."""
     script = SCRIPTS[name]
-    execute: Any = connection.execute_command
     operands = (len(keys), *keys, *arguments)
     try:
         try:

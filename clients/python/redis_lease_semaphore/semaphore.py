@@ -14,7 +14,7 @@ from . import checks, scripts, words
 from .acquire import Acquire
 from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
-from .permit import Permit
+from .permit import Held, Permit
 from .release import Release
 
 
@@ -26,6 +26,7 @@ class Client(Protocol):
     outage_tolerance: float
     is_connected: bool
     _is_closed: bool
+    _home: Optional[asyncio.AbstractEventLoop]
     _patience: float
     _client: str
     _new_event: Callable[[], asyncio.Event]
@@ -33,24 +34,33 @@ class Client(Protocol):
     @property
     def _deaf_because(self) -> Optional[Exception]: ...
     def _is_forked(self) -> bool: ...
+    def _is_here(self) -> bool: ...
+    def _here(self) -> Client: ...
+    def _twin(self, semaphore: Semaphore) -> Semaphore: ...
+    async def _has_tried(self) -> None: ...
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]: ...
     async def _has_ended(self, semaphore: Semaphore) -> None: ...
     async def _heed(self, error: BaseException) -> None: ...
-    async def _call(self, script: str, name: str, arguments: Sequence[scripts.Argument]) -> Any: ...
+    async def _call(
+        self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
+    ) -> Any: ...
 
 
 class Semaphore:
     """Made by Semaphores.semaphore()."""
 
-    def __init__(self, client: Client, name: str, limit: int, lease: float) -> None:
+    def __init__(
+        self, client: Client, name: str, limit: int, lease: float, max_hold: Optional[float] = None
+    ) -> None:
         self.name = checks.name(name)
         self.limit = checks.whole("a limit", limit, 0)
-        self._lease_ms = round(checks.seconds("a lease", lease) * 1000)
+        self.max_hold = None if max_hold is None else checks.seconds("max_hold", max_hold, 0.01)
+        self._lease_ms = round(min(checks.seconds("a lease", lease), max_hold or math.inf) * 1000)
         self.lease = self._lease_ms / 1000  # as the server counts it: in whole ms, and so
         self._lasts = self.lease - 0.001  # for that long at least
         self._client = client
         self._waits: dict[str, Claim] = {}  # all by their words
-        self._permits: dict[str, Permit] = {}  # held
+        self._permits: dict[str, Held] = {}
         self._releases: dict[str, Release] = {}  # not confirmed
         # What its workers go by; each lives only while there is something to do.
         self._is_declared = False
@@ -81,10 +91,11 @@ class Semaphore:
         checks.whole("a weight", weight, 1)
         if timeout is not None:
             checks.seconds("a timeout", timeout, 0, math.inf)
-        if not self._client.is_connected or self._client._is_forked():
-            raise Closed("the client is not connected in this process")
+        here = self._client._here()
+        if here is not self._client:
+            return await here._twin(self)._claim(timeout, weight)
         place = "try" if timeout == 0 else "wait"
-        claim = Claim(words.new(self._client._client, weight, self._lease_ms), weight, place)
+        claim = Claim(words.new(self._client._client, weight, self._lease_ms), place)
         self._waits[claim.word] = claim
         self._poke()
         timer = None
@@ -92,7 +103,9 @@ class Semaphore:
             patience = timeout or self._client._patience
             timer = asyncio.get_running_loop().call_later(patience, self._time_out, claim, timeout)
         try:
-            return await claim.outcome
+            held = await claim.outcome
+            # Not made before: the loop keeps the outcome for longer than the caller may keep the permit.
+            return None if held is None else Permit(held, weight)
         except asyncio.CancelledError:
             self._give_up(claim)
             raise
@@ -119,10 +132,27 @@ class Semaphore:
     def _is_forked(self) -> bool:
         return self._client._is_forked()
 
-    def _ended(self, permit: Permit) -> Release:
+    def _is_here(self) -> bool:
+        return self._client._is_here()
+
+    def _ended(self, held: Held) -> Release:
         """A renewal of unknown outcome may hold it for another lease, so a lost one is given back, too."""
-        del self._permits[permit.id]
-        return self._give_back(permit.id, time.monotonic() + self.lease)
+        del self._permits[held.id]
+        return self._give_back(held.id, time.monotonic() + self.lease)
+
+    async def _released_elsewhere(self, held: Held) -> bool:
+        """Releases it by a task of another event loop than the one that acquired it."""
+        home = self._client._home
+        if home is not None and home.is_running():
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(held.give_back(), home))
+        if held.release is not None and held.release.was_held is not None:
+            return held.release.was_held
+        if held.is_lost:
+            return False
+        twin = self._client._here()._twin(self)
+        self._permits.pop(held.id, None)
+        held.release = twin._give_back(held.id, time.monotonic() + self.lease)
+        return await twin._confirmed(held.release)
 
     async def _confirmed(self, release: Release) -> bool:
         """Whether it was given back in time."""
@@ -180,20 +210,20 @@ class Semaphore:
         self._waits.pop(claim.word, None)
         permit = self._permits.get(claim.word)
         if permit is not None:
-            permit._release_in_background()
+            permit.release_in_background()
         elif claim.asked_at is not None:
             self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.word]
-        lost = self._client._new_event()
-        permit = Permit(self, claim.word, claim.weight, token, since + self._lasts, lost)
-        self._permits[claim.word] = permit
+        lost, latest_end = self._client._new_event(), since + (self.max_hold or math.inf)
+        held = Held(self, claim.word, token, since + self._lasts, latest_end, lost)
+        self._permits[claim.word] = held
         renew_at = since + self.lease / 3
-        if renew_at < self._renew_at:
+        if renew_at < self._renew_at and held.can_last_longer:
             self._renew_at = renew_at
             self._poke()
-        claim.outcome.set_result(permit)
+        claim.outcome.set_result(held)
 
     def _refuse(self, claim: Claim, error: Exception) -> None:
         if claim.outcome.done():

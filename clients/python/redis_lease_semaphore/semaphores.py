@@ -1,24 +1,28 @@
-"""The client: connections, the channel for wake-ups, and what its semaphores share."""
+"""The client: connections, the channel for wake-ups, and what its semaphores share.
+
+What it has of a connection belongs to one event loop of one process. For another loop, as that of
+a second asyncio.run(), and in a forked process, it has a twin with the same settings.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import secrets
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, AsyncGenerator, Callable, Optional, Sequence
 
 import redis
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from . import checks, message, scripts, words
+from . import addresses, checks, errors, message, scripts, words
 from .errors import Closed, MissingPermission
+from .link import Link
 from .listener import Listener
+from .permit import Held
 from .semaphore import Semaphore
 from .worker import Worker
 
@@ -33,6 +37,9 @@ class Semaphores:
     the call is repeated; while permits are held, a sixth of their lease if that is shorter.
     `outage_tolerance` is for how long calls are repeated before an acquire fails. All others go to
     redis.asyncio.Redis.from_url.
+
+    A connected client also works in further event loops and in forked processes: it connects there
+    with the first acquire.
     """
 
     def __init__(
@@ -45,85 +52,159 @@ class Semaphores:
         outage_tolerance: float = 30.0,
         **options: Any,
     ) -> None:
-        if not isinstance(url, str):
-            raise TypeError(f"a URL is needed, not {type(url).__name__}")
         checks.seconds("response_timeout", response_timeout)
-        # Calls are repeated here: renewals until the deadline, waits until they are given up.
-        options = {"retry": Retry(NoBackoff(), 0), "socket_connect_timeout": response_timeout, **options}
-        self._connections: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
-        self._connections.connection_pool.connection_kwargs.update(  # whatever the URL says
-            decode_responses=False,  # messages of strangers need not be text
-            socket_timeout=response_timeout,
-        )
+        self._server = (url, response_timeout, options)
         self.prefix = checks.prefix(prefix)
         self.liveness = checks.seconds("liveness", liveness)
         self.ask_interval = liveness / 3
         self.outage_tolerance = checks.seconds("outage_tolerance", outage_tolerance, 0)
+        self._patience = 2 * response_timeout  # of a release, a try and a close
+        self._new_event: Callable[[], asyncio.Event] = asyncio.Event
+        self._on_idle: Callable[[], None] = lambda: None
+        self._original = self
+        self._twins: dict[asyncio.AbstractEventLoop, Semaphores] = {}  # of the original
+        self._was_closed = False  # the original, and with it all twins
+        self._begin()
+
+    def _begin(self) -> None:
+        """What belongs to one event loop."""
+        self._connections = addresses.connections(*self._server)
+        self._link = Link(self._connections, self._server[1])
         self.is_connected = False
         self._is_closed = False
-        self._patience = 2 * response_timeout  # of a release, a try and a close
         self._changing = asyncio.Lock()  # of whoever connects or closes
-        self._client = ""  # its name, and the process that it was connected in
+        self._client = ""  # its name, and the loop and process that it was connected in
+        self._home: Optional[asyncio.AbstractEventLoop] = None
         self._pid: Optional[int] = None
+        self._until_end: Optional[AsyncGenerator[None, None]] = None
         self._listener: Optional[Listener] = None
         self._semaphores: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
+        self._of_original: weakref.WeakKeyDictionary[Semaphore, Semaphore] = weakref.WeakKeyDictionary()
         # Of names not in use here, to give back what nobody here wants: a message may have a lot of it.
         self._givers: weakref.WeakValueDictionary[str, Semaphore] = weakref.WeakValueDictionary()
         self._active: set[Semaphore] = set()  # those with something to do
-        self._new_event: Callable[[], asyncio.Event] = asyncio.Event
-        self._on_idle: Callable[[], None] = lambda: None
 
-    def semaphore(self, name: str, limit: int, lease: float = 30.0) -> Semaphore:
+    def semaphore(
+        self, name: str, limit: int, lease: float = 30.0, max_hold: Optional[float] = None
+    ) -> Semaphore:
         """The semaphore of that name, with at most `limit` held at once.
+
+        `max_hold` is the longest time for which a permit is held, however often its lease is
+        renewed; then it is lost. A guard against work that hangs; at least 10 ms.
 
         A client has one of each name, so that its requests keep their order. Keep the object: one
         that is made anew for each acquire declares its limit each time.
         """
-        semaphore = self._semaphores.get(name)
-        if semaphore is None:
-            semaphore = self._semaphores[name] = Semaphore(self, name, limit, lease)
-        elif (limit, round(lease * 1000)) != (semaphore.limit, semaphore._lease_ms):
-            raise ValueError(f"{name} has limit {semaphore.limit} and lease {semaphore.lease} already")
+        made = Semaphore(self, name, limit, lease, max_hold)
+        semaphore = self._semaphores.setdefault(name, made)
+        if (limit, made._lease_ms, max_hold) != (semaphore.limit, semaphore._lease_ms, semaphore.max_hold):
+            raise ValueError(
+                f"{name} has limit {semaphore.limit}, lease {semaphore.lease} "
+                f"and max_hold {semaphore.max_hold} already"
+            )
         return semaphore
 
     async def connect(self) -> None:
         """Finds out whether the server is there and permits what is needed."""
-        if self._is_forked():
-            raise Closed("the client is that of the parent process")
-        async with self._changing:
-            if self._is_closed:
+        client = self._find() or self._new_twin()
+        async with client._changing:
+            if self._original._was_closed:
                 raise Closed("the client was closed")
-            if not self.is_connected:
-                await self._connect()
+            if not client.is_connected:
+                await client._connect()
 
     async def _connect(self) -> None:
-        # Not before: processes that were forked meanwhile are clients of their own.
-        self._client, self._pid = words.new_client(), os.getpid()
-        channel = scripts.channel(self.prefix, self._client)
-        self._listener = Listener(
-            self._connections, channel, self.ask_interval, self._received, self._subscribed
-        )
+        self._settle()
         try:
+            await self._look_at_server()
+            self._listener = self._new_listener()
             await self._listener.start()
             refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
             if refused:
                 raise MissingPermission(" ".join(_text(word) for word in refused))
         except BaseException:
             await self._disconnect()
+            self._home = self._pid = None
+            self._original._twins.pop(asyncio.get_running_loop(), None)
             raise
+        self._is_ready()
+
+    def _connect_in_background(self) -> None:
+        """The original was connected, so the server permits what is needed."""
+        self._settle()
+        self._listener = self._new_listener()
+        self._listener.start_in_background()
+        self._is_ready()
+
+    def _settle(self) -> None:
+        # Not before: processes that were forked meanwhile are clients of their own.
+        self._client, self._pid = words.new_client(), os.getpid()
+        self._home = asyncio.get_running_loop()
+
+    def _new_listener(self) -> Listener:
+        channel = scripts.channel(self.prefix, self._client)
+        return Listener(
+            self._connections, self._link, channel, self.ask_interval, self._received, self._subscribed
+        )
+
+    def _is_ready(self) -> None:
         self.is_connected = True
+        # asyncio.run() ends what asynchronous generators have begun, after it has cancelled all tasks.
+        self._until_end = self._ends_with_loop()
+        try:
+            self._until_end.__anext__().send(None)
+        except StopIteration:
+            pass
+
+    async def _ends_with_loop(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self._loop_ends()
+
+    async def _look_at_server(self) -> None:
+        try:
+            told = await self._link.call("HELLO")
+        except redis.ResponseError:
+            return  # renamed, or a proxy: the probe finds out
+        pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2]))
+        mode = {_text(key): _text(value) for key, value in pairs}.get("mode")
+        if mode in ("cluster", "sentinel"):
+            raise errors.wrong_server(mode, addresses.of(self._connections))
 
     async def close(self) -> None:
         """Ends all waits, and disconnects when Redis has taken back what was given up.
 
-        Permits that are still held are not taken away. They are renewed no more, and are lost at the
-        end of their leases unless they are released before, which still works.
+        Permits that are still held are not taken away. They are renewed no more, and are lost when
+        their leases end, or when the event loop or the program ends, unless they are released before.
         """
-        if self._is_forked():
+        original = self._original
+        if original._home is None and not original._twins:
             return
+        try:
+            here = self._find()
+        except Closed:  # in a forked process, which has nothing of it
+            return
+        elsewhere = []
+        for client in [original, *original._twins.values()]:
+            home = client._home
+            if client is not here and home is not None and not client._is_forked() and home.is_running():
+                original._was_closed = True
+                elsewhere.append(asyncio.run_coroutine_threadsafe(client._close_here(), home))
+        if here is None:
+            original._was_closed = True
+        else:
+            await here._close_here()
+        if elsewhere:
+            await asyncio.wait(map(asyncio.wrap_future, elsewhere), timeout=2 * self._patience)
+
+    async def _close_here(self) -> None:
         async with self._changing:
             if self.is_connected:
+                self._original._was_closed = True
                 await self._close()
+                if self._until_end is not None and not self._is_in_use:
+                    await self._until_end.aclose()
 
     async def _close(self) -> None:
         self.is_connected, self._is_closed = False, True
@@ -139,6 +220,23 @@ class Semaphores:
                 await asyncio.wait(late)
                 logger.warning("closed, though Redis did not take everything back: leases end by themselves")
             await self._disconnect()
+
+    async def _loop_ends(
+        self,
+        why: str = "is given back: the event loop ends",
+        stays: Callable[[Held], bool] = lambda _: False,
+    ) -> None:
+        """No task runs any more that could release what is held."""
+        if self._is_forked():
+            return
+        for semaphore in {*self._semaphores.values(), *self._active}:
+            for held in list(semaphore._permits.values()):
+                if not stays(held):
+                    held.lose(why)
+            if semaphore._releases:
+                semaphore._poke()
+        if self.is_connected or self._active:
+            await self._close()
 
     async def __aenter__(self) -> Semaphores:
         await self.connect()
@@ -156,6 +254,58 @@ class Semaphores:
         """The connections of its parent, and their loop and thread, are not a forked process's own."""
         return self._pid not in (None, os.getpid())
 
+    def _is_here(self) -> bool:
+        return self._home is asyncio.get_running_loop()
+
+    def _find(self) -> Optional[Semaphores]:
+        """The client of this event loop, connected or not. None where the original is another loop's."""
+        original = self._original
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # it was running when the process was forked
+            raise Closed("this process has no event loop of its own: call asyncio.run()") from None
+        client = original if original._home is None else self._of_loop(loop)
+        if client is not None and client._is_forked():
+            raise Closed("this event loop is the parent process's: call asyncio.run()")
+        return client
+
+    def _of_loop(self, loop: asyncio.AbstractEventLoop) -> Optional[Semaphores]:
+        original = self._original
+        return original if original._home is loop else original._twins.get(loop)
+
+    def _here(self) -> Semaphores:
+        """The connected client of this event loop."""
+        original = self._original
+        client = self._find()
+        if original._was_closed or (client is not None and client._is_closed):
+            raise Closed("the client was closed")
+        if client is None:
+            client = self._new_twin()
+            client._connect_in_background()
+        if not client.is_connected:
+            raise Closed("the client is not connected")
+        return client
+
+    def _new_twin(self) -> Semaphores:
+        original = self._original
+        for loop, client in list(original._twins.items()):
+            if loop.is_closed() and not client._is_forked():
+                original._twins.pop(loop, None)
+        twin = copy.copy(original)
+        twin._begin()
+        original._twins[asyncio.get_running_loop()] = twin
+        return twin
+
+    def _twin(self, semaphore: Semaphore) -> Semaphore:
+        """The semaphore of another loop's client, as this client has it."""
+        if semaphore._client is self:
+            return semaphore
+        twin = self._of_original.get(semaphore)
+        if twin is None:
+            made = Semaphore(self, semaphore.name, semaphore.limit, semaphore.lease, semaphore.max_hold)
+            twin = self._of_original[semaphore] = self._semaphores.setdefault(semaphore.name, made)
+        return twin
+
     @property
     def _is_in_use(self) -> bool:
         return bool(self._active) or any(semaphore._permits for semaphore in self._semaphores.values())
@@ -163,26 +313,37 @@ class Semaphores:
     async def _disconnect(self) -> None:
         if self._listener is not None:
             await self._listener.stop()
+        await self._link.close()
         await self._connections.connection_pool.disconnect()
 
     def _start_worker(self, semaphore: Semaphore) -> asyncio.Task[None]:
         self._active.add(semaphore)
         return asyncio.create_task(Worker(semaphore).work())
 
+    async def _has_tried(self) -> None:
+        if self._listener is not None:
+            await self._listener.has_tried()
+
     async def _has_ended(self, semaphore: Semaphore) -> None:
         """The semaphore has nothing to do. After a close it may have connected once more."""
-        self._active.discard(semaphore)
+        if not semaphore._releases:
+            self._active.discard(semaphore)
         if self._is_closed and not self._is_in_use:
-            await self._connections.connection_pool.disconnect()
+            await self._link.close()
             self._on_idle()
 
-    async def _call(self, script: str, name: str, arguments: Sequence[scripts.Argument]) -> Any:
-        return await scripts.call(self._connections, script, scripts.keys(self.prefix, name), arguments)
+    async def _call(
+        self, script: str, name: str, arguments: Sequence[scripts.Argument], timeout: Optional[float] = None
+    ) -> Any:
+        async def execute(*command: Any) -> Any:
+            return await self._link.call(*command, timeout=timeout)
+
+        return await scripts.call(execute, script, scripts.keys(self.prefix, name), arguments)
 
     async def _heed(self, error: BaseException) -> None:
         if "READONLY" in str(error) or isinstance(error, redis.exceptions.ReadOnlyError):
             # The primary has become a replica; its address may lead to another server by now.
-            await self._connections.connection_pool.disconnect()
+            self._link.replace()
 
     @property
     def _deaf_because(self) -> Optional[Exception]:

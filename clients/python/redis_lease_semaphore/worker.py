@@ -25,7 +25,6 @@ logger = logging.getLogger("redis_lease_semaphore")
 _BATCH = 1000  # requests in a call, at most
 _FIRST_WORD = 4  # which argument of `acquire` that is
 _MOST_LATE_GRANTS = 5  # for one acquire: a few may come of a process that was busy for once
-_WAKE_DELAY = 0.020  # for each request ahead: only the first few of many should call `wake`
 _QUEUED, _GRANTED, _ALL_GRANTED, _ALL_HELD = 2, 1, 3, 3
 _T = TypeVar("_T")
 
@@ -40,6 +39,7 @@ class Worker:
     async def work(self) -> None:
         pauses = Pauses()
         try:
+            await self._client._has_tried()
             while True:
                 await self._pass()
                 if self._semaphore._error is not None:
@@ -52,7 +52,8 @@ class Worker:
                 if pause > 0:
                     await self._rest_for(pause)
         except asyncio.CancelledError:
-            # A loop that ends cancels all tasks: what they release is still sent, if Redis is there.
+            # A loop that ends cancels all tasks: what they release is still sent, if Redis is there. What
+            # fails, as the connection has a task, too, is sent once more by the client's last step.
             while self._releases and not self._client._is_closed:
                 await self._pass()
                 if self._semaphore._error is not None:
@@ -63,9 +64,10 @@ class Worker:
                 self._semaphore._refuse(claim, error)
             raise
         finally:
-            for release in self._releases.values():  # the client or the loop closes while Redis is away
-                release.outcome.set_result(None)
-            self._releases.clear()
+            if self._client._is_closed:  # while Redis is away
+                for release in self._releases.values():
+                    release.outcome.set_result(None)
+                self._releases.clear()
             self._semaphore._worker = None
             await self._client._has_ended(self._semaphore)
 
@@ -119,37 +121,31 @@ class Worker:
             semaphore._wake_at = math.inf  # who waits elsewhere asks again
 
     async def _call(self, script: str, *arguments: scripts.Argument) -> Any:
-        call = asyncio.ensure_future(self._client._call(script, self._semaphore.name, arguments))
         # One that has no answer must not use up the time in which permits can be renewed.
         timeout = self._semaphore.lease / 6 if self._permits else None
-        try:
-            await asyncio.wait([call], timeout=timeout)
-            if not call.done():
-                raise redis.TimeoutError(f"no answer to {script} within {timeout} s")
-            return call.result()
-        finally:
-            call.cancel()
+        return await self._client._call(script, self._semaphore.name, arguments, timeout)
 
     async def _renew(self) -> None:
         if time.monotonic() < self._semaphore._renew_at or not self._client.is_connected:
             return
         sent = time.monotonic()
-        for permits in _batches(list(self._permits.values())):
+        for permits in _batches([permit for permit in self._permits.values() if permit.can_last_longer]):
             arguments: list[scripts.Argument] = []
-            for permit in permits:
-                arguments += (permit.id, self._semaphore._lease_ms)
+            leases = [permit.next_lease_ms(sent, self._semaphore._lease_ms) for permit in permits]
+            for permit, lease_ms in zip(permits, leases):
+                arguments += (permit.id, lease_ms)
             _, wake_in, *ends = await self._call("refresh", *arguments)
             self._plan_wake(wake_in)
-            for permit, end in zip(permits, ends):
+            for permit, lease_ms, end in zip(permits, leases, ends):
                 if permit.id not in self._permits:
                     continue  # released or lost meanwhile
                 if end == 0:
-                    permit._lose()
+                    permit.lose()
                 else:
-                    permit._renewed(sent + self._semaphore._lasts)
+                    permit.renewed(sent + lease_ms / 1000 - 0.001)
         # One that a message granted meanwhile may be due before the others.
-        first_end = min((permit._deadline for permit in self._permits.values()), default=math.inf)
-        self._semaphore._renew_at = first_end - self._semaphore.lease * 2 / 3
+        ends_of_leases = [permit.deadline for permit in self._permits.values() if permit.can_last_longer]
+        self._semaphore._renew_at = min(ends_of_leases, default=math.inf) - self._semaphore.lease * 2 / 3
 
     async def _send_releases(self) -> None:
         now = time.monotonic()
@@ -224,12 +220,10 @@ class Worker:
             if wake_in == 0 and answers[3 * i] == 0:
                 claim.is_due = True  # refused, as the script stopped at a bound: again after `wake`
             else:
-                self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 3])
-        self._plan_wake(wake_in)
+                self._answered(claim, sent, server_time, *answers[3 * i : 3 * i + 2])
+        self._plan_wake(wake_in, is_asked=_QUEUED in answers[::3])
 
-    def _answered(
-        self, claim: Claim, sent: float, server_time: int, status: int, number: int, last: int
-    ) -> None:
+    def _answered(self, claim: Claim, sent: float, server_time: int, status: int, number: int) -> None:
         if claim.outcome.done():
             return  # given up: its release comes next; or the message of a later grant was faster
         claim.answered_at = time.monotonic()
@@ -239,7 +233,7 @@ class Worker:
             else:
                 self._granted_late(claim)
         elif status == _QUEUED:
-            claim.place, claim.ahead = number, last - 1
+            claim.place = number
             claim.asked_at, claim.queued_at = sent, server_time
             self._semaphore._ask_at = min(self._semaphore._ask_at, sent + self._client.ask_interval)
         else:
@@ -264,22 +258,24 @@ class Worker:
             if claim.ticket == math.inf and not scripts.is_passing(error):
                 self._semaphore._refuse(claim, error)
 
-    def _plan_wake(self, wake_in: int) -> None:
-        """Heeds the `wake_in` of a reply: ms, 0 for at once, -1 for no need."""
-        if wake_in < 0:
-            return
-        waits = [claim.ahead for claim in self._waits.values() if claim.ticket != math.inf]
-        delay = min(waits, default=0) * _WAKE_DELAY if wake_in else 0
-        # Where that is long, asking again serves the queue before.
-        if delay < self._client.ask_interval:
-            self._semaphore._wake_at = time.monotonic() + wake_in / 1000 + delay
+    def _plan_wake(self, wake_in: int, is_asked: bool = False) -> None:
+        """Heeds the `wake_in` of a reply: ms, 0 for at once, -1 for not by this client.
+
+        The server chooses who calls `wake`. What it says to a client that waits replaces what it said
+        before (`is_asked`); of other replies only a 0 counts.
+        """
+        now = time.monotonic()
+        if wake_in == 0:
+            self._semaphore._wake_at = now
+        elif is_asked and self._semaphore._wake_at > now:  # what is due is done
+            self._semaphore._wake_at = now + wake_in / 1000 if wake_in > 0 else math.inf
 
     async def _wake(self) -> None:
         """Serves the queue when a lease ends."""
         if time.monotonic() >= self._semaphore._wake_at:
             _, wake_in, _ = await self._call("wake")
             self._semaphore._wake_at = math.inf  # where it fails, it stays due
-            self._plan_wake(wake_in)
+            self._plan_wake(wake_in, is_asked=bool(self._waits))
 
 
 def _batches(requests: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -1,0 +1,58 @@
+"""What happens to the blocking clients when their process forks or ends."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import logging
+import os
+import sys
+import threading
+import weakref
+from typing import Any, Optional, Protocol
+
+logger = logging.getLogger("redis_lease_semaphore")
+
+
+class Client(Protocol):
+    def _forked(self) -> None: ...
+    def _exit(self) -> Optional[concurrent.futures.Future[None]]: ...
+
+
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+_watching_pid: Optional[int] = None
+_MOST = 10.0  # seconds. Clients take two response timeouts, and whatever disconnecting takes
+
+
+def watch(client: Client) -> None:
+    global _watching_pid
+    _clients.add(client)
+    if _watching_pid == os.getpid():
+        return
+    _watching_pid = os.getpid()
+    multiprocessing: Any = sys.modules.get("multiprocessing.util")
+    if multiprocessing is None:
+        atexit.register(_end)
+    else:
+        # A child of multiprocessing calls no atexit. In its parent that comes after the children.
+        multiprocessing.Finalize(None, _end, exitpriority=-100)
+
+
+def _end() -> None:
+    me = threading.current_thread()
+    if _watching_pid != os.getpid():
+        return
+    if any(not thread.daemon and thread is not me for thread in threading.enumerate()):
+        return  # a child of multiprocessing ends its other threads only later
+    endings = [ending for ending in (client._exit() for client in list(_clients)) if ending]
+    _, late = concurrent.futures.wait(endings, timeout=_MOST)
+    if late:
+        logger.warning("the program ends before Redis has taken everything back: leases end by themselves")
+
+
+def _forked() -> None:
+    for client in list(_clients):
+        client._forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,200 @@
+"""Addresses, how many connections there are, and what is sent when one is made."""
+
+import asyncio
+import pathlib
+import re
+import subprocess
+import unittest
+import warnings
+
+import redis
+
+import redis_lease_semaphore
+from redis_lease_semaphore import SemaphoreError, scripts
+from redis_lease_semaphore.asyncio import Semaphores
+
+from support import DEADLINE, Keys, Server, new_name, until_async
+
+REPOSITORY = pathlib.Path(__file__).parent / "../.."
+SECRET = "s3cr3t"
+
+
+def programs():
+    """The server that is tested with, and those that count what is denied, if they are installed."""
+    yield None
+    for name in ("redis-8.2", "valkey-9"):
+        words = [REPOSITORY / "scripts/find-redis-server", "--no-install", name]
+        found = subprocess.run(words, capture_output=True, text=True)
+        if found.returncode == 0:
+            yield found.stdout.strip()
+
+
+class Connections(unittest.IsolatedAsyncioTestCase):
+    def server(self, *options, **settings):
+        server = Server(*options, **settings)
+        self.addCleanup(server.close)
+        return server
+
+    async def connect(self, url, **settings):
+        client = Semaphores(url, **settings)
+        await client.connect()
+        self.addAsyncCleanup(client.close)
+        return client
+
+    async def test_three_hundred_names_at_once_share_two_connections(self):
+        server = self.server()
+        client = await self.connect(server.url, liveness=600, response_timeout=30)
+        semaphores = [client.semaphore(new_name(), limit=1) for _ in range(300)]
+        with self.assertNoLogs("redis_lease_semaphore"):
+            permits = await asyncio.gather(*(semaphore.acquire() for semaphore in semaphores))
+            await asyncio.gather(*(permit.release() for permit in permits))
+        connections = server.connection.info("stats")["total_connections_received"]
+        self.assertLessEqual(connections, 2 + 2)  # two of this test
+        await until_async(lambda: not client._active)
+
+    async def test_a_call_that_is_slow_cuts_no_other_off(self):
+        server = self.server()
+        client = await self.connect(server.url, response_timeout=20)
+        short = client.semaphore(new_name(), limit=1, lease=3)
+        other = client.semaphore(new_name(), limit=1)
+        permit = await short.acquire()
+        await (await other.acquire()).release()
+        server.connection.execute_command("CLIENT", "PAUSE", 4000, "ALL")
+        with self.assertNoLogs("redis_lease_semaphore", "ERROR"):
+            start = asyncio.get_running_loop().time()
+            slow = await other.acquire()  # on a connection that the other semaphore has given up
+        self.assertGreater(asyncio.get_running_loop().time() - start, 2)
+        self.assertIsNone(other._error)
+        self.assertTrue(await slow.release())
+        await permit.release()
+        await until_async(lambda: len(client._link._lines) == 1)
+
+    async def test_a_cut_of_an_idle_connection_is_not_worth_a_line(self):
+        server = self.server()
+        client = await self.connect(server.url)
+        semaphore = client.semaphore(new_name(), limit=1)
+        await (await semaphore.acquire()).release()
+        with self.assertNoLogs("redis_lease_semaphore", "WARNING"):
+            for _ in range(3):
+                server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                await until_async(lambda: client._link._line.has_ended)
+                await (await semaphore.acquire()).release()
+
+    async def test_connections_for_options_of_a_pool(self):
+        server = self.server()
+        for settings in ({"max_connections": 1}, {"url": server.url + "?max_connections=1"}):
+            with self.assertRaisesRegex(ValueError, "max_connections is at least 2"):
+                Semaphores(**{"url": server.url, **settings})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for options in (
+                {"max_connections": 2}, {"single_connection_client": True}, {"health_check_interval": 1},
+                {"protocol": 3}, {"socket_keepalive": True}, {"client_name": "us"},
+            ):
+                is_old = int(redis.__version__.split(".")[0]) < 5
+                if is_old and options.keys() & {"protocol", "single_connection_client"}:
+                    continue
+                async with Semaphores(server.url, **options) as client:
+                    async with client.semaphore("a", limit=1).acquire():
+                        pass
+
+    async def test_the_documented_user_is_denied_nothing(self):
+        text = (REPOSITORY / "docs/protocol.md").read_text("utf-8")
+        acl = re.search(r"ACL SETUSER jobs [^`]*", text)[0]
+        for program in programs():
+            with self.subTest(program):
+                server = self.server(program=program)
+                server.connection.execute_command(*acl.split())
+                client = await self.connect(f"redis://jobs:secret@127.0.0.1:{server.port}", liveness=0.6)
+                semaphore = client.semaphore("a", limit=1, lease=0.6)
+                async with semaphore.acquire():
+                    wait = asyncio.create_task(semaphore._acquire(None, 1))
+                    await asyncio.sleep(0.7)  # it asks again, it pings, the lease is renewed
+                await (await wait).release()
+                await client.close()
+                self.assertEqual(server.connection.execute_command("ACL", "LOG"), [])
+                stats = server.connection.info("stats")
+                self.assertEqual(stats.get("acl_access_denied_cmd", 0), 0)
+
+    async def test_a_cluster_is_told_when_connecting(self):
+        server = self.server("--cluster-enabled", "yes")
+        for _ in range(3):
+            with self.assertRaisesRegex(SemaphoreError, f"127.0.0.1:{server.port}.*Redis Cluster"):
+                await Semaphores(server.url).connect()
+        with self.assertRaisesRegex(SemaphoreError, "Redis Cluster"):
+            await asyncio.to_thread(redis_lease_semaphore.Semaphores(server.url).connect)
+
+    async def test_a_cluster_is_told_by_a_call(self):
+        # Behind a proxy without HELLO.
+        nodes = [self.server("--cluster-enabled", "yes") for _ in range(2)]
+        for node, slots in zip(nodes, (range(8192), range(8192, 16384))):
+            node.connection.execute_command("CLUSTER", "ADDSLOTS", *slots)
+        nodes[0].connection.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
+        is_ok = lambda: "cluster_state:ok" in str(nodes[0].connection.execute_command("CLUSTER", "INFO"))
+        await until_async(is_ok)
+        client = Semaphores(nodes[0].url)
+        client._link.call = self.without_hello(client._link.call)
+        with self.assertRaisesRegex(SemaphoreError, "MOVED .*Redis Cluster"):
+            while True:  # until a name is on the other node
+                await client.connect()
+                await client.semaphore(new_name(), limit=1).acquire()
+
+    def without_hello(self, call):
+        async def called(*command, **settings):
+            if command[0] == "HELLO":
+                raise redis.ResponseError("unknown command")
+            return await call(*command, **settings)
+
+        return called
+
+    async def test_no_secret_of_a_url_is_in_an_error(self):
+        for url in (
+            f"unix:///:{SECRET}@/run/redis.sock", f"unix:///jobs:{SECRET}@/run/redis.sock",
+            f"redis://:{SECRET}/x@127.0.0.1:1", f"redis://:12/{SECRET}@127.0.0.1:1", f"redis://:12#{SECRET}@127.0.0.1:1",
+            f"redis://:12?{SECRET}@127.0.0.1:1", f"redis://:{SECRET}#x@127.0.0.1:1", f"redis://:{SECRET}?x@h:1",
+            f"redis://127.0.0.1:1/{SECRET}", f"redis://[:{SECRET}@127.0.0.1:1", f"redis://jobs:{SECRET}@127.0.0.1:x{SECRET}",
+            f"redis://jobs:{SECRET}@127.0.0.1:1", f"unix://jobs:{SECRET}@/no/such.sock", f"unix:///no/such.sock?password={SECRET}",
+            f"http://jobs:{SECRET}@h", f"{SECRET}", f"redis://127.0.0.1:1?pasword={SECRET}",
+        ):
+            with self.subTest(url):
+                with self.assertRaises(Exception) as caught:
+                    await asyncio.wait_for(Semaphores(url).connect(), DEADLINE)
+                error = caught.exception
+                self.assertIsInstance(error, (ValueError, TypeError, redis.RedisError))
+                while error is not None:
+                    self.assertNotIn(SECRET, str(error))
+                    error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+    async def test_users_and_passwords_from_both_places(self):
+        server = self.server()
+        for name, rights in (("jobs", ">secret"), ("looker", "nopass")):
+            server.connection.execute_command("ACL", "SETUSER", name, "on", rights, "~*", "&*", "+@all")
+        at = f"127.0.0.1:{server.port}"
+        for url, options, user in (
+            (f"redis://jobs:secret@{at}", {}, "jobs"), (f"redis://jobs@{at}", {"password": "secret"}, "jobs"),
+            (f"redis://{at}", {"username": "jobs", "password": "secret"}, "jobs"), (f"redis://looker:@{at}", {}, "looker"),
+            (f"redis://looker@{at}", {}, "looker"), (f"redis://{at}", {}, "default"),
+        ):
+            client = await self.connect(url, **options)
+            users = {found["user"] for found in server.connection.client_list() if found["cmd"] != "client|list"}
+            self.assertEqual(users, {user}, url)
+            await client.close()
+
+    async def test_errors_name_the_address_the_step_and_the_user(self):
+        server = self.server()
+        at = f"127.0.0.1:{server.port}"
+        server.connection.execute_command("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all")
+        with self.assertRaisesRegex(redis.RedisError, f"{at}, connecting as user jobs: .*invalid"):
+            await Semaphores(f"redis://jobs:{SECRET}@{at}").connect()
+        server.stop()
+        with self.assertRaisesRegex(redis.TimeoutError, at):
+            await Semaphores(server.url, response_timeout=0.2).connect()
+        server.go_on()
+        client = await self.connect(server.url, response_timeout=0.2)
+        server.kill()
+        with self.assertRaisesRegex(SemaphoreError, f"{at}"):
+            await client.semaphore(new_name(), limit=1).try_acquire()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,144 @@
+"""What a program held or dropped when it ended."""
+
+import time
+import unittest
+
+from support import URL, Keys, Server, new_name, run_program
+
+BLOCKING = """
+logging.basicConfig()
+client = redis_lease_semaphore.Semaphores(sys.argv[1], response_timeout=0.5)
+client.connect()
+semaphore = client.semaphore(sys.argv[2], limit=3)
+"""
+ASYNCIO = """
+logging.basicConfig()
+client = redis_lease_semaphore.asyncio.Semaphores(sys.argv[1], response_timeout=0.5)
+semaphore = client.semaphore(sys.argv[2], limit=3)
+"""
+ENDS = {
+    "held by a global": (BLOCKING, "permit = semaphore.acquire()"),
+    "dropped": (BLOCKING, "semaphore.acquire()"),
+    "dropped by a function": (BLOCKING, "def work(): permit = semaphore.acquire()\nwork()"),
+    "an error": (BLOCKING, "permit = semaphore.acquire()\n1 / 0"),
+    "an error with a permit in its frame": (BLOCKING, "def work():\n permit = semaphore.acquire()\n 1 / 0\nwork()"),
+    "exit": (BLOCKING, "permit = semaphore.acquire()\nsys.exit(3)"),
+    "an interrupt": (BLOCKING, "permit = semaphore.acquire()\nsignal.raise_signal(signal.SIGINT)"),
+    "exit of a thread": (BLOCKING, """
+def work():
+    permits.append(semaphore.acquire())
+    sys.exit(3)
+permits = []
+threading.Thread(target=work).start()
+"""),
+    "a daemon thread waits": (BLOCKING, """
+permits = [semaphore.acquire() for _ in range(3)]
+threading.Thread(target=semaphore.acquire, daemon=True).start()
+while not client._core._semaphores[sys.argv[2]]._waits:
+    time.sleep(0.01)
+"""),
+    "closed while it was held": (BLOCKING, "permit = semaphore.acquire()\nclient.close()"),
+    "a child of multiprocessing": (BLOCKING, """
+import multiprocessing
+def work():
+    global permit
+    permit = semaphore.acquire()
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+"""),
+    "a forked child": (BLOCKING, "pid = os.fork()\npermit = semaphore.acquire()\nif pid: os.wait()"),
+    "main of asyncio holds": (ASYNCIO, """
+async def main():
+    await client.connect()
+    permit = await semaphore.acquire()
+asyncio.run(main())
+"""),
+    "a global of asyncio": (ASYNCIO, """
+async def main():
+    global permit
+    await client.connect()
+    permit = await semaphore.acquire()
+asyncio.run(main())
+assert permit.is_lost
+"""),
+    "an error with asyncio": (ASYNCIO, """
+async def main():
+    await client.connect()
+    permit = await semaphore.acquire()
+    1 / 0
+asyncio.run(main())
+"""),
+    "exit with asyncio, in a task": (ASYNCIO, """
+async def work():
+    async with semaphore.acquire():
+        await asyncio.sleep(60)
+async def main():
+    await client.connect()
+    tasks = [asyncio.create_task(work()) for _ in range(5)]
+    while len(semaphore._permits) < 3: await asyncio.sleep(0.01)
+    sys.exit(3)
+asyncio.run(main())
+"""),
+    "a release whose task is cancelled": (ASYNCIO, """
+async def main():
+    await client.connect()
+    asyncio.create_task((await semaphore.acquire()).release())
+asyncio.run(main())
+"""),
+}
+
+
+class Ends(unittest.TestCase):
+    def setUp(self):
+        self.name = new_name()
+        self.keys = Keys(URL, self.name)
+        self.addCleanup(self.keys.close)
+
+    def test_nothing_is_held_when_the_program_has_ended(self):
+        for name, (head, program) in ENDS.items():
+            with self.subTest(name):
+                self.name = new_name()
+                keys = Keys(URL, self.name)
+                done = run_program(head + program, self.name)
+                self.assertEqual((keys.held(), keys.queued()), (0, 0), done.stderr)
+                for noise in ("never retrieved", "was destroyed", "Exception ignored", "Exception in thread"):
+                    self.assertNotIn(noise, done.stderr)
+                keys.close()
+
+    def test_a_permit_that_a_daemon_thread_works_with_is_left_to_its_lease(self):
+        done = run_program(BLOCKING + """
+def work():
+    with semaphore.acquire():
+        is_held.set()
+        time.sleep(600)
+is_held = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+is_held.wait()
+""", self.name)
+        self.assertEqual(self.keys.held(), 1, done.stderr)
+
+    def test_the_end_is_bounded_while_the_server_is_silent(self):
+        silence = "os.kill(int(sys.argv[3]), signal.SIGSTOP)"
+        for head, program in (
+            (BLOCKING, f"permit = semaphore.acquire()\n{silence}"),
+            (ASYNCIO, f"""
+async def main():
+    global permit
+    await client.connect()
+    permit = await semaphore.acquire()
+    {silence}
+asyncio.run(main())
+"""),
+        ):
+            server = Server()
+            self.addCleanup(server.close)
+            start = time.monotonic()
+            done = run_program(head + program, self.name, str(server.process.pid), url=server.url)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertLess(time.monotonic() - start, 20)
+            self.assertIn("did not take everything back", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,153 @@
+"""One asyncio client in several event loops."""
+
+import asyncio
+import gc
+import threading
+import unittest
+
+from redis_lease_semaphore import Closed
+from redis_lease_semaphore.asyncio import Semaphores
+
+from support import DEADLINE, URL, Keys, new_name, until, until_async
+
+
+class Loops(unittest.TestCase):
+    def setUp(self):
+        self.name = new_name()
+        self.keys = Keys(URL, self.name)
+        self.addCleanup(self.keys.close)
+        self.client = Semaphores(URL, liveness=600)  # a waiter would ask again after minutes
+        self.semaphore = self.client.semaphore(self.name, limit=1)
+        self.addCleanup(lambda: asyncio.run(self.client.close()))
+
+    async def take_turns(self):
+        """Each turn but the first one comes by message."""
+
+        async def turn():
+            async with self.semaphore.acquire(timeout=DEADLINE):
+                await asyncio.sleep(0.001)
+
+        await asyncio.gather(*(turn() for _ in range(5)))
+
+    async def hand_over(self):
+        """A turn that comes by message, as another client holds the permit."""
+        async with Semaphores(URL) as other:
+            held = await other.semaphore(self.name, limit=1).acquire()
+            wait = asyncio.create_task(self.semaphore.acquire())
+            await until_async(lambda: self.keys.queued() == 1)
+            await held.release()
+            self.assertTrue(await (await asyncio.wait_for(wait, DEADLINE)).release())
+
+    def channels(self):
+        return len(self.keys.connection.pubsub_channels("sem:wake:*"))
+
+    def test_a_second_run_is_not_deaf(self):
+        before = self.channels()
+        asyncio.run(self.client.connect())
+        for _ in range(3):
+            asyncio.run(self.hand_over())
+            self.assertEqual(self.channels(), before)
+        self.assertLessEqual(len(self.client._twins), 1)
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_second_run_may_connect(self):
+        async def main():
+            await self.client.connect()
+            await self.hand_over()
+
+        for _ in range(2):
+            asyncio.run(main())
+
+    def test_two_loops_at_once(self):
+        asyncio.run(self.client.connect())
+        errors = []
+
+        def work():
+            async def turns():
+                for _ in range(30):
+                    async with self.semaphore.acquire(timeout=DEADLINE):
+                        await asyncio.sleep(0)
+
+            try:
+                asyncio.run(turns())
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        self.assertTrue(self.keys.are_empty())
+
+    def test_a_permit_that_is_released_in_another_loop(self):
+        home = asyncio.new_event_loop()
+        home.run_until_complete(self.client.connect())
+        permit = home.run_until_complete(self.semaphore.acquire())
+        # Its own loop rests.
+        self.assertIs(asyncio.run(permit.release()), True)
+        self.assertTrue(self.keys.are_empty())
+        permit = home.run_until_complete(self.semaphore.acquire())
+        thread = threading.Thread(target=home.run_forever)
+        thread.start()
+        # Its own loop runs in another thread.
+        self.assertIs(asyncio.run(permit.release()), True)
+        self.assertTrue(self.keys.are_empty())
+        asyncio.run_coroutine_threadsafe(self.client.close(), home).result()
+        home.call_soon_threadsafe(home.stop)
+        thread.join()
+        home.close()
+
+    def test_a_permit_is_lost_when_its_loop_ends(self):
+        async def main():
+            await self.client.connect()
+            return await self.semaphore.acquire()
+
+        permit = asyncio.run(main())
+        self.assertTrue(permit.is_lost)
+        self.assertTrue(self.keys.are_empty())
+        self.assertIs(asyncio.run(permit.release()), False)
+
+    def test_close_in_another_loop_ends_the_waits_of_all(self):
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        call = lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop)
+        call(self.client.connect()).result()
+        held = call(self.semaphore._acquire(None, 1)).result()
+        wait = call(self.semaphore._acquire(None, 1))
+        until(lambda: self.keys.queued() == 1)
+        asyncio.run(self.client.close())
+        self.assertIsInstance(wait.exception(DEADLINE), Closed)
+        self.assertEqual((self.keys.held(), self.keys.queued()), (1, 0))
+        for make in (self.semaphore.acquire, self.client.connect):
+            with self.assertRaises(Closed):
+                asyncio.run(self.run_one(make))
+        self.assertTrue(call(held.release()).result())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    async def run_one(self, make):
+        return await make()
+
+    def test_one_that_was_never_connected_is_closed(self):
+        with self.assertRaisesRegex(Closed, "not connected"):
+            asyncio.run(self.run_one(self.semaphore.acquire))
+
+    def test_another_loop(self):
+        try:
+            import uvloop
+        except ImportError:
+            self.skipTest("there is no uvloop")
+        uvloop.run(self.client.connect())
+        for _ in range(2):
+            uvloop.run(self.hand_over())
+        uvloop.run(self.take_turns())
+        gc.collect()
+        self.assertTrue(self.keys.are_empty())
+
+
+if __name__ == "__main__":
+    unittest.main()
