@@ -9,21 +9,25 @@ const { setTimeout: sleep } = require("node:timers/promises");
 const { Semaphores, LeaseLost } = require("./index.js");
 
 async function main() {
+  // After Ctrl-C the page is finished, its permit is given back, and then that signal ends the program. Without this
+  // it would end at once, and the permit would stay taken for the rest of its lease.
+  const stop = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => stop.abort(signal));
+
   const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
   const printers = semaphores.semaphore("printers", { limit: 1, lease: 10_000 });
+  const print = (page) => async (permit) => {
+    console.log(`process ${process.pid} prints page ${page} with token ${permit.fencingToken}`);
+    await sleep(100, undefined, { signal: permit.lost }); // The work, which stops when it must.
+  };
   try {
-    for (let page = 1; page <= 5; page += 1) {
-      await printers.use(async (permit) => {
-        console.log(`process ${process.pid} prints page ${page} with token ${permit.fencingToken}`);
-        await sleep(100, undefined, { signal: permit.lost }); // The work, which stops when it must.
-      });
-    }
+    for (let page = 1; page <= 50; page += 1) await printers.use(print(page), { signal: stop.signal });
   } catch (error) {
-    if (!(error instanceof LeaseLost) && error.name !== "AbortError") throw error;
-    console.error("stopped: somebody else may be printing now");
-  } finally {
-    await semaphores.close();
+    if (error instanceof LeaseLost || error.name === "AbortError") console.error("stopped: somebody else may be printing now");
+    else if (!stop.signal.aborted) throw error;
   }
+  await semaphores.close();
+  if (stop.signal.aborted) process.kill(process.pid, stop.signal.reason);
 }
 
 main().catch((error) => {

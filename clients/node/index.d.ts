@@ -8,7 +8,7 @@ declare global {
 }
 
 /**
- * Options of node-redis's `createClient` that make sense here. `pingInterval` is for the connection for
+ * Options of node-redis's `createClient` that make sense here. What `url` says replaces the other options. `pingInterval` is for the connection for
  * commands: the one for wake-ups is checked every third of the liveness anyway.
  */
 export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
@@ -37,6 +37,11 @@ export interface SemaphoreOptions {
    * their calls under way are repeated. So a sixth should be some round trips, with time for a busy server.
    */
   lease?: number;
+  /**
+   * The longest time in ms for which a permit is held, however often it is renewed. Then the permit is lost. It
+   * limits the harm if work hangs. Without end unless set.
+   */
+  maxHold?: number;
 }
 
 export interface TryOptions {
@@ -54,12 +59,16 @@ export interface AcquireOptions extends TryOptions {
   timeout?: number;
 }
 
-/** A client: two connections to Redis, for as many semaphores as you like. */
+/**
+ * A client: two connections to Redis, for as many semaphores as you like. It keeps the process alive only while
+ * something of it waits, is held or is being released.
+ */
 export class Semaphores {
   private constructor();
   /**
    * `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. Anything
-   * else, such as a client, or an option that there is not, is a TypeError.
+   * else, such as a client, or an option that there is not, is a TypeError. So is a URL that cannot be used; the
+   * error contains no part of the URL. A cluster or a Sentinel is Unsupported.
    */
   static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<Semaphores>;
   /**
@@ -81,6 +90,7 @@ export class Semaphore {
   readonly name: string;
   readonly limit: number;
   readonly lease: number;
+  readonly maxHold: number | undefined;
   /** Waits in the queue for a permit. */
   acquire(options?: AcquireOptions): Promise<Permit>;
   /**
@@ -96,7 +106,10 @@ export class Semaphore {
   use<T>(callback: (permit: Permit) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T>;
 }
 
-/** A permit, renewed in the background until it is released or lost. */
+/**
+ * A permit, renewed in the background until it is released or lost. Keep it until then: if the program drops it, it is
+ * lost when it is garbage-collected, and the process emits a warning.
+ */
 export class Permit {
   private constructor();
   /** The word by which the server knows it. */
@@ -121,11 +134,19 @@ export class Permit {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+export type SemaphoreErrorCode =
+  | "SEM_LEASE_TOO_SHORT" | "SEM_TOO_HEAVY" | "SEM_TIMEOUT" | "SEM_LOST" | "SEM_UNAVAILABLE" | "SEM_REJECTED"
+  | "SEM_UNSUPPORTED" | "SEM_CLOSED";
+
 /** What all errors of this client have in common. Itself: a lease is too short for the round trip. */
-export class SemaphoreError extends Error {}
+export class SemaphoreError extends Error {
+  /** Stable, also in a minified bundle and between two copies of this package. */
+  readonly code: SemaphoreErrorCode;
+}
 
 /** The request weighs more than the limit, so it could never be granted. */
 export class TooHeavy extends SemaphoreError {
+  readonly code: "SEM_TOO_HEAVY";
   readonly semaphore: string;
   readonly weight: number;
   readonly limit: number;
@@ -133,6 +154,7 @@ export class TooHeavy extends SemaphoreError {
 
 /** The wait took longer than its timeout. The request leaves the queue. */
 export class AcquireTimeout extends SemaphoreError {
+  readonly code: "SEM_TIMEOUT";
   readonly semaphore: string;
   readonly timeout: number;
   /** The last known position in the queue, where 1 is the head. */
@@ -141,6 +163,7 @@ export class AcquireTimeout extends SemaphoreError {
 
 /** The lease has ended: somebody else may hold the permit now. */
 export class LeaseLost extends SemaphoreError {
+  readonly code: "SEM_LOST";
   readonly semaphore: string;
   readonly id: string;
 }
@@ -150,6 +173,7 @@ export class LeaseLost extends SemaphoreError {
  * try or a release.
  */
 export class Unavailable extends SemaphoreError {
+  readonly code: "SEM_UNAVAILABLE";
   readonly semaphore: string;
   readonly operation: string;
   readonly cause: Error;
@@ -157,13 +181,18 @@ export class Unavailable extends SemaphoreError {
 
 /** Redis answered with an error that will not pass by itself. */
 export class Refused extends SemaphoreError {
+  readonly code: "SEM_REJECTED";
   readonly semaphore: string;
   readonly operation: string;
   readonly cause: Error;
 }
 
-/** The server or its user cannot be used: a right is missing, it is a replica, it is too old. */
-export class Unsupported extends SemaphoreError {}
+/** The server or its user cannot be used: a right is missing, it is a replica or a cluster, it is too old. */
+export class Unsupported extends SemaphoreError {
+  readonly code: "SEM_UNSUPPORTED";
+}
 
 /** `close` was called. */
-export class Closed extends SemaphoreError {}
+export class Closed extends SemaphoreError {
+  readonly code: "SEM_CLOSED";
+}

@@ -13,9 +13,21 @@ const LINKS = {
   "lib/manifest.json": "../../../lua/manifest.json",
 };
 
-for (const [link, target] of Object.entries(LINKS)) {
-  const file = path.join(__dirname, link);
-  fs.rmSync(file, { force: true });
-  if (process.argv[2] === "files") fs.copyFileSync(path.resolve(path.dirname(file), target), file);
-  else fs.symlinkSync(target, file);
+const put = process.argv[2] === "files"
+  ? (target, file) => fs.copyFileSync(path.resolve(path.dirname(file), target), file)
+  : (target, file) => fs.symlinkSync(target, file);
+
+// All are made beside the old ones first, and then take their places: where one cannot be made, nothing has changed.
+const made = [];
+try {
+  for (const [link, target] of Object.entries(LINKS)) {
+    const file = path.join(__dirname, link);
+    const fresh = `${file}.new`;
+    fs.rmSync(fresh, { force: true });
+    put(target, fresh);
+    made.push([fresh, file]);
+  }
+  for (const [fresh, file] of made) fs.renameSync(fresh, file);
+} finally {
+  for (const [fresh] of made) fs.rmSync(fresh, { force: true });
 }

@@ -1,5 +1,7 @@
 "use strict";
 
+const { resolve } = require("./address");
+
 const MOST = 2 ** 32 - 1;
 const LONGEST = 7 * 24 * 60 * 60 * 1000;
 
@@ -64,6 +66,6 @@ const OF_REDIS = [
 ];
 
 /** A URL, or options for node-redis. A client of node-redis or ioredis is neither. */
-const redis = (value) => (typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS));
+const redis = (value) => resolve(typeof value === "string" ? { url: value } : options("redis", value, OF_REDIS));
 
 module.exports = { limit, weight, milliseconds, timeout, isName, name, prefix, options, redis };

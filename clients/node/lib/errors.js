@@ -2,12 +2,11 @@
 
 const { ErrorReply } = require("redis");
 
-/** What all errors of this client have in common. Itself: a lease is too short for the round trip. */
-class SemaphoreError extends Error {
-  get name() {
-    return this.constructor.name;
-  }
-}
+/**
+ * What all errors of this client have in common: a name that a minifier leaves alone, and a code, which also tells
+ * them apart where two copies of this package are loaded. Itself: a lease is too short for the round trip.
+ */
+class SemaphoreError extends Error {}
 
 /** The request weighs more than the limit, so it could never be granted. */
 class TooHeavy extends SemaphoreError {
@@ -50,7 +49,7 @@ class Refused extends SemaphoreError {
   }
 }
 
-/** The server or its user cannot be used: a right is missing, it is a replica, it is too old. */
+/** The server or its user cannot be used: a right is missing, it is a replica or a cluster, it is too old. */
 class Unsupported extends SemaphoreError {}
 
 /** `close` was called. */
@@ -60,7 +59,24 @@ class Closed extends SemaphoreError {
   }
 }
 
-const PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
+/** Literals, as minifiers rename classes. */
+const NAMES = [
+  [SemaphoreError, "SemaphoreError", "SEM_LEASE_TOO_SHORT"],
+  [TooHeavy, "TooHeavy", "SEM_TOO_HEAVY"],
+  [AcquireTimeout, "AcquireTimeout", "SEM_TIMEOUT"],
+  [LeaseLost, "LeaseLost", "SEM_LOST"],
+  [Unavailable, "Unavailable", "SEM_UNAVAILABLE"],
+  [Refused, "Refused", "SEM_REJECTED"],
+  [Unsupported, "Unsupported", "SEM_UNSUPPORTED"],
+  [Closed, "Closed", "SEM_CLOSED"],
+];
+for (const [{ prototype }, name, code] of NAMES) {
+  for (const [key, value] of Object.entries({ name, code })) {
+    Object.defineProperty(prototype, key, { value, configurable: true, writable: true });
+  }
+}
+
+const PASSING = "LOADING|BUSY|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients";
 
 /** Redis 6.2 puts words in front of an error that a command inside a script caused. */
 const says = (error, codes) =>
@@ -70,9 +86,20 @@ const says = (error, codes) =>
 const isPassing = (error) =>
   error instanceof ErrorReply ? says(error, PASSING) : !(error instanceof SemaphoreError || error instanceof TypeError);
 
+const cluster = (cause) =>
+  new Unsupported(
+    "this server is a node of a Redis Cluster, which this client does not support. " +
+      "Connect to a server that is not in cluster mode, or use the Rust crate",
+    cause && { cause },
+  );
+
+/** What only a node of a cluster replies. */
+const isOfCluster = (error) => says(error, "MOVED|ASK|CROSSSLOT|TRYAGAIN|CLUSTERDOWN");
+
 /** What whoever asked hears of a call that failed for too long, or for good. */
 function failure(semaphore, operation, error = new Error("no answer yet")) {
   if (error instanceof Closed) return error;
+  if (isOfCluster(error)) return cluster(error);
   return new (isPassing(error) ? Unavailable : Refused)(semaphore, operation, error);
 }
 
@@ -81,5 +108,5 @@ const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
   SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Refused, Unsupported, Closed, says, isPassing,
-  failure, warn,
+  isOfCluster, cluster, failure, warn,
 };

@@ -9,6 +9,11 @@ const { LeaseLost } = require("./errors");
 class Lease {
   #semaphore;
   #duration;
+  #maxHold;
+  /** However often it is renewed, it is not held beyond that. */
+  #latest;
+  /** When it ends unless it is renewed. */
+  end;
   #timer;
   #reason;
   #controller;
@@ -17,11 +22,22 @@ class Lease {
   /** Why the last renewal failed. */
   failure;
 
-  constructor(semaphore, word, since, duration) {
+  constructor(semaphore, word, since, duration, maxHold = Infinity) {
     this.#semaphore = semaphore;
     this.word = word;
     this.#duration = duration - 1; // the server counts in whole ms
-    this.deadline = since + this.#duration;
+    this.#maxHold = maxHold;
+    this.#latest = since + maxHold;
+    this.end = since + this.#duration;
+  }
+
+  get deadline() {
+    return Math.min(this.end, this.#latest);
+  }
+
+  /** Whether renewing would make it longer. */
+  get canBeLonger() {
+    return this.end < this.#latest;
   }
 
   /** Made when it is asked for, as it costs more than the rest of a lease. */
@@ -51,14 +67,15 @@ class Lease {
   /** Whether it is held. Where its end was not noticed yet, it says `lost` now. */
   check() {
     if (this.isHeld) return true;
-    this.lose("the lease has ended", this.failure);
+    if (this.canBeLonger) this.lose("the lease has ended", this.failure);
+    else this.lose(`it was held for ${this.#maxHold} ms, its maxHold`);
     return false;
   }
 
   renewed(sent) {
     if (!this.check()) return;
     this.failure = undefined;
-    this.deadline = Math.max(this.deadline, sent + this.#duration);
+    this.end = Math.max(this.end, sent + this.#duration);
   }
 
   lose(why, cause) {

@@ -67,7 +67,7 @@ class Listener {
     const link = this.#link;
     const before = this.#heard;
     if (!link) return;
-    const { reply: listeners } = await publish(this.channel, "");
+    const listeners = await publish(this.channel, "");
     // After a failover calls may go to the new primary, and this connection still to the old one.
     if (listeners === 0) return link.end(new Error("nobody listens for wake-ups where calls go"));
     const judge = () => {

@@ -17,7 +17,7 @@ class Pauses {
   next() {
     this.since ??= performance.now();
     this.#last = Math.min(Math.max(5, 2 * this.#last), this.#longest);
-    return sleep(this.#last * (0.5 + Math.random() / 2));
+    return sleep(this.#last * (0.5 + Math.random() / 2), undefined, { ref: false });
   }
 
   reset() {

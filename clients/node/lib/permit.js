@@ -2,18 +2,37 @@
 
 const { warn } = require("./errors");
 
-/** A permit, renewed in the background until it is released or lost. */
+/** What a permit knows, and what is left of it when the program has dropped it: nothing here refers to the permit. */
+class Holding {
+  release;
+
+  constructor({ lease, giveBack }) {
+    this.lease = lease;
+    this.giveBack = giveBack;
+  }
+
+  /** Nobody can release it any more. Otherwise it would be renewed for ever. */
+  dropped() {
+    if (this.release || !this.lease.check()) return;
+    this.lease.lose("the program dropped it without release(), and it was garbage-collected");
+    warn(this.lease.lost.reason);
+  }
+}
+
+const dropped = new FinalizationRegistry((holding) => holding.dropped());
+
+/** A permit, renewed in the background until it is released, lost or dropped. */
 class Permit {
   #lease;
-  #giveBack;
-  #release;
+  #holding;
 
   constructor({ lease, token, weight, giveBack }) {
     this.#lease = lease;
-    this.#giveBack = giveBack;
+    this.#holding = new Holding({ lease, giveBack });
     this.id = lease.word;
     this.fencingToken = token;
     this.weight = weight;
+    dropped.register(this, this.#holding);
   }
 
   /** Aborted when the permit is lost, at its deadline at the latest. The reason is a LeaseLost. */
@@ -23,7 +42,7 @@ class Permit {
 
   /** Exact even where the event loop was too busy to say `lost` in time. */
   get isLost() {
-    return this.#lease.isLost || (!this.#release && !this.#lease.isHeld);
+    return this.#lease.isLost || (!this.#holding.release && !this.#lease.isHeld);
   }
 
   /** For how many ms it is held, unless it is renewed before. */
@@ -33,8 +52,9 @@ class Permit {
 
   /** Answers false if the permit had been lost before. Where it is not confirmed in time, it goes on. */
   async release() {
-    this.#release ??= this.#giveBack();
-    return this.#release ? this.#release.confirmed() : false;
+    const holding = this.#holding;
+    holding.release ??= holding.giveBack();
+    return holding.release ? holding.release.confirmed() : false;
   }
 }
 

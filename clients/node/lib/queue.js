@@ -8,8 +8,6 @@ const MOST = 1000;
 const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
 /** Of the words, which argument is the first one. */
 const FIRST_WORD = 4;
-/** So that of a thousand waiting processes only the first few call `wake`. */
-const DELAY_BY_POSITION = 20;
 /** For one acquire. A few may come of a process that was busy for once. */
 const MOST_LATE_GRANTS = 5;
 /** Of a timer, which fires at once where it is more. */
@@ -25,6 +23,8 @@ class Queue {
   #isDeclared = false;
   #round;
   #wakeTimer;
+  /** When that timer is due. */
+  #wakeAt = Infinity;
 
   /** The semaphore says its limit and lease, makes calls, and has what becomes of a grant. */
   constructor(server, semaphore) {
@@ -42,7 +42,7 @@ class Queue {
 
   add(waiter) {
     this.#waiters.add(waiter);
-    this.#server.waiters.set(waiter.word, { waiter, queue: this });
+    this.#server.wait(waiter, this);
     this.#ask([waiter]);
   }
 
@@ -64,26 +64,49 @@ class Queue {
     const pauses = new Pauses();
     await undefined; // What is asked for in one go is one call.
     while (this.#toAsk.size > 0) {
-      const batch = [...this.#toAsk].sort(Waiter.compare).slice(0, MOST);
-      for (const waiter of batch) this.#toAsk.delete(waiter);
-      try {
-        if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
-        await this.#acquire(batch);
-        pauses.reset();
-      } catch (error) {
-        if (this.#failed(batch, error, pauses.since ?? performance.now())) await pauses.next();
-      }
+      const mustPause = await this.#send(this.#take([...this.#toAsk]), pauses.since);
+      if (mustPause) await pauses.next();
+      else pauses.reset();
     }
     this.#isRunning = false;
+  }
+
+  /**
+   * Sends now what waits for the end of a call: what the program gives back next comes after what it has asked for
+   * before.
+   */
+  flush() {
+    if (this.#toAsk.size === 0) return;
+    for (let unsent; (unsent = [...this.#toAsk].filter(({ isSent }) => !isSent)).length > 0; ) {
+      this.#send(this.#take(unsent)).then(() => this.#isRunning || this.#toAsk.size === 0 || this.#run());
+    }
+  }
+
+  #take(waiters) {
+    const batch = waiters.sort(Waiter.compare).slice(0, MOST);
+    for (const waiter of batch) this.#toAsk.delete(waiter);
+    return batch;
+  }
+
+  /** Answers whether to pause before the next call. All have failed since `since`. */
+  async #send(batch, since) {
+    try {
+      await this.#acquire(batch);
+      return false;
+    } catch (error) {
+      return this.#failed(batch, error, since ?? performance.now());
+    }
   }
 
   async #acquire(batch) {
     const { limit, lease } = this.#semaphore;
     const args = [this.#isDeclared ? "declared" : "declare", limit, this.#server.liveness];
+    if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
     for (const waiter of batch) {
       waiter.isSent = true;
       args.push(waiter.word, waiter.place);
     }
+    this.#server.flush(this.name); // That was given back before these were asked for.
     const { reply, sent } = await this.#semaphore.call("acquire", args);
     const [, , before] = reply;
     if (!this.#isDeclared && before !== -1 && before !== limit) {
@@ -95,8 +118,10 @@ class Queue {
 
   #heed(asked, [serverTime, wakeIn, , ...rest], sent) {
     const allGranted = rest[0] === ALL_GRANTED;
+    let isAnyQueued = false;
     asked.forEach((waiter, index) => {
       const [kind, number, position] = allGranted ? [GRANTED, rest[1] + index] : rest.slice(3 * index, 3 * index + 3);
+      isAnyQueued ||= kind === QUEUED;
       if (waiter.isOver && kind !== REFUSED) this.#giveBack(waiter); // This may have overtaken its release.
       if (!waiter.isWaiting) return; // Or a message has overtaken this reply.
       if (kind === GRANTED && this.#isLate(sent)) this.#grantedLate(waiter);
@@ -105,9 +130,8 @@ class Queue {
       else if (wakeIn === 0) this.#ask([waiter]); // The script stopped at a bound: again, after `wake`.
       else this.#settle(waiter, () => waiter.resolve(null));
     });
-    const mustWait = asked.some(({ isWaiting }) => isWaiting);
-    if (mustWait) this.#planRound();
-    if (mustWait || wakeIn === 0) this.planWake(wakeIn);
+    if (asked.some(({ isWaiting }) => isWaiting)) this.#planRound();
+    if (wakeIn === 0 || (isAnyQueued && !this.isEmpty)) this.planWake(wakeIn);
   }
 
   /** All calls have failed since then. Answers whether to pause before the next one. */
@@ -191,13 +215,15 @@ class Queue {
     waiter.isWaiting = false;
     this.#waiters.delete(waiter);
     this.#toAsk.delete(waiter);
-    this.#server.waiters.delete(waiter.word);
+    this.#server.unwait(waiter);
     if (this.#waiters.size === 0) {
       clearTimeout(this.#round);
       clearTimeout(this.#wakeTimer);
+      this.#wakeAt = Infinity;
       this.#round = undefined;
     }
     tell();
+    waiter.forget();
   }
 
   #planRound() {
@@ -205,22 +231,29 @@ class Queue {
       this.#round = undefined;
       this.askAgain();
       // The reply plans the next one; where none comes, the call is repeated until one does.
-    }, this.#server.askInterval);
+    }, this.#server.askInterval).unref();
   }
 
-  /** The script says when a lease ends, so that `wake` may have something to hand off. */
+  /**
+   * The latest reply that says "queued", or to `wake`, decides when this client calls `wake`, or that it does not: the
+   * server chooses who does. It replaces what an earlier reply has planned, unless that is due.
+   */
   planWake(wakeIn) {
-    if (wakeIn < 0) return; // What an earlier reply has planned stays.
+    if (wakeIn < 0 && performance.now() >= this.#wakeAt) return;
     clearTimeout(this.#wakeTimer);
-    if (wakeIn === 0) return this.#wake();
-    let first = Infinity;
-    for (const { position } of this.#waiters) if (position < first) first = position;
-    const delay = DELAY_BY_POSITION * (first - 1);
-    if (delay >= this.#server.askInterval) return; // Asking again comes first.
-    this.#wakeTimer = setTimeout(() => this.#wake(), Math.min(wakeIn + delay, LONGEST_TIMER));
+    this.#wakeAt = wakeIn > 0 ? performance.now() + wakeIn : Infinity;
+    if (wakeIn === 0) this.#wake();
+    if (wakeIn > 0) this.#wakeTimer = setTimeout(() => this.#wake(), Math.min(wakeIn, LONGEST_TIMER)).unref();
   }
 
   async #wake() {
+    this.#wakeAt = Infinity;
+    this.#server.begin();
+    await this.#callWake();
+    this.#server.end();
+  }
+
+  async #callWake() {
     const pauses = new Pauses();
     const end = performance.now() + this.#server.outageTolerance;
     // After that asking again, which goes on meanwhile, serves the queue as well.
@@ -228,7 +261,7 @@ class Queue {
       try {
         const { reply } = await this.#semaphore.call("wake", []);
         const [, wakeIn] = reply;
-        if (this.#waiters.size > 0 || wakeIn === 0) this.planWake(wakeIn);
+        if (!this.isEmpty || wakeIn === 0) this.planWake(wakeIn);
         return;
       } catch (error) {
         if (isPassing(error)) continue;

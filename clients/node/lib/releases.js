@@ -27,7 +27,7 @@ class Release {
   /** What the outcome is. Where it does not come in time this rejects, and the release goes on. */
   async confirmed() {
     let timer;
-    const tooLong = new Promise((resolve) => (timer = setTimeout(resolve, this.#patience)));
+    const tooLong = new Promise((resolve) => (timer = setTimeout(resolve, this.#patience).unref()));
     const wasKnown = await Promise.race([this.outcome, tooLong]);
     clearTimeout(timer);
     if (wasKnown === undefined) throw failure(this.#semaphore, "release", this.#error);
@@ -44,7 +44,7 @@ class Release {
   }
 }
 
-/** Gives words back until that is confirmed, or until they are gone by themselves. */
+/** Gives words of one name back until that is confirmed, or until they are gone by themselves. */
 class Releases {
   #semaphore;
   #patience;
@@ -52,6 +52,10 @@ class Releases {
   /** By their words. */
   #waiting = new Map();
   #isRunning = false;
+  /** Calls without an answer yet. */
+  #calls = 0;
+  #pauses = new Pauses(1000);
+  #isTold = false;
 
   /** `call(args)` calls the script; `patience` is that of who waits for it to be confirmed. */
   constructor(semaphore, { patience, call }) {
@@ -60,11 +64,15 @@ class Releases {
     this.#call = call;
   }
 
+  get isEmpty() {
+    return this.#waiting.size === 0 && this.#calls === 0;
+  }
+
   /** At `until` nothing of the word is left. */
   add(word, until) {
     const release = new Release(this.#semaphore, until, this.#patience);
     this.#put(word, [release]);
-    if (!this.#isRunning) this.#run();
+    this.#run();
     return release;
   }
 
@@ -73,28 +81,46 @@ class Releases {
     this.#waiting.set(word, [...(this.#waiting.get(word) ?? []), ...releases]);
   }
 
-  async #run() {
+  /** One call after the other, each with what was given back meanwhile. */
+  async #run(isRetry = false) {
+    if (this.#isRunning) return;
     this.#isRunning = true;
-    const pauses = new Pauses(1000);
-    let isTold = false;
-    await undefined; // What is given back in one go is one call.
-    while (this.#waiting.size > 0) {
-      const batch = [...this.#waiting].slice(0, MOST);
-      for (const [word] of batch) this.#waiting.delete(word);
-      try {
-        const { reply } = await this.#call(["return", ...batch.map(([word]) => word)]);
-        batch.forEach(([, releases], index) => settle(releases, reply[2] === ALL_HELD ? ALL_HELD : reply[2 + index]));
-        pauses.reset();
-      } catch (error) {
-        if (!isTold && !isPassing(error)) {
-          warn(failure(this.#semaphore, "release", error));
-          isTold = true; // Once: it may go on for days.
-        }
-        this.#failed(batch, error);
-        await pauses.next();
-      }
-    }
+    await (isRetry ? this.#pauses.next() : undefined); // What is given back in one go is one call.
+    while (this.#waiting.size > 0) if (!(await this.#send())) await this.#pauses.next();
     this.#isRunning = false;
+  }
+
+  /**
+   * Sends now what waits for the end of a call: what the program asks for next comes after what it has given back
+   * before.
+   */
+  flush() {
+    while (this.#waiting.size > 0) {
+      this.#send().then((isDone) => isDone || this.#run(true));
+    }
+  }
+
+  /** Answers whether the call was answered. */
+  async #send() {
+    const batch = [...this.#waiting].slice(0, MOST);
+    for (const [word] of batch) this.#waiting.delete(word);
+    this.#calls += 1;
+    try {
+      const { reply } = await this.#call(["return", ...batch.map(([word]) => word)]);
+      batch.forEach(([, releases], index) => settle(releases, reply[2] === ALL_HELD ? ALL_HELD : reply[2 + index]));
+      this.#pauses.reset();
+      this.#isTold = false;
+      return true;
+    } catch (error) {
+      if (!this.#isTold && !isPassing(error)) {
+        warn(failure(this.#semaphore, "release", error));
+        this.#isTold = true; // Once: it may go on for days.
+      }
+      this.#failed(batch, error);
+      return false;
+    } finally {
+      this.#calls -= 1;
+    }
   }
 
   #failed(batch, error) {

@@ -36,7 +36,7 @@ class Renewal {
 
   /** A third of the lease after its start, which may be long before the grant was heard of. */
   #due(lease) {
-    return lease.deadline - 2 * this.#interval;
+    return lease.canBeLonger ? lease.end - 2 * this.#interval : Infinity;
   }
 
   #plan(time) {
@@ -67,7 +67,7 @@ class Renewal {
   /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
   async #renewBatch(batch) {
     // One that has ended here was said to be lost, or is now: on the server it must not begin anew.
-    const leases = batch.filter((lease) => this.#leases.has(lease.word) && lease.check());
+    const leases = batch.filter((lease) => this.#leases.has(lease.word) && lease.check() && lease.canBeLonger);
     if (leases.length === 0) return true;
     const args = leases.flatMap(({ word }) => [word, this.#duration]);
     try {

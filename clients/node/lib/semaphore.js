@@ -7,7 +7,6 @@ const { AcquireTimeout, LeaseLost } = require("./errors");
 const { Lease } = require("./lease");
 const { endBlock, Permit } = require("./permit");
 const { Queue } = require("./queue");
-const { Releases } = require("./releases");
 const { Renewal } = require("./renewal");
 const { Waiter } = require("./waiter");
 
@@ -16,13 +15,13 @@ class Semaphore {
   #server;
   #queue;
   #renewal;
-  #releases;
 
   constructor(server, name, options) {
-    const { limit, lease = 30_000 } = checks.options("options of a semaphore", options, ["limit", "lease"]);
+    const { limit, lease = 30_000, maxHold } = checks.options("options of a semaphore", options, ["limit", "lease", "maxHold"]);
     this.name = checks.name(name);
     this.limit = checks.limit(limit);
     this.lease = checks.milliseconds("lease", lease);
+    this.maxHold = maxHold === undefined ? undefined : checks.milliseconds("maxHold", maxHold);
     this.#server = server;
     this.#queue = new Queue(server, {
       name,
@@ -33,10 +32,6 @@ class Semaphore {
       giveBack: (word, until) => this.giveBack(word, until),
     });
     this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
-    this.#releases = new Releases(name, {
-      patience: server.patience,
-      call: (args) => this.#call("release", args),
-    });
   }
 
   /** Waits in the queue for a permit. What is given up, by timeout or signal, leaves the queue. */
@@ -65,7 +60,7 @@ class Semaphore {
     const waiter = new Waiter({ word: this.#server.newWord(weight, this.lease), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const patience = mayQueue ? timeout && Math.ceil(timeout) : this.#server.patience;
-    const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience);
+    const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience).unref();
     if (signal) setMaxListeners(0, signal); // Any number of waits may share one.
     signal?.addEventListener("abort", abort, { once: true });
     try {
@@ -110,7 +105,7 @@ class Semaphore {
   }
 
   #granted(waiter, token, since) {
-    const lease = new Lease(this.name, waiter.word, since, this.lease);
+    const lease = new Lease(this.name, waiter.word, since, this.lease, this.maxHold);
     this.#server.hold(waiter.word);
     const end = () => {
       waiter.isOver = true;
@@ -130,9 +125,8 @@ class Semaphore {
   }
 
   giveBack(word, until) {
-    const release = this.#releases.add(word, until);
-    this.#server.track(release.outcome);
-    return release;
+    this.#queue.flush();
+    return this.#server.giveBack(this.name, word, until, (args) => this.#call("release", args));
   }
 
   stopRenewing() {

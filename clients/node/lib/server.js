@@ -2,11 +2,13 @@
 
 const { randomBytes } = require("node:crypto");
 const { setTimeout: sleep } = require("node:timers/promises");
+const { ErrorReply } = require("redis");
 
 const { isName } = require("./checks");
 const { Connection, Link } = require("./connection");
-const { Closed, says, Unsupported } = require("./errors");
+const { Closed, cluster, isOfCluster, says, Unsupported } = require("./errors");
 const { Listener } = require("./listener");
+const { Releases } = require("./releases");
 const { keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
 const { leaseOf, newClient, newWord } = require("./words");
@@ -20,8 +22,13 @@ class Server {
   #client = newClient();
   /** Semaphores of which anything waits or is held, by name. */
   #inUse = new Map();
+  /** What is being given back, by name. */
+  #releases = new Map();
   #connection;
+  /** Looks after the connections, and keeps the process alive while this client is busy: nothing else of it does. */
   #checks;
+  /** What the process is kept alive for: all that waits, is held or is under way. */
+  #busy = 0;
   #closing;
   #drained = () => {};
   #underWay = new Set();
@@ -41,14 +48,29 @@ class Server {
   }
 
   async start() {
+    this.#checks = setInterval(() => this.#check(), this.askInterval).unref();
+    this.begin();
     try {
+      await this.#examine();
       await this.listener.start();
       await this.#probe();
     } catch (error) {
+      clearInterval(this.#checks);
       await this.#disconnect();
-      throw error;
+      throw isOfCluster(error) ? cluster(error) : error;
+    } finally {
+      this.end();
     }
-    this.#checks = setInterval(() => this.#check(), this.askInterval);
+  }
+
+  /** Half of all names pass the probe on a node of a cluster. Every user may call HELLO. */
+  async #examine() {
+    const reply = await this.#connection.command(["HELLO"], this.responseTimeout).catch((error) => {
+      if (!(error instanceof ErrorReply)) throw error; // It is renamed, or there is a proxy: the probe tells more.
+    });
+    const mode = Array.isArray(reply) ? reply[reply.indexOf("mode") + 1] : undefined;
+    if (mode === "cluster") throw cluster();
+    if (mode === "sentinel") throw new Unsupported("this is a Redis Sentinel. Connect to the primary that it watches");
   }
 
   async #probe() {
@@ -57,17 +79,25 @@ class Server {
     if (command) throw new Unsupported(`this Redis server cannot be used, or not by this user: ${command}: ${why}`);
   }
 
+  /** From now until `end` the process is kept alive. */
+  begin() {
+    this.#busy += 1;
+    if (this.#busy === 1) this.#checks.ref();
+  }
+
+  end() {
+    this.#busy -= 1;
+    if (this.#busy === 0) this.#checks.unref();
+  }
+
   /** A name has one queue at a time: so what waits keeps its order, and is asked for in one call. */
   inUse(semaphore) {
-    const { name, limit, lease } = semaphore;
+    const { name } = semaphore;
     const other = this.#inUse.get(name) ?? semaphore;
-    if (other.limit !== limit || other.lease !== lease) {
-      throw new RangeError(
-        `semaphore ${name} is in use with a limit of ${other.limit} and a lease of ${other.lease} ms, ` +
-          `not with ${limit} and ${lease} ms`,
-      );
-    }
-    return other;
+    const of = ({ limit, lease, maxHold }) =>
+      `a limit of ${limit} and a lease of ${lease} ms${maxHold === undefined ? "" : `, held for at most ${maxHold} ms`}`;
+    if (of(other) === of(semaphore)) return other;
+    throw new RangeError(`semaphore ${name} is in use with ${of(other)}, not with ${of(semaphore)}`);
   }
 
   use(semaphore) {
@@ -84,12 +114,22 @@ class Server {
 
   hold(word) {
     this.#held.add(word);
+    this.begin();
   }
 
   /** It was released, or is lost. */
   drop(word) {
-    this.#held.delete(word);
+    if (this.#held.delete(word)) this.end();
     if (this.#held.size === 0) this.#drained();
+  }
+
+  wait(waiter, queue) {
+    this.waiters.set(waiter.word, { waiter, queue });
+    this.begin();
+  }
+
+  unwait(waiter) {
+    if (this.waiters.delete(waiter.word)) this.end();
   }
 
   async call(name, script, args, timeout = this.responseTimeout) {
@@ -126,16 +166,31 @@ class Server {
   }
 
   #check() {
-    const publish = (...args) => this.#connection.call(["PUBLISH", ...args], this.responseTimeout);
+    const publish = (...args) => this.#connection.command(["PUBLISH", ...args], this.responseTimeout);
     this.listener.check(publish, this.responseTimeout).catch(() => {
       // Nothing was learnt about the other connection. The next call tells what is wrong with this one.
     });
   }
 
-  /** `close` waits for it. */
-  track(promise) {
-    this.#underWay.add(promise);
-    promise.then(() => this.#underWay.delete(promise));
+  /** In the background, and `close` waits for it. `call(args)` calls the script. */
+  giveBack(name, word, until, call) {
+    const releases = this.#releases.get(name) ?? new Releases(name, { patience: this.patience, call });
+    this.#releases.set(name, releases);
+    const release = releases.add(word, until);
+    const { outcome } = release;
+    this.#underWay.add(outcome);
+    this.begin();
+    outcome.then(() => {
+      this.#underWay.delete(outcome);
+      if (releases.isEmpty && this.#releases.get(name) === releases) this.#releases.delete(name);
+      this.end();
+    });
+    return release;
+  }
+
+  /** What is asked for next comes after what was given back before. */
+  flush(name) {
+    this.#releases.get(name)?.flush();
   }
 
   /** What is asked for while it closes would be left behind. */
@@ -149,16 +204,18 @@ class Server {
   }
 
   async #close() {
+    this.begin();
     await undefined; // First of all nobody may begin anything more.
     for (const { waiter, queue } of [...this.waiters.values()]) queue.giveUp(waiter, new Closed());
     for (const semaphore of this.#inUse.values()) semaphore.stopRenewing();
     if (this.#held.size > 0) await new Promise((resolve) => (this.#drained = resolve));
     const patience = new AbortController();
     const released = Promise.all(this.#underWay).then(() => patience.abort());
-    const tooLong = sleep(this.patience, undefined, { signal: patience.signal }).catch(() => {});
+    const tooLong = sleep(this.patience, undefined, { signal: patience.signal, ref: false }).catch(() => {});
     await Promise.race([released, tooLong]);
-    clearInterval(this.#checks);
     await this.#disconnect();
+    this.end();
+    clearInterval(this.#checks);
   }
 
   async #disconnect() {

@@ -34,6 +34,14 @@ class Waiter {
     Object.assign(this, { ticket, position, since: sent, queuedAt: serverTime });
   }
 
+  /**
+   * Forgets who waits for it. The lease of a permit refers to its waiter, which by this promise would refer to the
+   * permit: that could never be found to be dropped.
+   */
+  forget() {
+    this.outcome = this.resolve = this.reject = undefined;
+  }
+
   /** In the order of their tickets, then of their arrival. */
   static compare(a, b) {
     if (a.ticket !== b.ticket) return (a.ticket ?? Infinity) - (b.ticket ?? Infinity);

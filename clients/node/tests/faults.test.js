@@ -2,10 +2,10 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { Semaphores, Unavailable, Unsupported } = require("../index.js");
+const { Unavailable } = require("../index.js");
 const manifest = require("../lib/manifest.json");
 const {
-  admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, startProxy, startServer, test, until,
+  admin, callAcquire, connect, empty, held, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
 
 const liveness = 600;
@@ -30,7 +30,7 @@ test("a turn that was passed over is asked for also where the reply to the reque
   const patient = { liveness: 3_600_000, responseTimeout: 30_000 }; // It would ask again after 20 minutes.
   const waiter = await connect(t, { ...patient, url: proxy.url });
   const permit = await holder.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
-  proxy.onRequest = (text) => (text.includes("EVALSHA") ? "hold reply" : "pass");
+  proxy.onRequest = (text) => (text.includes("EVAL") ? "hold reply" : "pass");
   const wait = waiter.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
   await queued(send, name, 1);
 
@@ -48,18 +48,6 @@ test("a turn that was passed over is asked for also where the reply to the reque
   await until("the turn is asked for", () => Promise.race([isGranted, new Promise(setImmediate)]));
   await (await wait).release();
   await empty(send, name);
-});
-
-test("pings of node-redis do not end the subscription", async (t) => {
-  const server = await startServer(t);
-  const send = await admin(t, server.url);
-  const semaphores = await Semaphores.connect({ url: server.url, pingInterval: 20 });
-  t.after(() => semaphores.close());
-  const subscriber = async () => /^id=\d+ /.exec(await send("CLIENT", "LIST", "TYPE", "pubsub"))?.[0];
-  const before = await subscriber();
-  const pings = async () => Number(/cmdstat_ping:calls=(\d+)/.exec(await send("INFO", "commandstats"))?.[1] ?? 0);
-  await until("some pings", async () => (await pings()) > 5);
-  assert.equal(await subscriber(), before);
 });
 
 test("a subscription that went silent is found out", async (t) => {
@@ -90,7 +78,7 @@ test("calls whose replies are lost are repeated", async (t) => {
 
   const loseOne = () => {
     const before = proxy.cuts;
-    proxy.onRequest = (text) => (text.includes("EVALSHA") && proxy.cuts === before ? "lose reply" : "pass");
+    proxy.onRequest = (text) => (text.includes("EVAL") && proxy.cuts === before ? "lose reply" : "pass");
     return () => assert.equal(proxy.cuts, before + 1);
   };
   let isLost = loseOne();
@@ -234,60 +222,6 @@ test("a release in an outage is told, and goes on; a try ends as early", async (
   assert.equal(await permit.release(), true);
 });
 
-/** The semaphore as a user has it who may or may not call scripts. */
-async function startJobs(t, name, responseTimeout = 200) {
-  const server = await startServer(t);
-  const send = await admin(t, server.url);
-  const setUser = (...rights) => send("ACL", "SETUSER", "jobs", ...rights);
-  await setUser("on", ">secret", "~*", "&*", "+@all");
-  const url = server.url.replace("//", "//jobs:secret@");
-  const semaphore = (await connect(t, { url, responseTimeout })).semaphore(name, { limit: 1 });
-  return { send, semaphore, refuse: () => setUser("-evalsha"), permit: () => setUser("+evalsha") };
-}
-
-test("a release that is refused is told, and goes on, as does that of a wait that was given up", async (t) => {
-  const name = newName();
-  const jobs = await startJobs(t, name);
-  const { send, semaphore } = jobs;
-  const [permit, controller] = [await semaphore.acquire(), new AbortController()];
-  const wait = semaphore.acquire({ signal: controller.signal });
-  await queued(send, name, 1);
-  await jobs.refuse();
-  const warned = once(process, "warning");
-  controller.abort();
-  await assert.rejects(wait, { name: "AbortError" });
-  for (const time of ["the first", "the second"]) {
-    await assert.rejects(permit.release(), { name: "Refused", message: /release was refused: .*permissions/ }, time);
-  }
-  assert.equal((await warned)[0].name, "Refused");
-  assert.equal(permit.isLost, false);
-  assert.equal(await held(send, name), 1);
-  await jobs.permit();
-  await empty(send, name);
-  assert.equal(await permit.release(), true);
-});
-
-test("a release that was refused first, and is unknown then, was lost", async (t) => {
-  const name = newName();
-  const jobs = await startJobs(t, name, 10_000);
-  const permit = await jobs.semaphore.acquire();
-  await jobs.refuse();
-  const warned = once(process, "warning");
-  const released = permit.release();
-  await warned;
-  await jobs.send("DEL", keyOf(name, "permits"));
-  await jobs.permit();
-  assert.equal(await released, false);
-});
-
-test("what a callback did has not failed where its permit cannot be given back yet", async (t) => {
-  const name = newName();
-  const jobs = await startJobs(t, name);
-  assert.equal(await jobs.semaphore.use(() => jobs.refuse()), "OK");
-  await jobs.permit();
-  await empty(jobs.send, name);
-});
-
 test("waits and releases outlast a server that takes no more connections", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
@@ -313,8 +247,8 @@ test("a wake that fails is repeated", async (t) => {
   const semaphore = (await connect(t, options)).semaphore(name, { limit: 1 });
   await callAcquire(send, name, `N:dead:1:300:${"n".repeat(16)}`);
   let cuts = 0;
-  const { sha1 } = manifest.scripts.find((script) => script.name === "wake");
-  proxy.onRequest = (text) => (text.includes(sha1) && (cuts += 1) === 1 ? "cut" : "pass");
+  const { source } = manifest.scripts.find((script) => script.name === "wake");
+  proxy.onRequest = (text) => (text.includes(source) && (cuts += 1) === 1 ? "cut" : "pass");
   await (await semaphore.acquire({ timeout: 10_000 })).release();
   assert.ok(cuts > 1);
 });
@@ -339,94 +273,9 @@ test("a process that was stopped is no outage", async (t) => {
   const end = performance.now() + 1000;
   while (performance.now() < end);
   const before = proxy.cuts;
-  proxy.onRequest = (text) => (text.includes("EVALSHA") && proxy.cuts === before ? "lose reply" : "pass");
+  proxy.onRequest = (text) => (text.includes("EVAL") && proxy.cuts === before ? "lose reply" : "pass");
   await until("a call has failed", () => proxy.cuts > before);
   await permit.release();
   await (await wait).release();
-  await empty(send, name);
-});
-
-test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
-  const server = await startServer(t);
-  const [name, send] = [newName(), await admin(t, server.url)];
-  const patient = await connect(t, { ...server, liveness });
-  const impatient = await connect(t, { ...server, liveness, outageTolerance: 500 });
-  const permit = await patient.semaphore(name, { limit: 1 }).acquire();
-  const [long, short] = [patient, impatient].map((client) => client.semaphore(name, { limit: 1 }).acquire());
-  const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });
-  await queued(send, name, 2);
-  await send("CONFIG", "SET", "maxmemory", "1");
-  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /maxmemory/ });
-  await isOver;
-  await send("CONFIG", "SET", "maxmemory", "0");
-  await permit.release();
-  await (await long).release();
-  await empty(send, name);
-});
-
-test("what a server refuses for good is told at once", async (t) => {
-  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
-  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /SEM_TYPE/ });
-});
-
-test("connecting fails at once where nobody listens, and for a user who lacks a right", async (t) => {
-  const server = await startServer(t);
-  const [name, send] = [newName(), await admin(t, server.url)];
-  const url = server.url.replace("//", "//jobs:secret@");
-  await assert.rejects(Semaphores.connect(url), /WRONGPASS/);
-
-  // The line of docs/protocol.md.
-  const rights =
-    "on >secret ~sem:{* resetchannels &sem:wake:* +evalsha +eval +script|load +subscribe +ping +time +hmget " +
-    "+hset +hdel +zadd +zcard +zcount +zscore +zmscore +zrange +zrangebyscore +zrank +zrem +persist +pexpireat " +
-    "+pubsub|numsub +publish";
-  await send("ACL", "SETUSER", "jobs", ...rights.split(" "));
-  const semaphores = await connect(t, { url, liveness });
-  const semaphore = semaphores.semaphore(name, { limit: 1 });
-  const permit = await semaphore.acquire();
-  const wait = semaphore.acquire();
-  await queued(send, name, 1);
-  await permit.release();
-  await (await wait).release();
-  await empty(send, name);
-
-  await send("ACL", "SETUSER", "jobs", "-zrank");
-  const lacks = (error) => error instanceof Unsupported && /zrank/i.test(error.message);
-  await assert.rejects(Semaphores.connect(url), lacks);
-  await server.kill();
-  await assert.rejects(Semaphores.connect(server.url), /ECONNREFUSED/);
-});
-
-test("messages that no script sends are ignored, and old ones", async (t) => {
-  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const lease = 30_000;
-  const semaphore = semaphores.semaphore(name, { limit: 1, lease });
-  const permit = await semaphore.acquire();
-  const wait = semaphore.acquire();
-  await queued(send, name, 1);
-  const [word] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
-  const channel = `sem:wake:${word.split(":")[1]}`;
-  const now = Date.now();
-  const messages = [
-    "", name, "\n\n", `${name}\n${word}`, `${name}\n${word} 5 -1`, `${name}\n${word} 5 99999999999999999`,
-    `${name}\n${word} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
-    `other\n${word} 5 ${now + 2 * lease}`,
-    `${name}\nsomebody 5 ${now + 2 * lease}`,
-    `${name}\n${word} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
-    `${name}\n${word} 0 0`, // Asks again, and is told that it is queued.
-    name + `\n${word} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
-  ];
-  for (const message of messages) await send("PUBLISH", channel, message);
-  const notUtf8 = "return redis.call('PUBLISH', KEYS[1], ARGV[1] .. '\\nx\\255 1 1')";
-  await send("EVAL", notUtf8, 1, channel, `${name}\n${word} 5 ${now + 2 * lease}`);
-  const other = semaphore.acquire();
-  await queued(send, name, 2);
-  await permit.release();
-  const granted = await wait;
-  assert.ok(granted.fencingToken > permit.fencingToken); // What was published before came before this grant.
-  assert.equal(await queueLength(send, name), 1);
-  await granted.release();
-  await (await other).release();
   await empty(send, name);
 });

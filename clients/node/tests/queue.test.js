@@ -2,12 +2,11 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { createClient } = require("redis");
 
-const { AcquireTimeout, Semaphores, TooHeavy } = require("../index.js");
+const { AcquireTimeout, TooHeavy } = require("../index.js");
 const { newWord } = require("../lib/words.js");
 const {
-  admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
+  admin, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
 
 test("two processes are served in the order in which they came", async (t) => {
@@ -280,50 +279,6 @@ test("a permit that was granted while its wait was given up goes to the next", a
   await empty(send, name);
 });
 
-/** As when a request reaches the server after all is over. Answers its word. */
-async function queueLateCopy(send, name, client) {
-  const word = newWord(client, 1, 30_000);
-  assert.equal((await callAcquire(send, name, word))[3], 2);
-  return word;
-}
-
-const clientOf = (permit) => permit.id.split(":")[1];
-
-test("a permit that nobody wants is given back", async (t) => {
-  const [name, send] = [newName(), await admin(t)];
-  for (const isInUse of [true, false]) {
-    const [ours, theirs] = [await connect(t), await connect(t)];
-    // The one without any use of the name hears of it as well.
-    const other = await ours.semaphore(isInUse ? name : newName(), { limit: 1 }).acquire();
-    const permit = isInUse ? other : await theirs.semaphore(name, { limit: 1 }).acquire();
-    await queueLateCopy(send, name, clientOf(other));
-    await permit.release();
-    await empty(send, name);
-    await other.release();
-  }
-});
-
-test("late and repeated messages release nothing that is in use", async (t) => {
-  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const semaphore = semaphores.semaphore(name, { limit: 1 });
-  const first = await semaphore.acquire();
-  const wait = semaphore.acquire();
-  await queued(send, name, 1);
-  await first.release();
-  const permit = await wait;
-  const client = clientOf(permit);
-  const stray = await queueLateCopy(send, name, client);
-  const publish = (name, word) => send("PUBLISH", `sem:wake:${client}`, `${name}\n${word} 1 ${Date.now() + 30_000}`);
-  // What is no word of this client would have the release of others refused.
-  const strange = ["rubbish", `P:${client}:1:30000:short`, newWord("other", 1, 1), newWord(client, 2 ** 32, 1)];
-  await publish("a{b", stray);
-  for (const word of [permit.id, permit.id, ...strange, stray]) await publish(name, word);
-  await queued(send, name, 0); // It has heard of all.
-  assert.equal(await held(send, name), 1);
-  assert.equal(await permit.release(), true);
-  await empty(send, name);
-});
-
 test("the first acquire declares the limit, and tells of another one", async (t) => {
   const server = await startServer(t);
   const [name, send, semaphores] = [newName(), await admin(t, server.url), await connect(t, server)];
@@ -354,86 +309,4 @@ test("any number of waits may share a signal", async (t) => {
   assert.deepEqual(warnings, []);
   await permit.release();
   await empty(send, name);
-});
-
-test("close waits for permits in use, and is quiet", async (t) => {
-  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const warnings = [];
-  const warn = (warning) => warnings.push(warning);
-  process.on("warning", warn);
-  const semaphore = semaphores.semaphore(name, { limit: 2 });
-  let [goOn, isClosed] = [undefined, false];
-  const goingOn = new Promise((resolve) => (goOn = resolve));
-  const work = semaphore.use(() => goingOn);
-  const permit = await semaphore.acquire();
-  const wait = assert.rejects(semaphore.acquire(), { name: "Closed" });
-  await queued(send, name, 1);
-  const closing = semaphores.close().then(() => (isClosed = true));
-  await wait;
-  await queued(send, name, 0);
-  assert.equal(await permit.release(), true);
-  assert.equal(isClosed, false);
-  assert.equal(await held(send, name), 1);
-  goOn("done");
-  assert.equal(await work, "done");
-  await closing;
-  assert.equal(await held(send, name), 0);
-  process.off("warning", warn);
-  assert.deepEqual(warnings, []);
-});
-
-test("close waits no longer than a lease", async (t) => {
-  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
-  const permit = await semaphores.semaphore(name, { limit: 1, lease: 900 }).acquire();
-  await semaphores.close();
-  assert.ok(permit.isLost);
-  assert.equal(await permit.release(), false);
-  assert.equal(await held(send, name), 0);
-});
-
-test("close ends waits and gives back what they have", async (t) => {
-  const [name, send] = [newName(), await admin(t)];
-  const [ours, theirs] = [await connect(t), await connect(t)];
-  const permit = await theirs.semaphore(name, { limit: 1 }).acquire();
-  const semaphore = ours.semaphore(name, { limit: 1 });
-  const wait = assert.rejects(semaphore.acquire(), { name: "Closed" });
-  await queued(send, name, 1);
-  const closing = ours.close();
-  await assert.rejects(semaphore.acquire(), { name: "Closed" });
-  await closing;
-  await wait;
-  assert.equal(await queueLength(send, name), 0);
-  await assert.rejects(semaphore.acquire(), { name: "Closed" });
-  await permit.release();
-  await empty(send, name);
-});
-
-test("wrong arguments are refused before anything is sent", async (t) => {
-  const semaphores = await connect(t);
-  const name = newName();
-  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
-    await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { prefix }), RangeError);
-  }
-  for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
-    assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
-  }
-  for (const limit of [-1, 1.5, 2 ** 32, undefined]) {
-    assert.throws(() => semaphores.semaphore(name, { limit }), RangeError);
-  }
-  assert.throws(() => semaphores.semaphore(name, { limit: 1, lease: 0 }), RangeError);
-  const semaphore = semaphores.semaphore(name, { limit: 1 });
-  await assert.rejects(semaphore.acquire({ weight: 0 }), RangeError);
-  for (const timeout of [NaN, Infinity, "5", null, 604_800_001]) {
-    await assert.rejects(semaphore.acquire({ timeout }), RangeError);
-  }
-  for (const redis of [undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" }]) {
-    await assert.rejects(Semaphores.connect(redis), TypeError);
-  }
-  await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { livenes: 5 }), TypeError);
-  assert.throws(() => semaphores.semaphore(name), TypeError);
-  assert.throws(() => semaphores.semaphore(name, { limit: 1, leas: 5 }), TypeError);
-  await assert.rejects(semaphore.acquire({ timeOut: 5 }), TypeError);
-  await assert.rejects(semaphore.acquire(5), TypeError);
-  await assert.rejects(semaphore.tryAcquire({ timeout: 5 }), TypeError);
-  await assert.rejects(semaphore.use(() => {}, { wait: 5 }), TypeError);
 });

@@ -61,6 +61,9 @@ const held = (send, name) => send("ZCOUNT", keyOf(name, "permits"), "(0", "+inf"
 const empty = (send, name) =>
   until(`nothing left of ${name}`, async () => (await held(send, name)) + (await queueLength(send, name)) === 0);
 
+/** In the text of a call to the script that gives back: an argument of it. */
+const isRelease = (text) => text.includes("\r\nreturn\r\n");
+
 /** As when a request reaches the server that no client of these tests has sent. */
 function callAcquire(send, name, word) {
   const { source } = manifest.scripts.find((script) => script.name === "acquire");
@@ -71,7 +74,7 @@ function callAcquire(send, name, word) {
 /** How many scripts the server has run. */
 async function scriptCalls(send) {
   const stats = await send("INFO", "commandstats");
-  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
+  return [...stats.matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g)].reduce((sum, [, calls]) => sum + Number(calls), 0);
 }
 
 const exited = (child) => child.exitCode !== null || child.signalCode !== null;
@@ -86,12 +89,14 @@ async function freePort() {
 }
 
 /** A server of the test's own, to stop and to kill. */
-async function startServer(t) {
+async function startServer(t, options = [], files = []) {
   const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
   const port = await freePort();
   const server = { url: `redis://127.0.0.1:${port}`, port };
   server.start = async () => {
-    const args = ["--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"];
+    const isSentinel = options.includes("--sentinel");
+    const data = isSentinel ? [] : ["--save", "", "--appendonly", "no"];
+    const args = [...files, "--port", port, "--bind", "127.0.0.1", "--dir", dir, ...data, ...options];
     server.child = spawn(SERVER, args.map(String), { stdio: "ignore" });
     await until("the server accepts connections", async () => {
       const socket = net.connect(port, "127.0.0.1");
@@ -174,6 +179,6 @@ async function startProxy(t, target) {
 }
 
 module.exports = {
-  test, newName, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
+  test, newName, isRelease, until, admin, connect, callAcquire, keyOf, queued, queueLength, held, empty, scriptCalls, startServer, startHolder,
   startProxy,
 };

@@ -1,9 +1,9 @@
 // Compiled and never run: do the declarations fit what programs write?
-import { AcquireTimeout, LeaseLost, Permit, Semaphores, TooHeavy, Unavailable } from "../index";
+import { AcquireTimeout, LeaseLost, Permit, SemaphoreError, Semaphores, TooHeavy, Unavailable } from "../index";
 
 async function main(): Promise<void> {
   const semaphores = await Semaphores.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
-  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000 });
+  const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000, maxHold: 3_600_000 });
   const controller = new AbortController();
   const length: number = await semaphore.use(async (permit) => `${permit.fencingToken}`.length, { signal: controller.signal });
   const text: string = await semaphore.use(() => "at once", { timeout: 500, weight: length });
@@ -19,6 +19,7 @@ async function main(): Promise<void> {
     if (error instanceof AcquireTimeout && error.position === 1) throw error;
     if (error instanceof Unavailable) throw error.cause;
     if (error instanceof LeaseLost) throw new Error(error.id);
+    if (error instanceof SemaphoreError && error.code === "SEM_CLOSED") throw error;
   }
   await semaphores.close();
 }

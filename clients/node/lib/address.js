@@ -1,0 +1,79 @@
+"use strict";
+
+/**
+ * Reads a URL, as options of node-redis. Its own parsers differ: before version 5 they do not know IPv6 addresses,
+ * before 6.3 not `unix:`. None of these errors repeats any part of the URL, as a password may be anywhere in it.
+ */
+function parse(url) {
+  if (typeof url !== "string") throw refusal(`it must be a string, not ${url === null ? "null" : typeof url}`);
+  if (/^unix:/i.test(url)) return parseUnix(url);
+  if (!/^rediss?:\/\//i.test(url)) throw refusal("it must begin with redis://, rediss:// or unix:///");
+  const { protocol, hostname, port, username, password, pathname } = parts(url);
+  const [, database] = /^\/?$|^\/(\d+)$/.exec(pathname) ?? refuse("its path must be the number of a database, as in redis://host/1");
+  const socket = { host: hostname.replace(/^\[(.*)\]$/, "$1") };
+  if (port) socket.port = Number(port);
+  if (protocol === "rediss:") socket.tls = true;
+  return { socket, ...credentials(username, password), ...(database && { database: Number(database) }) };
+}
+
+function parts(url) {
+  let parsed;
+  try {
+    parsed = new URL(url);
+  } catch {
+    // That error has the whole URL among its properties.
+    throw refusal("it is not like redis://user:password@host:6379/0");
+  }
+  if (/[?#]/.test(url)) throw refusal("it has a ? or a #. Settings belong in the options of connect");
+  return parsed;
+}
+
+function parseUnix(url) {
+  const form = /^unix:\/\/(?:([^:@/?#]*)(?::([^@/?#]*))?@)?(\/[^?#@]+)(?:\?db=(\d+))?$/i;
+  const [, username = "", password = "", path, database] =
+    form.exec(url) ?? refuse("it is not like unix://user:password@/path/to/redis.sock?db=0");
+  return {
+    socket: { path: decode(path) },
+    ...credentials(username, password),
+    ...(database && { database: Number(database) }),
+  };
+}
+
+/** A user without a password is one, too; and a password may come from the options. */
+const credentials = (username, password) => ({
+  ...(username && { username: decode(username) }),
+  ...(password && { password: decode(password) }),
+  ...((username || password) && { credentialsProvider: undefined }),
+});
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw refusal("after each % it must have two hexadecimal digits");
+  }
+}
+
+const HINT = "Write characters of a user name, a password or a path that have a meaning in URLs as %XX (see encodeURIComponent)";
+
+const refusal = (why) => new TypeError(`the URL of Redis cannot be used: ${why}. ${HINT}`);
+
+function refuse(why) {
+  throw refusal(why);
+}
+
+/** Options for node-redis without a URL: what the URL says goes before the other options. */
+function resolve({ url, ...options }) {
+  if (url === undefined) return { ...options, socket: withoutBrackets(options.socket) };
+  const parsed = parse(url);
+  const tls = options.socket?.tls;
+  if (tls !== undefined && tls !== (parsed.socket.tls ?? false)) {
+    throw refusal(`socket.tls is ${tls === true}, and the URL begins with ${tls ? "redis" : "rediss"}:`);
+  }
+  return { ...options, ...parsed, socket: { ...options.socket, ...parsed.socket } };
+}
+
+const withoutBrackets = (socket) =>
+  typeof socket?.host === "string" ? { ...socket, host: socket.host.replace(/^\[(.*)\]$/, "$1") } : socket;
+
+module.exports = { resolve };

@@ -1,0 +1,137 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const fs = require("node:fs");
+const os = require("node:os");
+const path = require("node:path");
+const { createClient } = require("redis");
+
+const { Semaphores, Unsupported } = require("../index.js");
+const {
+  admin, callAcquire, connect, empty, keyOf, newName, queued, startProxy, startServer, test, until,
+} = require("./support.js");
+
+test("wrong arguments are refused before anything is sent", async (t) => {
+  const semaphores = await connect(t);
+  const name = newName();
+  for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
+    await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { prefix }), RangeError);
+  }
+  for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
+    assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
+  }
+  for (const limit of [-1, 1.5, 2 ** 32, undefined]) {
+    assert.throws(() => semaphores.semaphore(name, { limit }), RangeError);
+  }
+  assert.throws(() => semaphores.semaphore(name, { limit: 1, lease: 0 }), RangeError);
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  await assert.rejects(semaphore.acquire({ weight: 0 }), RangeError);
+  for (const timeout of [NaN, Infinity, "5", null, 604_800_001]) {
+    await assert.rejects(semaphore.acquire({ timeout }), RangeError);
+  }
+  for (const redis of [undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" }]) {
+    await assert.rejects(Semaphores.connect(redis), TypeError);
+  }
+  await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { livenes: 5 }), TypeError);
+  assert.throws(() => semaphores.semaphore(name), TypeError);
+  assert.throws(() => semaphores.semaphore(name, { limit: 1, leas: 5 }), TypeError);
+  await assert.rejects(semaphore.acquire({ timeOut: 5 }), TypeError);
+  await assert.rejects(semaphore.acquire(5), TypeError);
+  await assert.rejects(semaphore.tryAcquire({ timeout: 5 }), TypeError);
+  await assert.rejects(semaphore.use(() => {}, { wait: 5 }), TypeError);
+});
+
+test("pings of node-redis do not end the subscription", async (t) => {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const semaphores = await Semaphores.connect({ url: server.url, pingInterval: 20 });
+  t.after(() => semaphores.close());
+  const subscriber = async () => /^id=\d+ /.exec(await send("CLIENT", "LIST", "TYPE", "pubsub"))?.[0];
+  const before = await subscriber();
+  const pings = async () => Number(/cmdstat_ping:calls=(\d+)/.exec(await send("INFO", "commandstats"))?.[1] ?? 0);
+  await until("some pings", async () => (await pings()) > 5);
+  assert.equal(await subscriber(), before);
+});
+
+/** What docs/protocol.md gives a user, without its password. */
+function documentedRights() {
+  const text = fs.readFileSync(path.join(__dirname, "../../../docs/protocol.md"), "utf8");
+  const [, rights] = /ACL SETUSER jobs on >secret (~sem:\{\* resetchannels &sem:wake:\*[^`]*)/.exec(text);
+  return rights.trim().split(/\s+/);
+}
+
+test("the documented user needs no other right: no command of it is denied, and a right that lacks is named", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const url = server.url.replace("//", "//jobs:secret@");
+  await assert.rejects(Semaphores.connect(url), /WRONGPASS/);
+  await send("ACL", "SETUSER", "jobs", "on", ">secret", ...documentedRights());
+  await send("ACL", "LOG", "RESET");
+  const denied = async () => (await send("ACL", "LOG")).map((entry) => entry.map(String).slice(0, 10));
+
+  const semaphores = await Semaphores.connect({ url, pingInterval: 50 }, { liveness: 600 });
+  t.after(() => semaphores.close());
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 6000 });
+  const permit = await semaphore.acquire();
+  const waits = [semaphore.acquire(), semaphore.acquire()];
+  await queued(send, name, 2);
+  const end = async () => Number(await send("ZSCORE", keyOf(name, "permits"), permit.id));
+  const first = await end();
+  await until("it was renewed, and has asked again", async () => (await end()) > first);
+  await send("CLIENT", "KILL", "USER", "jobs");
+  await callAcquire(send, newName(), `N:dead:1:100:${"n".repeat(16)}`);
+  await permit.release();
+  for (const wait of waits) await (await wait).release();
+  await empty(send, name);
+  assert.deepEqual(await denied(), []);
+
+  await send("ACL", "SETUSER", "jobs", "-zrank");
+  const lacks = (error) => error instanceof Unsupported && /zrank/i.test(error.message);
+  await assert.rejects(Semaphores.connect(url), lacks);
+});
+
+test("connecting fails at once where nobody listens", async (t) => {
+  const server = await startServer(t);
+  await server.kill();
+  await assert.rejects(Semaphores.connect(server.url), /ECONNREFUSED/);
+});
+
+const isCluster = { name: "Unsupported", code: "SEM_UNSUPPORTED", message: /is a node of a Redis Cluster/ };
+
+test("a cluster is found out when connecting, also by a user who may do nothing", async (t) => {
+  const server = await startServer(t, ["--cluster-enabled", "yes"]);
+  const send = await admin(t, server.url);
+  await assert.rejects(Semaphores.connect(server.url), isCluster);
+  // It would pass every test of what it can do.
+  await send("CLUSTER", "ADDSLOTS", ...Array(16_384).keys());
+  await until("it serves all slots", async () => /cluster_state:ok/.test(await send("CLUSTER", "INFO")));
+  await assert.rejects(Semaphores.connect(server.url), isCluster);
+  await send("ACL", "SETUSER", "jobs", "on", ">secret", "+ping");
+  await assert.rejects(Semaphores.connect(server.url.replace("//", "//jobs:secret@")), isCluster);
+});
+
+test("a cluster that takes the place of a server is found out by the next call", async (t) => {
+  const [server, node] = [await startServer(t), await startServer(t, ["--cluster-enabled", "yes"])];
+  const target = { port: server.port };
+  const proxy = await startProxy(t, target);
+  const semaphores = await connect(t, { url: proxy.url, outageTolerance: 300 });
+  target.port = node.port;
+  for (const { client } of proxy.links) client.destroy();
+  await assert.rejects(semaphores.semaphore(newName(), { limit: 1 }).acquire(), isCluster);
+});
+
+test("where HELLO is not known, a node of a cluster is found out by what it replies", async (t) => {
+  const node = await startServer(t, ["--cluster-enabled", "yes", "--rename-command", "HELLO", "NOT-HELLO"]);
+  await assert.rejects(Semaphores.connect(node.url), isCluster);
+  const server = await startServer(t, ["--rename-command", "HELLO", "NOT-HELLO"]);
+  await (await (await connect(t, server)).semaphore(newName(), { limit: 1 }).acquire()).release();
+});
+
+test("a sentinel is no server for semaphores", async (t) => {
+  const dir = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+  t.after(() => fs.rmSync(dir, { recursive: true }));
+  const file = path.join(dir, "sentinel.conf");
+  fs.writeFileSync(file, "");
+  const sentinel = await startServer(t, ["--sentinel"], [file]);
+  await assert.rejects(Semaphores.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message: /is a Redis Sentinel/ });
+});

@@ -1,0 +1,122 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const v8 = require("node:v8");
+const vm = require("node:vm");
+
+const { LeaseLost } = require("../index.js");
+const { admin, connect, empty, held, keyOf, newName, queued, test, until } = require("./support.js");
+
+v8.setFlagsFromString("--expose-gc");
+const gc = vm.runInNewContext("gc");
+
+/** Acquires, and keeps no permit. */
+async function dropAfter(acquire, keep = () => {}) {
+  const permit = await acquire();
+  keep(permit);
+  return permit.id;
+}
+
+/** Once no lease of it is left, with the warnings until then. */
+async function collected(send, name) {
+  const warnings = [];
+  const note = (warning) => warnings.push(warning);
+  process.on("warning", note);
+  await until("it is given back", async () => {
+    gc();
+    return (await held(send, name)) === 0 && warnings.length > 0;
+  });
+  process.off("warning", note);
+  return warnings;
+}
+
+test("a permit that the program drops is given back, with a warning", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1, lease: 60_000 });
+  const ways = [
+    () => semaphore.acquire(),
+    () => semaphore.tryAcquire(),
+    async () => { // By a message.
+      const permit = await semaphore.acquire();
+      const wait = semaphore.acquire();
+      await queued(send, name, 1);
+      await permit.release();
+      return wait;
+    },
+  ];
+  for (const acquire of ways) {
+    let signal;
+    const id = await dropAfter(acquire, (permit) => (signal = permit.lost));
+    const [warning] = await collected(send, name);
+    assert.ok(warning instanceof LeaseLost && warning.id === id, warning);
+    assert.match(warning.message, /dropped it without release/);
+    assert.equal(signal.reason, warning, "whoever has the signal alone finds out");
+  }
+  await empty(send, name);
+});
+
+test("a permit that the program has is not dropped, nor one that was released or lost", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 4, lease: 60_000 });
+  const warnings = [];
+  const note = (warning) => warnings.push(warning);
+  process.on("warning", note);
+  const permit = await semaphore.acquire();
+  // A listener that refers to it has it, too.
+  await dropAfter(() => semaphore.acquire(), (listened) => listened.lost.addEventListener("abort", () => listened.release()));
+  let goOn;
+  const used = semaphore.use(() => new Promise((resolve) => (goOn = resolve)));
+  await until("all hold", async () => (await held(send, name)) === 3);
+  await dropAfter(async () => {
+    const released = await semaphore.acquire();
+    await released.release();
+    return released;
+  });
+  // One that is collected shows that the others would have been.
+  let isCollected = false;
+  const registry = new FinalizationRegistry(() => (isCollected = true));
+  registry.register(new Array(10));
+  await until("something is collected", async () => (gc(), isCollected));
+  for (let round = 0; round < 10; round += 1) {
+    gc();
+    await new Promise(setImmediate);
+  }
+  assert.equal(await held(send, name), 3);
+  assert.equal(await permit.release(), true);
+  goOn();
+  await used;
+  process.off("warning", note);
+  assert.deepEqual(warnings, []);
+  await send("DEL", keyOf(name, "permits"));
+});
+
+test("maxHold bounds for how long a permit is held, however often it is renewed", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  for (const [lease, maxHold] of [[600, 1500], [60_000, 300]]) {
+    const semaphore = semaphores.semaphore(name, { limit: 1, lease, maxHold });
+    const started = performance.now();
+    const permit = await semaphore.acquire();
+    assert.ok(permit.expiresIn <= Math.min(lease, maxHold));
+    await once(permit.lost, "abort");
+    assert.ok(performance.now() - started >= maxHold - 2, "not before");
+    assert.match(permit.lost.reason.message, new RegExp(`held for ${maxHold} ms, its maxHold`));
+    assert.equal(permit.isLost, true);
+    await empty(send, name); // At once, not at the end of its lease.
+    assert.equal(await permit.release(), false);
+  }
+  for (const maxHold of [0, -1, 1.5, NaN, "5", null]) {
+    assert.throws(() => semaphores.semaphore(name, { limit: 1, maxHold }), RangeError);
+  }
+  const semaphore = semaphores.semaphore(name, { limit: 1, maxHold: 60_000 });
+  const permit = await semaphore.acquire();
+  assert.throws(() => semaphores.semaphore(name, { limit: 1 }), /in use with .* held for at most 60000 ms, not with a limit/);
+  await permit.release();
+});
+
+test("use ends the work at maxHold, and says so", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1, maxHold: 200 });
+  await assert.rejects(semaphore.use((permit) => once(permit.lost, "abort")), { code: "SEM_LOST", message: /maxHold/ });
+  await empty(send, name);
+});

@@ -1,0 +1,101 @@
+"use strict";
+
+// What a program asks for takes effect in the order in which it made the calls, whether it awaits them or not.
+
+const assert = require("node:assert/strict");
+const { AcquireTimeout } = require("../index.js");
+const { admin, connect, empty, held, isRelease, newName, queued, startProxy, startServer, test, until } = require("./support.js");
+
+test("a release that is not awaited comes before what is asked for next", async (t) => {
+  const server = await startServer(t); // It knows no script yet.
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const semaphore = (await connect(t, server)).semaphore(name, { limit: 1 });
+  for (let round = 0; round < 100; round += 1) {
+    if (round % 30 === 10) await send("SCRIPT", "FLUSH");
+    const permit = await semaphore.acquire();
+    permit.release();
+    const again = await semaphore.tryAcquire();
+    assert.ok(again, `round ${round}`);
+    again.release();
+    const last = await semaphore.acquire({ timeout: 0 });
+    assert.equal(await semaphore.tryAcquire(), null);
+    last.release();
+  }
+  await empty(send, name);
+});
+
+test("so it does while the release before it has no answer yet", async (t) => {
+  const server = await startServer(t);
+  const [name, proxy] = [newName(), await startProxy(t, server)];
+  const send = await admin(t, server.url);
+  const semaphore = (await connect(t, { url: proxy.url, responseTimeout: 60_000 })).semaphore(name, { limit: 3 });
+  const permits = await Promise.all([1, 2, 3].map(() => semaphore.acquire()));
+  let tries = 0;
+  proxy.onRequest = (text) => {
+    tries += text.split("\r\ntry\r\n").length - 1;
+    return isRelease(text) ? "hold reply" : "pass";
+  };
+  permits[0].release();
+  await until("it is released", async () => (await held(send, name)) === 2);
+  permits[1].release();
+  const two = semaphore.tryAcquire({ weight: 2 });
+  permits[2].release();
+  const three = semaphore.tryAcquire();
+  await until("all were sent", () => tries === 2);
+  proxy.onRequest = () => "pass";
+  for (const { upstream } of proxy.links) upstream.resume();
+  for (const permit of await Promise.all([two, three])) await permit.release();
+  await empty(send, name);
+});
+
+test("a request comes before a release that is made after it", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 1 });
+  const permit = await semaphore.acquire();
+  for (const isUnderWay of [false, true]) {
+    const holder = isUnderWay ? await semaphore.acquire() : permit;
+    const first = isUnderWay && semaphore.tryAcquire(); // Its call is under way when the next one is made.
+    await undefined;
+    const before = semaphore.tryAcquire();
+    holder.release();
+    const after = semaphore.tryAcquire();
+    assert.deepEqual([await first, await before], [isUnderWay && null, null]);
+    await (await after).release();
+  }
+  await empty(send, name);
+});
+
+test("a wait that is given up does not stand before what is asked for next", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const semaphore = semaphores.semaphore(name, { limit: 2 });
+  for (let round = 0; round < 20; round += 1) {
+    const permit = await semaphore.acquire();
+    const controller = new AbortController();
+    const wait = assert.rejects(semaphore.acquire({ weight: 2, signal: controller.signal }), { name: "AbortError" });
+    if (round % 2) await queued(send, name, 1);
+    controller.abort();
+    const other = await semaphore.tryAcquire();
+    await wait;
+    assert.ok(other, `round ${round}`);
+    await assert.rejects(semaphore.acquire({ timeout: 5 }), AcquireTimeout);
+    other.release();
+    permit.release();
+    await (await semaphore.tryAcquire({ weight: 2 })).release();
+  }
+  await empty(send, name);
+});
+
+test("what use and a block give back is free for what is asked for next", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  const options = { limit: 1 };
+  for (let round = 0; round < 20; round += 1) {
+    const [semaphore, other] = [semaphores.semaphore(name, options), semaphores.semaphore(name, options)];
+    await semaphore.use(() => {});
+    const permit = await other.tryAcquire();
+    // Node.js 18 may not have it. A block awaits it; here it is only called.
+    if (Symbol.asyncDispose) permit[Symbol.asyncDispose]();
+    else permit.release();
+    await (await semaphore.tryAcquire()).release();
+  }
+  await empty(send, name);
+});

@@ -1,0 +1,41 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { spawnSync } = require("node:child_process");
+const fs = require("node:fs");
+const os = require("node:os");
+const path = require("node:path");
+
+const { test } = require("./support.js");
+
+test("where packing fails, the links are as they were", async (t) => {
+  const root = fs.mkdtempSync(path.join(os.tmpdir(), "node-test."));
+  t.after(() => fs.rmSync(root, { recursive: true }));
+  const folder = path.join(root, "clients/node");
+  const manifest = path.join(root, "lua/manifest.json");
+  for (const dir of ["clients/node/lib", "lua"]) fs.mkdirSync(path.join(root, dir), { recursive: true });
+  for (const license of ["LICENSE-APACHE", "LICENSE-MIT"]) fs.writeFileSync(path.join(root, license), license);
+  fs.copyFileSync(path.join(__dirname, "../pack.js"), path.join(folder, "pack.js"));
+  const pack = (what) => spawnSync(process.execPath, ["pack.js", what], { cwd: folder, encoding: "utf8" });
+  const look = () =>
+    ["LICENSE-APACHE", "LICENSE-MIT", "lib/manifest.json"].map((name) => {
+      const file = path.join(folder, name);
+      return fs.lstatSync(file).isSymbolicLink() ? fs.readlinkSync(file) : "a file";
+    });
+  const links = ["../../LICENSE-APACHE", "../../LICENSE-MIT", "../../../lua/manifest.json"];
+
+  assert.equal(pack("links").status, 0);
+  assert.deepEqual(look(), links);
+  const { status, stderr } = pack("files"); // There is no manifest.
+  assert.equal(status, 1);
+  assert.match(stderr, /ENOENT.*manifest\.json/);
+  assert.deepEqual(look(), links);
+  assert.deepEqual(fs.readdirSync(folder).sort(), ["LICENSE-APACHE", "LICENSE-MIT", "lib", "pack.js"]);
+
+  fs.writeFileSync(manifest, "{}");
+  assert.equal(pack("files").status, 0);
+  assert.deepEqual(look(), ["a file", "a file", "a file"]);
+  assert.equal(pack("links").status, 0);
+  assert.deepEqual(look(), links);
+  assert.equal(fs.readFileSync(manifest, "utf8"), "{}");
+});

@@ -1,0 +1,85 @@
+"use strict";
+
+const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const { admin, connect, empty, held, keyOf, newName, queued, startServer, test } = require("./support.js");
+
+const liveness = 600;
+
+/** The semaphore as a user has it who may or may not call scripts. */
+async function startJobs(t, name, responseTimeout = 200) {
+  const server = await startServer(t);
+  const send = await admin(t, server.url);
+  const setUser = (...rights) => send("ACL", "SETUSER", "jobs", ...rights);
+  await setUser("on", ">secret", "~*", "&*", "+@all");
+  const url = server.url.replace("//", "//jobs:secret@");
+  const semaphore = (await connect(t, { url, responseTimeout })).semaphore(name, { limit: 1 });
+  return { send, semaphore, refuse: () => setUser("-eval", "-evalsha"), permit: () => setUser("+eval", "+evalsha") };
+}
+
+test("a release that is refused is told, and goes on, as does that of a wait that was given up", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name);
+  const { send, semaphore } = jobs;
+  const [permit, controller] = [await semaphore.acquire(), new AbortController()];
+  const wait = semaphore.acquire({ signal: controller.signal });
+  await queued(send, name, 1);
+  await jobs.refuse();
+  const warned = once(process, "warning");
+  controller.abort();
+  await assert.rejects(wait, { name: "AbortError" });
+  for (const time of ["the first", "the second"]) {
+    await assert.rejects(permit.release(), { name: "Refused", message: /release was refused: .*permissions/ }, time);
+  }
+  assert.equal((await warned)[0].name, "Refused");
+  assert.equal(permit.isLost, false);
+  assert.equal(await held(send, name), 1);
+  await jobs.permit();
+  await empty(send, name);
+  assert.equal(await permit.release(), true);
+});
+
+test("a release that was refused first, and is unknown then, was lost", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name, 10_000);
+  const permit = await jobs.semaphore.acquire();
+  await jobs.refuse();
+  const warned = once(process, "warning");
+  const released = permit.release();
+  await warned;
+  await jobs.send("DEL", keyOf(name, "permits"));
+  await jobs.permit();
+  assert.equal(await released, false);
+});
+
+test("what a callback did has not failed where its permit cannot be given back yet", async (t) => {
+  const name = newName();
+  const jobs = await startJobs(t, name);
+  assert.equal(await jobs.semaphore.use(() => jobs.refuse()), "OK");
+  await jobs.permit();
+  await empty(jobs.send, name);
+});
+
+test("what a server refuses for good is told at once", async (t) => {
+  const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
+  await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
+  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /SEM_TYPE/ });
+});
+
+test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
+  const server = await startServer(t);
+  const [name, send] = [newName(), await admin(t, server.url)];
+  const patient = await connect(t, { ...server, liveness });
+  const impatient = await connect(t, { ...server, liveness, outageTolerance: 500 });
+  const permit = await patient.semaphore(name, { limit: 1 }).acquire();
+  const [long, short] = [patient, impatient].map((client) => client.semaphore(name, { limit: 1 }).acquire());
+  const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });
+  await queued(send, name, 2);
+  await send("CONFIG", "SET", "maxmemory", "1");
+  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /maxmemory/ });
+  await isOver;
+  await send("CONFIG", "SET", "maxmemory", "0");
+  await permit.release();
+  await (await long).release();
+  await empty(send, name);
+});
