@@ -150,11 +150,9 @@ async fn what_can_be_read_is_read() {
 /// The server can do it, and somebody has forbidden it: that is not an old server.
 #[tokio::test]
 async fn commands_that_are_renamed_are_named() {
-    for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "PING", "SUBSCRIBE", "ZMSCORE", "TIME"]
-    {
-        let renamed = Server::try_start_with(&["--rename-command", command, ""]);
-        // Those of the tests want some of them.
-        let Ok(server) = renamed else { continue };
+    // What the server is looked for with stays: PING.
+    for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "SUBSCRIBE", "ZMSCORE", "TIME"] {
+        let server = Server::start_with(&["--rename-command", command, ""]);
         let refused = Semaphores::connect(&server.admin_url()).await.unwrap_err();
         let words = [command, "is renamed or disabled there", "its version is"];
         assert_says(&refused, ConnectErrorKind::Unusable, &words);
