@@ -3,9 +3,10 @@
 use std::fmt::Display;
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{say, say_json};
 
 #[derive(Debug, Args)]
 pub struct Format {
@@ -16,7 +17,7 @@ pub struct Format {
 
 impl Format {
     /// Says the answer in one of the two.
-    pub fn say(&self, json: impl Display, text: impl Display) -> Result<(), Failure> {
-        if self.json { say(json) } else { say(text) }
+    pub fn say(&self, json: impl Serialize, text: impl Display) -> Result<(), Failure> {
+        if self.json { say_json(&json) } else { say(text) }
     }
 }

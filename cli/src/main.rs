@@ -13,6 +13,7 @@ mod clock;
 mod commands;
 mod demo;
 mod duration;
+mod escape;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod failure;
@@ -91,7 +92,7 @@ fn start_log(is_first: bool) {
         }
         Targets::new()
     });
-    let shown = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(log);
+    let shown = tracing_subscriber::fmt::layer().with_writer(|| output::Log).with_filter(log);
     tracing_subscriber::registry().with(shown).with(run::outage_listener()).init();
 }
 

@@ -14,7 +14,7 @@ use crate::commands::revoke::Revoke;
 use crate::exporter::options::Exporter;
 use crate::failure::Failure;
 use crate::load::options::Load;
-use crate::output::unwritable;
+use crate::output::{say, tell};
 use crate::run::options::Run;
 use crate::server::options::Server;
 use crate::server::passwords;
@@ -84,10 +84,17 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
 
 /// Help is an answer, too, that may find no room. An error has its status, whoever reads it.
 fn end_with(told: &clap::Error) -> Failure {
-    match told.print() {
-        Err(error) if !told.use_stderr() => unwritable(error),
-        _ => std::process::exit(told.exit_code()),
+    let text = told.render().to_string();
+    let text = text.trim_end_matches('\n');
+    match told.use_stderr() {
+        true => tell(text),
+        false => {
+            if let Err(failure) = say(text) {
+                return failure;
+            }
+        }
     }
+    std::process::exit(told.exit_code())
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,9 +1,15 @@
 //! What this tool says. `println!` and `eprintln!` panic where nobody reads it, or the disk is full.
+//!
+//! All of it is escaped here, since parts of it are what servers and other clients wrote, but for what
+//! `write` prints.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use serde::Serialize;
+
+use crate::escape;
 use crate::failure::{Failure, UNWRITABLE};
 
 impl Failure {
@@ -17,10 +23,16 @@ impl Failure {
 
 /// A part of the answer, a line or several, on standard output.
 pub fn say(text: impl Display) -> Result<(), Failure> {
-    write(format!("{text}\n").as_bytes())
+    write(format!("{}\n", escape::text(&text.to_string())).as_bytes())
 }
 
-/// The same, with no line break behind it.
+/// An answer for programs, in one line.
+pub fn say_json(answer: &impl Serialize) -> Result<(), Failure> {
+    write(format!("{}\n", escape::json(answer)).as_bytes())
+}
+
+/// As it is, with no line break behind it: for what is in colors or draws, of which all that others
+/// wrote was escaped before.
 pub fn write(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(text).and_then(|()| output.flush()).map_err(unwritable)
@@ -34,17 +46,32 @@ pub fn unwritable(error: io::Error) -> Failure {
     Failure::new(UNWRITABLE, format!("writing the output failed: {error}"))
 }
 
-/// What somebody should know, as a line on standard error with the name of the tool.
+/// What somebody should know, as one line on standard error with the name of the tool.
 pub fn note(text: impl Display) {
-    tell(format_args!("redis-semaphore: {text}"));
+    tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
-/// A line beside the answer, on standard error: where nobody reads that, nobody can be told.
+/// A line or several beside the answer, on standard error: where nobody reads that, nobody can be told.
 pub fn tell(text: impl Display) {
-    whisper(&format!("{text}\n"));
+    whisper(&format!("{}\n", escape::text(&text.to_string())));
 }
 
-/// The same, with no line break behind it.
+/// As it is, with no line break behind it, as `write` does.
 pub fn whisper(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Standard error for a log, of which each line is written at once.
+pub struct Log;
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        tell(escape::line(text.strip_suffix('\n').unwrap_or(&text)));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

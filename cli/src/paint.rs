@@ -7,10 +7,13 @@ pub fn can_draw(output: &impl IsTerminal) -> bool {
     output.is_terminal() && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
-/// See no-color.org.
-fn has_colours(output: &impl IsTerminal) -> bool {
+/// See no-color.org. Terminals of old have none, nor do those whose names say so (term(7)).
+pub fn has_colours(output: &impl IsTerminal) -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|wish| !wish.is_empty());
-    can_draw(output) && !is_unwanted
+    let terminal = std::env::var("TERM").unwrap_or_default();
+    let has_none =
+        terminal.starts_with("vt") || ["-m", "-mono"].iter().any(|end| terminal.ends_with(end));
+    can_draw(output) && !is_unwanted && !has_none
 }
 
 /// Colours, where there are some.

@@ -4,6 +4,10 @@ use std::convert::Infallible;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use unicode_normalization::UnicodeNormalization;
+
+use crate::escape::{argument, value};
+
 /// For an option with one.
 pub const HELP: &str =
     "Only names like this: * stands for any characters, ? for one, \\ makes the next one plain";
@@ -14,6 +18,38 @@ pub struct Pattern(String);
 impl Pattern {
     pub fn fits(&self, name: &str) -> bool {
         is_like(name, &self.0)
+    }
+
+    /// What to write instead, if it fits none of these names under this prefix, and that is likely a
+    /// mistake. Without names: what can fit none at all.
+    pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
+        let Self(pattern) = self;
+        if let Err(escaped) = argument(pattern) {
+            return Some(escaped);
+        }
+        let inner =
+            pattern.split_once('{').map_or(&**pattern, |(_, inner)| inner.trim_start_matches('{'));
+        let inner = inner.split('}').next().unwrap_or(inner);
+        if inner != pattern {
+            return Some(format!("a name has no braces: write {inner:?}"));
+        }
+        let without_prefix = pattern.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
+        if let Some(rest) = without_prefix {
+            return Some(format!("the prefix {prefix:?} is not part of a name: write {rest:?}"));
+        }
+        let first_like = |pattern: &str, form: fn(&str) -> String| {
+            names.iter().find(|name| is_like(&form(name), &form(pattern)))
+        };
+        let is_there = |name: &String| format!("there is \"{}\"", value(name));
+        if let Some(name) = first_like(pattern, |text| text.nfc().collect()) {
+            return Some(is_there(name) + ", which only looks the same");
+        }
+        if let Some(name) = first_like(pattern, str::to_lowercase) {
+            return Some(is_there(name) + ": upper and lower case differ");
+        }
+        let part = format!("*{pattern}*");
+        let name = first_like(&part, str::to_owned)?;
+        Some(format!("{}: the whole name is compared: write {part:?}", is_there(name)))
     }
 }
 
@@ -64,7 +100,7 @@ fn is_like(name: &str, pattern: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_like;
+    use super::*;
 
     #[test]
     fn patterns_have_stars_and_question_marks() {
@@ -88,6 +124,25 @@ mod tests {
             [("jobs", "job"), ("jobs", "*j"), ("jobs", "????s"), ("axb", "a\\*b"), ("", "?")]
         {
             assert!(!is_like(name, pattern), "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_fits_nothing_is_explained() {
+        let names = ["Mailer", "caf\u{e9}"].map(str::to_owned);
+        for (pattern, advice) in [
+            ("{*", Some("a name has no braces: write \"*\"")),
+            ("{mailer}", Some("a name has no braces: write \"mailer\"")),
+            ("sem:{mailer}:state", Some("a name has no braces: write \"mailer\"")),
+            ("mail*}", Some("a name has no braces: write \"mail*\"")),
+            ("sem:mailer", Some("the prefix \"sem\" is not part of a name: write \"mailer\"")),
+            ("mail*", Some("there is \"Mailer\": upper and lower case differ")),
+            ("cafe\u{301}", Some("there is \"caf\u{e9}\", which only looks the same")),
+            ("ail", Some("there is \"Mailer\": the whole name is compared: write \"*ail*\"")),
+            ("jobs", None),
+        ] {
+            let pattern: Pattern = pattern.parse().unwrap();
+            assert_eq!(pattern.advice("sem", &names).as_deref(), advice, "{pattern}");
         }
     }
 

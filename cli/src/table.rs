@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-/// Columns that begin below each other, with two spaces between them.
+use unicode_width::UnicodeWidthStr;
+
+use crate::escape::value;
+
+/// Columns that begin below each other, with two spaces between them. Cells are escaped.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let head: Vec<String> = head.iter().map(|title| title.to_string()).collect();
-    let lines = || std::iter::once(&head).chain(rows);
-    let width = |column: usize| {
-        lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let shown = lines().map(|line| {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+    let head = head.iter().map(|title| title.to_string()).collect();
+    let row = |row: &Vec<String>| row.iter().map(|cell| value(cell)).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(row)).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].width()).max();
+    let widths: Vec<usize> = (0..lines[0].len()).filter_map(width).collect();
+    let shown = lines.iter().map(|line| {
+        let cells = line.iter().zip(&widths);
+        let cells = cells.map(|(cell, width)| cell.clone() + &" ".repeat(width - cell.width()));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     });
     shown.collect::<Vec<_>>().join("\n")
@@ -38,11 +42,6 @@ pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What other programs have written into Redis must not steer a terminal.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 pub fn or_none(number: Option<u32>) -> String {
     number.map_or("none".to_owned(), |number| number.to_string())
 }
@@ -57,6 +56,12 @@ mod tests {
         let rows = rows.map(|row| row.map(str::to_owned).to_vec());
         let shown = table(&["NAME", "N", "LAST"], &rows);
         assert_eq!(shown, "NAME    N   LAST\nä       1   x\nlonger  22");
+        let rows = [["漢字", "1"], ["👩👩🏽", "2"], ["a\u{9b}", "3"], ["e\u{301}", "4"], ["कि", "5"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let shown = table(&["NAME", "N"], &rows);
+        let wanted =
+            "NAME      N\n漢字      1\n👩👩🏽      2\na\\u{9b}   3\ne\\u{301}  4\nकि        5";
+        assert_eq!(shown, wanted);
     }
 
     #[test]

@@ -47,10 +47,25 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), Error> {
     match name.chars().find(|c| matches!(c, '{' | '}') || c.is_ascii_control()) {
         Some(c) => Err(Error::invalid(
             what,
-            format!("{name:?} has {c:?} in it: must have no braces or control characters"),
+            format!(
+                "{name:?} has {c:?} in it: must have no braces or control characters{}",
+                without_braces(what, name)
+            ),
         )),
         None => Ok(()),
     }
+}
+
+/// Keys are shown with the name in braces, and copied from there.
+fn without_braces(what: &str, name: &str) -> String {
+    if what != "name" || name.contains("\\u{") {
+        return String::new(); // an escape is no key
+    }
+    let inner = name.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}'));
+    let inner = inner
+        .map(|(inner, _)| inner.trim_matches(['{', '}']))
+        .filter(|inner| check_name("name", inner).is_ok());
+    inner.map(|inner| format!(": write {inner:?}")).unwrap_or_default()
 }
 
 /// A prefix begins the names of channels, too, and rules of access, which are split at white space.

@@ -7,8 +7,10 @@ use clap::Args;
 use redis_semaphore::{Check, Diagnosis, Examination, Semaphores, Verdict};
 use serde_json::{Value, json};
 
+use crate::escape;
 use crate::failure::Failure;
 use crate::format::Format;
+use crate::output::{say_json, write};
 use crate::paint::Paint;
 use crate::server::looking;
 use crate::server::options::Server;
@@ -28,7 +30,10 @@ pub struct Doctor {
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
     let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
-    asked.format.say(as_json(&diagnosis), as_text(&diagnosis))?;
+    match asked.format.json {
+        true => say_json(&as_json(&diagnosis))?,
+        false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,
+    }
     Ok(match diagnosis.worst() {
         Verdict::Danger => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
@@ -58,7 +63,13 @@ fn as_json(diagnosis: &Diagnosis) -> Value {
 }
 
 /// As the library displays it, with the verdicts in colours where there are some.
-fn as_text(diagnosis: &Diagnosis) -> String {
+fn as_text(mut diagnosis: Diagnosis) -> String {
+    for server in &mut diagnosis.servers {
+        let checks = server.checks.iter_mut();
+        let told = checks.flat_map(|check| [Some(&mut check.found), check.remedy.as_mut()]);
+        let told = told.flatten().chain([&mut server.address, &mut server.version]);
+        told.for_each(|text| *text = escape::line(text));
+    }
     let (text, paint) = (diagnosis.to_string(), Paint::on(&stdout()));
     let coloured = [
         (Verdict::Danger, paint.red(&Verdict::Danger.to_string())),

@@ -8,12 +8,13 @@ use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
 use serde_json::{Value, json};
 
 use super::must_exist;
+use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
 use crate::limits::{in_force, limit_of};
 use crate::server::looking;
 use crate::server::options::Server;
-use crate::table::{millis, or_none, plain, rounded, table};
+use crate::table::{millis, or_none, rounded, table};
 
 #[derive(Debug, Args)]
 #[command(
@@ -23,6 +24,7 @@ use crate::table::{millis, or_none, plain, rounded, table};
 )]
 pub struct Inspect {
     /// The name of the semaphore
+    #[arg(value_parser = argument)]
     pub name: String,
     #[command(flatten)]
     pub format: Format,
@@ -91,7 +93,8 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
 
 fn as_text(name: &str, now: &Inspection) -> String {
     let mut text = format!(
-        "{name}: limit {} (declared: {}, set at run time: {}), held {}, queued {}",
+        "{}: limit {} (declared: {}, set at run time: {}), held {}, queued {}",
+        value(name),
         or_none(limit_of(now)),
         or_none(now.declared_limit),
         or_none(now.runtime_limit),
@@ -101,10 +104,10 @@ fn as_text(name: &str, now: &Inspection) -> String {
     if !now.holders.is_empty() {
         let row = |holder: &Holder| {
             vec![
-                plain(holder.owner()),
+                holder.owner().to_owned(),
                 holder.num_permits.to_string(),
                 rounded(holder.expires_in),
-                plain(&holder.id),
+                holder.id.clone(),
             ]
         };
         let rows: Vec<_> = now.holders.iter().map(row).collect();
@@ -115,11 +118,11 @@ fn as_text(name: &str, now: &Inspection) -> String {
         let row = |waiter: &Waiter| {
             vec![
                 waiter.position.to_string(),
-                plain(waiter.owner()),
+                waiter.owner().to_owned(),
                 waiter.num_permits.to_string(),
                 rounded(waiter.waited),
                 waiter.present_for.map_or("gone", |_| "there").to_owned(),
-                plain(&waiter.id),
+                waiter.id.clone(),
             ]
         };
         let rows: Vec<_> = now.waiters.iter().map(row).collect();

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{exists, must_exist};
+use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
 use crate::limits::{in_force, limit_of};
@@ -27,6 +28,7 @@ Exit status: 0 shown or changed, 1 there is no such semaphore to show or to clea
 all commands.")]
 pub struct Limit {
     /// The name of the semaphore
+    #[arg(value_parser = argument)]
     pub name: String,
     /// The new limit; +N to add to the one in force; clear to have the declared one again
     #[arg(value_name = "N|+N|clear")]
@@ -166,10 +168,11 @@ impl<'a> Limits<'a> {
             (None, None) => String::new(),
         };
         let limit = or_none(self.limit);
+        let name = value(self.name);
         match &self.before {
-            None => format!("{}: limit {limit}{source}", self.name),
+            None => format!("{name}: limit {limit}{source}"),
             Some(Before { limit: before, .. }) => {
-                format!("{}: limit {} before, {limit} now{source}", self.name, or_none(*before))
+                format!("{name}: limit {} before, {limit} now{source}", or_none(*before))
             }
         }
     }

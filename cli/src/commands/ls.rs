@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::output::tell;
+use crate::output::{note, tell};
 use crate::pattern::{self, Pattern};
 use crate::server::looking;
 use crate::server::options::Server;
@@ -47,6 +47,9 @@ pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let all_took = started.elapsed();
     asked.format.say(as_json(&found, &shown, all_took), as_text(&shown))?;
     tell_what_it_took(&found, shown.len(), all_took);
+    if summaries.is_empty() {
+        note(nothing(&found.names, &server.prefix, asked.pattern.as_ref()));
+    }
     let mut status = ExitCode::SUCCESS;
     for error in summaries.values().filter_map(|found| found.as_ref().err()) {
         status = Failure::of_one(error).tell();
@@ -84,6 +87,15 @@ fn as_text(rows: &[Row]) -> String {
     };
     let rows: Vec<_> = rows.iter().map(cells).collect();
     table(&["NAME", "HELD/LIMIT", "QUEUED", "LONGEST WAIT"], &rows)
+}
+
+/// Why nothing is shown.
+fn nothing(names: &[String], prefix: &str, pattern: Option<&Pattern>) -> String {
+    let Some(pattern) = pattern.filter(|_| !names.is_empty()) else {
+        return format!("there is no semaphore under the prefix {prefix:?} (--prefix)");
+    };
+    let advice = pattern.advice(prefix, names).map(|advice| format!(": {advice}"));
+    format!("no name is like \"{pattern}\"{}", advice.unwrap_or_default())
 }
 
 fn tell_what_it_took(found: &Names, shown: usize, all_took: Duration) {

@@ -6,10 +6,11 @@ use clap::Args;
 use redis_semaphore::{Revoked, Semaphores};
 use serde_json::{Value, json};
 
+use crate::escape::{argument, value};
 use crate::failure::{Failure, NO};
 use crate::format::Format;
 use crate::limits::in_force;
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::overlap::overlap;
 use crate::server::options::Server;
 use crate::server::with;
@@ -27,6 +28,7 @@ process to keep it out.
 Exit status: 0 taken away, 1 nobody holds or waits by that id, others as for all commands.")]
 pub struct Revoke {
     /// The name of the semaphore
+    #[arg(value_parser = argument)]
     pub name: String,
     /// The id, as `inspect` shows it
     pub id: String,
@@ -40,8 +42,8 @@ pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
         semaphore.revoke(&asked.id).await.map_err(Failure::of_change)
     })?;
     match asked.format.json {
-        true => say(as_json(asked, &revoked))?,
-        false => say(as_text(&asked.name, &revoked)?)?,
+        true => say_json(&as_json(asked, &revoked))?,
+        false => say(as_text(&value(&asked.name), &revoked)?)?,
     }
     Ok(match revoked {
         Revoked::Permit { .. } | Revoked::Request => ExitCode::SUCCESS,

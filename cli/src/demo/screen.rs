@@ -50,10 +50,10 @@ impl Screen {
         say(line())
     }
 
-    /// Prints something that stays. The next picture comes below.
+    /// Prints something of our own that stays. The next picture comes below.
     pub fn say(&mut self, text: &str) -> Result<(), Failure> {
         let over = UP_AND_CLEAR.repeat(self.drawn);
         self.drawn = 0;
-        say(format_args!("{over}{text}"))
+        write(format!("{over}{text}\n").as_bytes())
     }
 }

@@ -33,6 +33,9 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let listener = TcpListener::bind(&asked.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
+    if let Some(advice) = asked.only.as_ref().and_then(|only| only.advice(&server.prefix, &[])) {
+        note(format_args!("--only fits no name: {advice}"));
+    }
     let looks = Arc::new(Looks::new(server, asked));
     let served = async {
         note(format_args!("listening on http://{address}/metrics"));

@@ -24,7 +24,7 @@ use tokio::runtime::Builder;
 
 use crate::failure::{AnyError, Failure};
 use crate::load::options::Load;
-use crate::output::say;
+use crate::output::{say_json, write};
 use crate::paint::Paint;
 use crate::server::block_on_runtime;
 use crate::server::options::Server;
@@ -49,7 +49,9 @@ pub fn run(
 
 async fn measure(server: &Server, asked: &Load) -> Result<ExitCode> {
     let summary = run::run(server, asked).await?;
-    let table = || table::draw(&summary, Paint::on(&stdout()));
-    say(if asked.json { serde_json::to_string(&summary)? } else { table() })?;
+    match asked.json {
+        true => say_json(&summary)?,
+        false => write(format!("{}\n", table::draw(&summary, Paint::on(&stdout()))).as_bytes())?,
+    }
     Ok(if summary.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

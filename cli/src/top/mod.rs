@@ -8,6 +8,7 @@ mod cursor;
 mod dialogue;
 mod draw;
 mod event;
+mod history;
 mod keys;
 mod look;
 pub mod options;
@@ -27,6 +28,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::failure::{Failure, UNAVAILABLE};
 use crate::output::tell;
+use crate::paint::{can_draw, has_colours};
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
 use crate::top::calls::Calls;
@@ -43,6 +45,12 @@ pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
              prints the same once",
         ));
     }
+    if !can_draw(&io::stdout()) {
+        return Err(Failure::usage(
+            "top: TERM says that nothing can be drawn in this terminal: `redis-semaphore ls` prints the \
+             same once",
+        ));
+    }
     block_on(watch(server, asked))?.map(|()| ExitCode::SUCCESS)
 }
 
@@ -53,7 +61,8 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     screen::send_signals(events.clone())?;
     let mut screen = Screen::open()?;
     screen::send_keys(events.clone());
-    let state = State::new(&server.prefix, asked, screen.size()?);
+    let mut state = State::new(&server.prefix, asked, screen.size()?);
+    state.has_colours = has_colours(&io::stdout());
     let mut calls = Calls::new(semaphores, events);
     let mut unseen = Vec::new();
     let outcome = show(state, &mut screen, &mut calls, &mut coming, &mut unseen).await;

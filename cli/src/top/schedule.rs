@@ -9,7 +9,7 @@ use crate::top::state::{Row, State};
 /// Looks whose answers are awaited.
 const AT_ONCE: usize = 4;
 /// What is not on the screen is looked at so many times less often.
-const OTHERS: u32 = 10;
+pub const OTHERS: u32 = 10;
 /// And no more often than that, however many there are.
 const PAUSE_OF_OTHERS: Duration = Duration::from_millis(10);
 
@@ -22,9 +22,12 @@ pub fn due(state: &mut State, now: Instant) -> Vec<Call> {
     let free = AT_ONCE.saturating_sub(state.looks_under_way);
     let others = (state.every * OTHERS).max(PAUSE_OF_OTHERS * state.rows.len() as u32);
     let is_due = |name: &str, pace| state.rows.get(name).is_some_and(|row| is_due(row, pace, now));
-    let seen = state.on_screen().into_iter().filter(|name| is_due(name, state.every));
+    let mut seen = state.on_screen();
+    seen.retain(|name| is_due(name, state.every));
+    // Where answers are slow, the first ones are due again before the last ones were asked for.
+    seen.sort_by_key(|name| state.rows.get(name).and_then(|row| row.looked_at));
     let unseen = state.rows.keys().filter(|name| is_due(name, others)).cloned();
-    let names: Vec<String> = seen.chain(unseen).take(free).collect();
+    let names: Vec<String> = seen.into_iter().chain(unseen).take(free).collect();
     for name in names {
         // One that is on the screen is on both lists.
         let Some(row) = state.rows.get_mut(&name).filter(|row| !row.is_asked) else { continue };
@@ -92,6 +95,25 @@ mod tests {
         let (seen, others) = looks.split_at(19);
         assert!(seen.iter().all(|looks| (50..=60).contains(looks)), "{looks:?}");
         assert!(others.iter().all(|looks| (4..=6).contains(looks)), "{looks:?}");
+    }
+
+    #[test]
+    fn slow_answers_come_to_all_in_turns() {
+        let asked = Top { pattern: None, every: EVERY };
+        let mut state = State::new("sem", &asked, Size::new(80, 24));
+        (10..29).for_each(|number| drop(state.rows.insert(number.to_string(), Row::default())));
+        let mut now = Moment::now();
+        for _ in 0..5 {
+            let calls = due(&mut state, now.instant);
+            now.instant += EVERY;
+            for call in calls {
+                let Call::Look { name, whole } = call else { continue };
+                let answer = Answer::Look { name, whole, found: Ok(Look::default()) };
+                assert_eq!(update(&mut state, Event::Answer(answer), now), None);
+            }
+        }
+        let unknown: Vec<_> = state.rows.iter().filter(|(_, row)| row.known().is_none()).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::layout::Size;
+use ratatui::style::{Color, Style};
 
 use crate::pattern::Pattern;
 use crate::survey::Summary;
 use crate::top::cursor::{Cursor, page};
 use crate::top::dialogue::Dialogue;
+use crate::top::history::{self, History};
 use crate::top::look::Look;
 use crate::top::options::Top;
+use crate::top::schedule;
 
 /// Lines of the screen that are no rows of the list: title, head of the table, two of notices, keys.
 const OTHER_LINES: u16 = 5;
@@ -26,7 +29,10 @@ pub struct State {
     pub prefix: String,
     pub pattern: Option<Pattern>,
     pub every: Duration,
+    /// Of the histories.
+    pub began: Instant,
     pub size: Size,
+    pub has_colours: bool,
     pub rows: BTreeMap<String, Row>,
     pub sort: Sort,
     pub cursor: Cursor,
@@ -58,6 +64,7 @@ pub struct Row {
     pub trouble: Option<String>,
     pub looked_at: Option<Instant>,
     pub is_asked: bool,
+    pub history: History,
 }
 
 /// The semaphore that was opened.
@@ -102,7 +109,9 @@ impl State {
             prefix: prefix.to_owned(),
             pattern: asked.pattern.clone(),
             every: asked.every,
+            began: now.instant,
             size,
+            has_colours: false,
             rows: BTreeMap::new(),
             sort: Sort { column: Column::Name, is_reversed: false },
             cursor: Cursor::default(),
@@ -114,6 +123,22 @@ impl State {
             list: None,
             looks_under_way: 0,
         }
+    }
+
+    /// A color, where there are some.
+    pub fn coloured(&self, color: Color) -> Style {
+        if self.has_colours { Style::new().fg(color) } else { Style::new() }
+    }
+
+    /// The length of a part of the histories.
+    pub fn part(&self) -> Duration {
+        history::part(self.every * schedule::OTHERS)
+    }
+
+    /// The number of the part of the histories that it is in.
+    pub fn part_of(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.began);
+        (passed.as_nanos() / self.part().as_nanos()) as u64
     }
 
     /// At once, and not only when its turn comes.
@@ -207,7 +232,7 @@ impl Sort {
 }
 
 /// How full it is. One that is paused lets nobody in, as a full one does.
-fn share(summary: &Summary) -> f64 {
+pub fn share(summary: &Summary) -> f64 {
     match (summary.held, summary.limit) {
         (0, Some(0)) => 1.0,
         (held, limit) => held as f64 / f64::from(limit.unwrap_or(u32::MAX)),

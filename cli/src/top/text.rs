@@ -1,28 +1,32 @@
-//! Text that fits: names, owners and reasons may be of any length, and in any script.
+//! Text that fits: names, owners and reasons may be of any length, and in any script. All that is drawn
+//! comes through here, and so is escaped.
 
 use std::time::{Duration, SystemTime};
 
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use crate::escape;
 use crate::table::rounded;
 
 const CUT: &str = "…";
 
 /// The beginning, if it does not fit wholly.
 pub fn fitted(text: &str, width: usize) -> String {
-    if width_of(text) <= width {
-        return text.to_owned();
+    let text = escape::line(text);
+    if width_of(&text) <= width {
+        return text;
     }
-    taken(signs(text).iter(), width.saturating_sub(1)).concat() + cut(width)
+    taken(signs(&text).iter(), width.saturating_sub(1)).concat() + cut(width)
 }
 
 /// The end, if it does not fit wholly: for ids, which differ there.
 pub fn fitted_end(text: &str, width: usize) -> String {
-    if width_of(text) <= width {
-        return text.to_owned();
+    let text = escape::line(text);
+    if width_of(&text) <= width {
+        return text;
     }
-    let signs = signs(text);
+    let signs = signs(&text);
     let mut end = taken(signs.iter().rev(), width.saturating_sub(1));
     end.reverse();
     cut(width).to_owned() + &end.concat()
@@ -32,7 +36,7 @@ pub fn fitted_end(text: &str, width: usize) -> String {
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in escape::text(text).split_whitespace() {
         let last = lines.last_mut().expect("there is always one");
         let gap = usize::from(!last.is_empty());
         if width_of(last) + gap + width_of(word) <= width {
@@ -71,7 +75,7 @@ fn cut(width: usize) -> &'static str {
     if width == 0 { "" } else { CUT }
 }
 
-/// What is seen as one sign, which may be several characters. Control characters are left out.
+/// What is seen as one sign, which may be several characters.
 fn signs(text: &str) -> Vec<String> {
     let span = Span::raw(text);
     span.styled_graphemes(Style::default()).map(|sign| sign.symbol.to_owned()).collect()
@@ -98,7 +102,9 @@ mod tests {
         assert_eq!(fitted_end("P:web:1", 4), "…b:1");
         assert_eq!(fitted("漢字漢字", 5), "漢字…");
         assert_eq!(fitted("漢字漢字", 4), "漢…");
-        assert_eq!(fitted("👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 3), "👩‍👩‍👧‍👦…");
+        assert_eq!(fitted("👍🏽👍🏽", 3), "👍🏽…");
+        assert_eq!(fitted("a\u{9b}", 7), "a\\u{9b}");
+        assert_eq!(fitted_end("a\u{9b}", 5), "…{9b}");
         assert_eq!(fitted("jobs", 0), "");
     }
 

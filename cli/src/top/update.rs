@@ -86,8 +86,12 @@ fn looked(state: &mut State, name: &str, whole: bool, found: Result<Look, Troubl
     // Without an answer the last picture stays.
     let Some(look) = look else { return state.contact.trouble = trouble };
     heard(state, now);
+    let part = state.part_of(now.instant);
     if let Some(row) = state.rows.get_mut(name) {
         let summary = look.as_ref().map(|look| look.summary.clone());
+        if let Ok(summary) = &summary {
+            row.history.add(part, summary);
+        }
         row.summary = Some(summary.map_err(String::clone));
     }
     if let Some(open) = state.open.as_mut().filter(|open| whole && open.name == name) {

@@ -13,6 +13,7 @@ mod run;
 mod sentinel;
 mod server;
 mod silence;
+mod strangers;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;

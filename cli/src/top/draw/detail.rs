@@ -3,15 +3,17 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, Table};
 
-use super::MARKED;
+use super::{MARKED, bar, list};
+use crate::escape::value;
 use crate::survey::Summary;
 use crate::table::or_none;
 use crate::top::cursor::page;
+use crate::top::history::PARTS;
 use crate::top::look::Look;
-use crate::top::state::Open;
+use crate::top::state::{Moment, Open, State};
 use crate::top::text::{fitted, fitted_end, short, wrapped};
 
 const OWNER: usize = 20;
@@ -19,18 +21,35 @@ const OWNER: usize = 20;
 const WEIGHT: u16 = 10;
 const POSITION: usize = 8;
 
-pub fn draw(open: &Open, frame: &mut Frame, area: Rect) {
+/// The least that holders and waiters have.
+const LEAST: u16 = 6;
+const BAR: usize = 10;
+
+pub fn draw(state: &State, open: &Open, now: Moment, frame: &mut Frame, area: Rect) {
     let width = usize::from(area.width);
     let look = match &open.look {
         Some(Ok(look)) => look,
         Some(Err(reason)) => return draw_lines(&wrapped(reason, width), frame, area),
-        None => return draw_lines(&[format!("{} ...", open.name)], frame, area),
+        None => {
+            return draw_lines(
+                &[fitted(&format!("{} ...", value(&open.name)), width)],
+                frame,
+                area,
+            );
+        }
     };
     let summary = summary_of(&look.summary);
     // The numbers are seen, however long the name is.
-    let name = fitted(&open.name, width.saturating_sub(summary.len() + 2).max(12));
-    let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    let name = fitted(&value(&open.name), width.saturating_sub(summary.len() + 2).max(12));
+    let for_past = u16::from(area.height > LEAST + 2);
+    let [head, past, body] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(for_past),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
     draw_lines(&[fitted(&format!("{name}: {summary}"), width)], frame, head);
+    frame.render_widget(past_of(state, open, &look.summary, now, width), past);
     let upper = height_of_holders(look, body.height);
     let [holders, waiters] =
         Layout::vertical([Constraint::Length(upper), Constraint::Fill(1)]).areas(body);
@@ -42,6 +61,23 @@ fn draw_lines(lines: &[String], frame: &mut Frame, area: Rect) {
     for (line, row) in lines.iter().zip(area.rows()) {
         frame.render_widget(Line::raw(line.clone()), row);
     }
+}
+
+/// How full it is, and what it was like.
+fn past_of<'a>(
+    state: &State,
+    open: &Open,
+    summary: &Summary,
+    now: Moment,
+    width: usize,
+) -> Line<'a> {
+    let columns = if width < 100 { PARTS / 2 } else { PARTS };
+    let history = state.rows.get(&open.name).map(|row| &row.history);
+    let past = history.map(|history| history.until(state.part_of(now.instant), columns));
+    let past = past.unwrap_or_default();
+    let full = Span::styled(bar::bar(summary, BAR), state.coloured(bar::color(summary)));
+    let (held, queued, ago) = (bar::held(&past), bar::queued(&past), list::past(state));
+    Line::from(vec![full, Span::raw(format!("  held {held}  queued {queued}  {ago}"))])
 }
 
 fn summary_of(summary: &Summary) -> String {
@@ -71,10 +107,10 @@ fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
     let rows = seen.map(|index| {
         let holder = &look.holders[index];
         let row = Row::new([
-            fitted(&holder.owner, OWNER),
+            fitted(&value(&holder.owner), OWNER),
             holder.weight.to_string(),
             short(holder.lease_left),
-            fitted_end(&holder.id, room),
+            fitted_end(&value(&holder.id), room),
         ]);
         row.style(style(index == marked))
     });
@@ -93,12 +129,12 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
     let rows = seen.map(|index| {
         let waiter = &look.waiters[index];
         let row = Row::new([
-            fitted(&waiter.owner, OWNER),
+            fitted(&value(&waiter.owner), OWNER),
             waiter.weight.to_string(),
             short(waiter.waited),
             fitted(&waiter.position.to_string(), POSITION),
             if waiter.is_there { "there" } else { "gone" }.to_owned(),
-            fitted_end(&waiter.id, room),
+            fitted_end(&value(&waiter.id), room),
         ]);
         row.style(style(before + index == marked))
     });

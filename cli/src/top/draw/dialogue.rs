@@ -7,6 +7,7 @@ use ratatui::layout::{Margin, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear};
 
+use crate::escape::value;
 use crate::overlap::overlap;
 use crate::survey::Summary;
 use crate::table::{at_most, or_none};
@@ -22,8 +23,12 @@ pub fn draw(dialogue: &Dialogue, frame: &mut Frame) {
     let width = WIDTH.min(screen.width);
     let inner = usize::from(width.saturating_sub(4));
     let (title, paragraphs) = match dialogue {
-        Dialogue::Limit { name, now, typed } => (format!(" Limit of {name} "), limit(now, typed)),
-        Dialogue::Revoke { name, victim } => (format!(" Revoke at {name} "), revoke(victim)),
+        Dialogue::Limit { name, now, typed } => {
+            (format!(" Limit of {} ", value(name)), limit(now, typed))
+        }
+        Dialogue::Revoke { name, victim } => {
+            (format!(" Revoke at {} ", value(name)), revoke(victim))
+        }
     };
     let lines = paragraphs.iter().flat_map(|text| wrapped(text, inner));
     let mut lines: Vec<String> = lines.collect();
@@ -71,7 +76,7 @@ fn revoke(victim: &Victim) -> Vec<String> {
                 .to_owned(),
         ],
     };
-    lines.insert(0, format!("{} ({})", victim.owner, victim.id));
+    lines.insert(0, format!("{} ({})", value(&victim.owner), value(&victim.id)));
     lines.insert(1, String::new());
     lines.extend([String::new(), "y revokes · any other key does not".to_owned()]);
     lines

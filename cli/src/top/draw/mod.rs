@@ -1,5 +1,6 @@
 //! From the state to a picture.
 
+mod bar;
 mod detail;
 mod dialogue;
 mod list;
@@ -13,6 +14,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Line;
 
+use crate::escape::value;
 use crate::top::state::{List, Moment, State};
 use crate::top::text::{fitted, short, time_of_day, wrapped};
 
@@ -31,8 +33,8 @@ pub fn draw(state: &State, now: Moment, frame: &mut Frame) {
     .areas(frame.area());
     frame.render_widget(one_line(&title_of(state), title).bold(), title);
     match &state.open {
-        Some(open) => detail::draw(open, frame, body),
-        None => list::draw(state, frame, body),
+        Some(open) => detail::draw(state, open, now, frame, body),
+        None => list::draw(state, now, frame, body),
     }
     draw_notices(state, now, frame, notice);
     frame.render_widget(one_line(keys_of(state), keys).dim(), keys);
@@ -78,13 +80,13 @@ fn draw_notices(state: &State, now: Moment, frame: &mut Frame, area: Rect) {
 
 /// What is wrong goes before what was done. Otherwise there is room for a whole id.
 fn notices_of(state: &State, now: Moment) -> Vec<(String, Style)> {
-    let trouble = trouble_of(state, now).map(|text| (text, Style::new().fg(Color::Red)));
+    let trouble = trouble_of(state, now).map(|text| (text, state.coloured(Color::Red)));
     let message = state.message.clone().map(|text| (text, Style::new().bold()));
     let notices: Vec<_> = trouble.into_iter().chain(message).collect();
     match &state.open {
         Some(open) if notices.is_empty() => {
             let id = open.ids().get(open.cursor.index()).map(|id| id.to_string());
-            id.map(|id| (id, Style::new())).into_iter().collect()
+            id.map(|id| (value(&id), Style::new())).into_iter().collect()
         }
         _ => notices,
     }

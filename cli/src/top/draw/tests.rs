@@ -1,18 +1,20 @@
 //! Pictures of states.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::layout::Size;
 
 use super::draw;
+use crate::escape;
 use crate::survey::Summary;
 use crate::top::cursor::Cursor;
 use crate::top::dialogue::{Dialogue, Kind, Victim};
 use crate::top::look::{Holder, Look, Waiter};
 use crate::top::options::Top;
-use crate::top::state::{Column, Moment, Open, Row, Sort, State};
+use crate::top::state::{Column, List, Moment, Open, Row, Sort, State};
 
 fn state(width: u16, height: u16) -> State {
     let asked = Top { pattern: None, every: Duration::from_secs(1) };
@@ -73,7 +75,7 @@ fn the_list_has_a_line_for_each() {
     let picture = picture(&state);
     let lines: Vec<&str> = picture.lines().collect();
     assert!(lines[0].contains("2 semaphores under sem, every 1s"), "{picture}");
-    assert!(lines[1].contains("4 LONGEST WAIT ▼"), "{picture}");
+    assert!(lines[1].contains("4 WAIT ▼"), "{picture}");
     assert!(lines[2].starts_with("\"jobs") && lines[2].contains("3/3"), "{picture}");
     assert!(lines[2].contains(" 2 ") && lines[2].contains("1m 5s"), "{picture}");
     assert!(lines[3].starts_with("\"uploads"), "{picture}");
@@ -143,6 +145,7 @@ fn nothing_is_too_long_too_wide_or_too_small() {
         &*"x".repeat(512),
         &*"漢".repeat(170),
         &*"👩‍👩‍👧‍👦".repeat(20),
+        &*"👍🏽".repeat(60),
         "e\u{301}\u{202e}abc",
         "\u{9b}2J",
     ];
@@ -175,15 +178,60 @@ fn nothing_is_too_long_too_wide_or_too_small() {
     }
 }
 
-#[test]
-fn a_name_is_no_command_for_the_terminal() {
-    let mut state = state(80, 24);
-    add(&mut state, "a\u{1b}[2J\u{9b}2J", 0, 1, &[]);
-    open(&mut state, "b\u{1b}[2J");
-    let inside = picture(&state);
-    state.open = None;
-    let picture = picture(&state) + &inside;
-    assert!(!picture.contains(['\u{1b}', '\u{9b}']), "{picture}");
+fn must_be_escaped(state: &State) {
+    let picture = picture(state);
+    assert_eq!(escape::text(&picture), picture);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn what_others_wrote_is_escaped_wherever_it_is_drawn(written in written(), width in 1..200u16) {
+        let mut state = state(width, 24);
+        state.prefix = written.clone();
+        state.pattern = Some(written.parse().unwrap());
+        state.list = Some(List { last: SystemTime::now(), trouble: None });
+        must_be_escaped(&state);
+        add(&mut state, &written, 1, 2, &[1]);
+        must_be_escaped(&state);
+        state.message = Some(written.clone());
+        let row = state.rows.values_mut().next().unwrap();
+        row.trouble = Some(written.clone());
+        must_be_escaped(&state);
+        row_is_unreadable(&mut state, &written);
+        must_be_escaped(&state);
+        state.list = Some(List { last: SystemTime::now(), trouble: Some(written.clone()) });
+        must_be_escaped(&state);
+        let (name, id, owner) = (written.clone(), written.clone(), written.clone());
+        let victim = Victim { id, owner, kind: Kind::Request };
+        state.dialogue = Some(Dialogue::Revoke { name: name.clone(), victim });
+        must_be_escaped(&state);
+        let (now, typed) = (Summary::default(), written.clone());
+        state.dialogue = Some(Dialogue::Limit { name, now, typed });
+        must_be_escaped(&state);
+        (state.dialogue, state.message, state.list) = (None, None, None);
+        open(&mut state, &written);
+        must_be_escaped(&state);
+        state.rows.clear();
+        must_be_escaped(&state);
+        let opened = state.open.as_mut().unwrap();
+        opened.name = written.clone();
+        opened.look = None;
+        must_be_escaped(&state);
+        state.open.as_mut().unwrap().look = Some(Err(written));
+        must_be_escaped(&state);
+    }
+}
+
+fn written() -> impl Strategy<Value = String> {
+    let steering = "[\u{1b}\\[2J\u{7}\u{85}\u{9b}\u{202e}\u{2028}\u{feff}\u{200d}\u{301}a漢👩\u{e0041}\u{3164} ]{1,40}";
+    prop_oneof![steering, any::<String>()]
+}
+
+fn row_is_unreadable(state: &mut State, reason: &str) {
+    for row in state.rows.values_mut() {
+        (row.summary, row.trouble) = (Some(Err(reason.to_owned())), None);
+    }
 }
 
 #[test]

@@ -4,14 +4,18 @@ mod leaving;
 mod pane;
 mod support;
 
+use std::fs;
 use std::time::Duration;
 
 use redis_semaphore::redis::cmd;
 use redis_semaphore::{Permit, Semaphore, Semaphores};
 use test_support::cluster::Cluster;
+use test_support::folder::Folder;
+use unicode_width::UnicodeWidthStr;
 
 use self::pane::Pane;
 use self::support::{queue, top, watch};
+use crate::strangers::{NAMES, STEERING, must_not_steer};
 use crate::support::server::Server;
 use crate::support::tool::TOOL;
 
@@ -30,8 +34,10 @@ async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
     (jobs, permits)
 }
 
+/// Without bars and histories.
 fn words(text: &str, line: usize) -> Vec<&str> {
-    text.lines().nth(line).unwrap_or_default().split_whitespace().collect()
+    let words = text.lines().nth(line).unwrap_or_default().split_whitespace();
+    words.filter(|word| word.contains(char::is_alphanumeric)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,21 +92,21 @@ async fn one_is_opened() {
     let pane = watch(&server);
     pane.wait_for_text("3/3");
     pane.press(&["Down", "Enter"]);
-    let text = pane.wait_for("holder and waiters", |text| words(text, 7).len() > 3);
+    let text = pane.wait_for("holder and waiters", |text| words(text, 8).len() > 3);
     assert!(words(&text, 1).join(" ").starts_with("jobs: held 3, limit 3, queued 3"), "{text}");
-    let holder = words(&text, 3);
+    let holder = words(&text, 4);
     assert_eq!(holder[..2], ["web-1", "3"], "{text}");
     assert!(holder[2].ends_with('s') && holder[3].contains(":30000:"), "{text}");
     // Who came later, with a head start, is before who came first.
-    assert_eq!(words(&text, 5)[..2], ["web-1", "1"], "{text}");
-    assert!(words(&text, 5)[2].ends_with('s'), "{text}");
+    assert_eq!(words(&text, 6)[..2], ["web-1", "1"], "{text}");
+    assert!(words(&text, 6)[2].ends_with('s'), "{text}");
     let process = |line| {
         let words = words(&text, line);
         words[words.len() - 3..words.len() - 1].to_vec()
     };
-    assert_eq!(process(5), ["1", "there"], "{text}");
-    assert_eq!(process(6), ["2", "gone"], "{text}");
-    assert_eq!(process(7), ["3", "there"], "{text}");
+    assert_eq!(process(6), ["1", "there"], "{text}");
+    assert_eq!(process(7), ["2", "gone"], "{text}");
+    assert_eq!(process(8), ["3", "there"], "{text}");
     pane.press(&["Escape"]);
     pane.wait_for_text("HELD/LIMIT");
 }
@@ -241,6 +247,79 @@ async fn a_list_that_is_refused_is_not_an_outage() {
     pane.wait_for("what is refused", |text| refused(text) && text.contains("4/4"));
     server.run("ACL SETUSER default +scan");
     pane.wait_for("a new list", |text| !text.contains("No new list"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
+    let server = Server::start();
+    let (jobs, _permits) = three(&server).await;
+    let has_colours = |pane: &Pane| {
+        let codes = pane.text_with_codes();
+        ["38;5;2m", "38;5;3m", "38;5;1m"].map(|code| codes.contains(code))
+    };
+    let pane = watch(&server);
+    let is_drawn = |text: &str| {
+        let line = |line: usize| text.lines().nth(line).unwrap_or_default();
+        line(1).matches("LAST 5m").count() == 2
+            && line(2).contains(" ······ 0/1         ")
+            && line(3).contains(" ██████ 3/3         ")
+            && line(4).contains(" ▌····· 1/10        ")
+            && line(2).matches('▁').count() >= 2
+            && line(3).contains("█ 2 ")
+            && line(4).contains("▂ 0 ")
+    };
+    pane.wait_for("bars and histories", is_drawn);
+    assert_eq!(has_colours(&pane), [true, true, false]);
+    jobs.set_limit(2).await.unwrap();
+    pane.wait_for_text(" █████+ 3/2 ");
+    assert_eq!(has_colours(&pane), [true, false, true]);
+    jobs.set_limit(0).await.unwrap();
+    pane.wait_for_text(" paused 3/0 ");
+    pane.press(&["Down", "Enter"]);
+    pane.wait_for("history of one", |text| {
+        let line = text.lines().nth(2).unwrap_or_default();
+        line.starts_with("paused  held ")
+            && line.contains("█  queued ")
+            && line.ends_with(" last 5m")
+    });
+
+    let plain = Pane::start(&format!("NO_COLOR=1 {}", top(&server)));
+    plain.wait_for_text(" ▌····· 1/10 ");
+    assert_eq!(has_colours(&plain), [false; 3]);
+    let dumb = Pane::start(&format!("TERM=dumb {}; echo status $?", top(&server)));
+    let text = dumb.wait_for_text("status 2");
+    assert!(text.contains("TERM says that nothing can be drawn"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_wrote_does_not_steer_it() {
+    let server = Server::start();
+    let semaphores = server.semaphores().await;
+    for name in NAMES {
+        semaphores.semaphore(name).limit(1).build().unwrap().set_limit(1).await.unwrap();
+    }
+    let mut add = cmd("ZADD");
+    let id = format!("P:{STEERING}:1:30000:0123456789abcdef");
+    add.arg("sem:{a}:queue").arg("1").arg(id).exec(&mut server.connect()).unwrap();
+    let folder = Folder::create();
+    let pane = Pane::start(&format!("read begin; {}", top(&server)));
+    let raw = folder.0.join("raw");
+    pane.copy_output(&raw);
+    pane.press(&["Enter"]);
+    let are_known = |text: &str| text.matches(" ······ 0/1 ").count() == NAMES.len();
+    let text = pane.wait_for("all", are_known);
+    // Names in any script shift no column.
+    let column = |line: &str| line.split(" ······ ").next().unwrap().width();
+    let rows: Vec<_> = text.lines().skip(2).take(NAMES.len()).map(column).collect();
+    assert!(rows.windows(2).all(|two| two[0] == two[1]), "{text}");
+    pane.press(&["Home", "Enter"]);
+    pane.wait_for("a waiter", |text| text.contains("WAITERS") && text.contains("\\u{9b}2J"));
+    pane.press(&["r"]);
+    pane.wait_for_text("Revoke at a");
+    let raw = String::from_utf8(fs::read(raw).unwrap()).unwrap();
+    assert!(raw.contains("WAITERS"), "{raw:?}");
+    must_not_steer(&raw.replace('\x1b', ""));
+    assert!(!raw.contains("\x1b]0;"), "{raw:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,6 +75,16 @@ impl Pane {
         self.tmux(&["capture-pane", "-p"])
     }
 
+    /// The same with the codes of its colors.
+    pub fn text_with_codes(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-e"])
+    }
+
+    /// All that is written into the terminal from now on, as it is.
+    pub fn copy_output(&self, file: &Path) {
+        self.tmux(&["pipe-pane", &format!("cat > {}", file.display())]);
+    }
+
     pub fn ask(&self, format: &str) -> String {
         self.tmux(&["display-message", "-p", format]).trim().to_owned()
     }

@@ -1,0 +1,126 @@
+//! What the last minutes of a semaphore were like, as far as it was looked at.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::survey::Summary;
+use crate::top::state::share;
+
+/// The parts of the time that is shown. What shows fewer joins two or three of them to one.
+pub const PARTS: usize = 30;
+const SHORTEST_PART: Duration = Duration::from_secs(10);
+/// One that is joined may have begun earlier.
+const KEPT: usize = PARTS + 2;
+
+/// In each even one that is not on the screen is looked at.
+pub fn part(pace_of_others: Duration) -> Duration {
+    pace_of_others.max(SHORTEST_PART)
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// What was seen in each, the newest first; `None` where nothing was.
+    parts: VecDeque<Option<Seen>>,
+    /// Of the first.
+    number: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// The shares of the limit that were held, all together.
+    shares: f32,
+    looks: u32,
+    /// The most.
+    pub queued: u64,
+}
+
+impl Seen {
+    pub fn new(share: f32, queued: u64) -> Self {
+        Self { shares: share, looks: 1, queued }
+    }
+
+    /// The share of the limit, on average.
+    pub fn held(self) -> f32 {
+        self.shares / self.looks as f32
+    }
+}
+
+impl History {
+    pub fn add(&mut self, number: u64, summary: &Summary) {
+        let passed = number.saturating_sub(self.number).min(KEPT as u64);
+        (0..passed).for_each(|_| self.parts.push_front(None));
+        self.number = self.number.max(number);
+        self.parts.truncate(KEPT);
+        let seen = Seen::new(share(summary) as f32, summary.queued);
+        match self.parts.front_mut() {
+            Some(newest) => *newest = joined(*newest, Some(seen)),
+            None => self.parts.push_front(Some(seen)),
+        }
+    }
+
+    /// Up to the part of now, the newest last.
+    pub fn until(&self, now: u64, columns: usize) -> Vec<Option<Seen>> {
+        let parts = (PARTS / columns).max(1) as u64;
+        let last = now / parts;
+        let mut seen = vec![None; columns];
+        for (before, part) in (0..).zip(&self.parts) {
+            let Some(number) = self.number.checked_sub(before) else { break };
+            let column = (columns as u64 - 1).checked_sub(last.saturating_sub(number / parts));
+            if let Some(column) = column {
+                seen[column as usize] = joined(seen[column as usize], *part);
+            }
+        }
+        seen
+    }
+}
+
+fn joined(one: Option<Seen>, other: Option<Seen>) -> Option<Seen> {
+    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    Some(Seen {
+        shares: one.shares + other.shares,
+        looks: one.looks + other.looks,
+        queued: one.queued.max(other.queued),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queued(history: &History, now: u64, columns: usize) -> Vec<Option<u64>> {
+        history.until(now, columns).iter().map(|seen| seen.map(|seen| seen.queued)).collect()
+    }
+
+    fn add(history: &mut History, number: u64, queued: u64) {
+        history.add(number, &Summary { queued, ..Summary::default() });
+    }
+
+    #[test]
+    fn what_is_held_on_average_and_queued_at_most_is_kept() {
+        let mut history = History::default();
+        for (held, queued) in [(1, 5), (3, 0), (2, 0)] {
+            history.add(7, &Summary { held, queued, limit: Some(4), ..Summary::default() });
+        }
+        let seen = history.until(7, PARTS)[PARTS - 1].unwrap();
+        assert_eq!((seen.held(), seen.queued), (0.5, 5));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_not_known() {
+        let mut history = History::default();
+        for (number, queued) in [(0, 1), (0, 3), (0, 2), (1, 7), (4, 5)] {
+            add(&mut history, number, queued);
+        }
+        let shown = queued(&history, 5, PARTS);
+        assert_eq!(shown[PARTS - 6..], [Some(3), Some(7), None, None, Some(5), None]);
+        assert_eq!(shown[..PARTS - 6], [None; PARTS - 6]);
+        // 0 to 2, and 3 to 5.
+        assert_eq!(queued(&history, 5, 10)[8..], [Some(7), Some(5)]);
+        assert_eq!(queued(&history, 6, 10)[7..], [Some(7), Some(5), None]);
+        add(&mut history, 1000, 9);
+        assert_eq!(history.parts.len(), KEPT);
+        assert_eq!(queued(&history, 1000, 10)[9], Some(9));
+        assert_eq!(queued(&history, 1000, 10)[..9], [None; 9]);
+        assert_eq!(queued(&history, 2000, 10), [None; 10]);
+    }
+}
