@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 
+use nix::errno::Errno;
 use redis_semaphore::{ConnectErrorKind, Error};
 
 /// The answer is no.
@@ -41,7 +42,10 @@ impl Failure {
 
     /// For `map_err`: what could not be done.
     pub fn system(step: &str) -> impl Fn(io::Error) -> Self {
-        move |error| Self::new(SYSTEM, format!("{step}: {error}"))
+        move |error| {
+            let remedy = remedy(&error).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+            Self::new(SYSTEM, format!("{step}: {error}{remedy}"))
+        }
     }
 
     /// Of a change: where nothing was answered it may have been done all the same.
@@ -60,6 +64,17 @@ impl Failure {
     pub fn of_one(error: &Error) -> Self {
         Self::new(NO, with_cause(error))
     }
+}
+
+/// Against a lack of what any program needs. None where there is no lack.
+pub fn remedy(error: &io::Error) -> Option<&'static str> {
+    Some(match Errno::from_raw(error.raw_os_error()?) {
+        Errno::EMFILE => "raise `ulimit -n`",
+        Errno::ENFILE => "the machine has too many files open",
+        Errno::EAGAIN => "raise `ulimit -u`, or the limit of processes of the cgroup",
+        Errno::ENOMEM => "raise `ulimit -v`, or the limit of memory of the cgroup",
+        _ => return None,
+    })
 }
 
 impl Display for Failure {

@@ -26,6 +26,7 @@ mod options;
 mod output;
 mod overlap;
 mod paint;
+mod panics;
 mod pattern;
 mod role;
 mod run;
@@ -47,13 +48,17 @@ use crate::failure::Failure;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
+    panics::tell_lacks();
+    panics::caught(run_role).unwrap_or_else(Failure::tell)
+}
+
+fn run_role() -> Result<ExitCode, Failure> {
     let role = role::of_this_process();
-    let outcome = match role.as_deref().and_then(|role| role.split_once(' ')) {
+    match role.as_deref().and_then(|role| role.split_once(' ')) {
         Some((role::GUARD, grace)) => run::guard(grace),
         Some((role::STARTER, tool)) => run::become_command(tool),
         _ => Options::read().and_then(|options| run_command(options, role)),
-    };
-    outcome.unwrap_or_else(Failure::tell)
+    }
 }
 
 fn run_command(options: Options, role: Option<String>) -> Result<ExitCode, Failure> {

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use serde::Serialize;
 
 use crate::escape;
@@ -58,7 +59,27 @@ pub fn tell(text: impl Display) {
 
 /// As it is, with no line break behind it, as `write` does.
 pub fn whisper(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = Errors.write_all(text.as_bytes());
+}
+
+/// The error output. A terminal may stop who writes to it in the background (`stty tostop`), but not
+/// this program, which may have a permit to keep.
+pub struct Errors;
+
+impl Write for Errors {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let stop = SigSet::from_iter([Signal::SIGTTOU]);
+        let mask = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let written = io::stderr().write(text);
+        if let Ok(mask) = mask {
+            mask.thread_set_mask()?;
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(()) // nothing is kept back
+    }
 }
 
 /// Standard error for a log, of which each line is written at once.

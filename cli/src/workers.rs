@@ -18,7 +18,8 @@ pub type Reporter<R> = mpsc::Sender<Result<(usize, R), AnyError>>;
 /// Starts this program again, with the same options. It must end when its input does, so that it
 /// never outlives this process.
 pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
-    Command::new(role::THIS_PROGRAM)
+    let failed = Failure::system("a worker cannot be started");
+    Command::from(role::this_program().map_err(&failed)?)
         .arg0("redis-semaphore")
         .args(std::env::args_os().skip(1))
         .env(role::VARIABLE, role)
@@ -28,7 +29,7 @@ pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(Failure::system("a worker cannot be started"))
+        .map_err(failed)
 }
 
 /// Until the worker has ended, or nobody listens any more.

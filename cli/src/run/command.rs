@@ -1,4 +1,5 @@
-//! The command: a child of this process, with a process group of its own.
+//! The command: a child of the guard, or of the tool where there is none, with a process group of its
+//! own.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -15,7 +16,7 @@ use rustix::process::{
     Pid as Process, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid,
 };
 
-use super::job;
+use super::family;
 use super::options::Run;
 use crate::failure::Failure;
 use crate::role;
@@ -23,19 +24,11 @@ use crate::role;
 /// How often to look whether the group of a command that ends is gone.
 pub const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
+/// What the command has in its environment.
+pub const NAME: &str = "REDIS_SEMAPHORE_NAME";
+
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-
-fn command(program: &OsStr, arguments: &[OsString], asked: &Run, permit: &Permit) -> Command {
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env("REDIS_SEMAPHORE_NAME", &asked.name)
-        .env("REDIS_SEMAPHORE_ID", permit.id())
-        .env("REDIS_SEMAPHORE_TOKEN", permit.fencing_token().to_string())
-        .process_group(0);
-    command
-}
 
 pub fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     let status = match error.kind() {
@@ -60,16 +53,16 @@ pub struct Running {
     pub group: Pid,
 }
 
+/// What became of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change {
     Ended(Ended),
     /// By this signal.
     Stopped(i32),
     Continued,
-    /// Another child has ended.
-    Other(Pid),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Ended {
     Exited(u8),
     Killed(i32),
@@ -90,27 +83,12 @@ impl Ended {
 }
 
 impl Running {
-    /// A process that becomes the command when it is continued: see `starter.rs`.
-    pub fn prepare(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
-        let failed = Failure::system("the command cannot be prepared");
-        let role = format!("{} {}", role::STARTER, std::process::id());
-        let mut starter = command(role::THIS_PROGRAM.as_ref(), &asked.command, asked, permit);
-        let id = starter.env(role::VARIABLE, role).spawn().map_err(failed)?.id() as i32;
-        let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
-        let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.
-        if let Ok(Some(status)) = waitid(process.clone(), changed)
-            && status.stopped()
-        {
-            let _ = waitid(process, WaitIdOptions::STOPPED);
-        }
-        Ok(Self { group: Pid::from_raw(id) })
-    }
-
     /// Nobody guards it.
     pub fn start(asked: &Run, permit: &Permit) -> Result<Self, Failure> {
         let (program, arguments) = asked.command.split_first().expect("clap wants a command");
-        let spawned = command(program, arguments, asked, permit).spawn();
+        let mut command = Command::new(program);
+        command.args(arguments).env(NAME, &asked.name).process_group(0);
+        let spawned = with_permit(&mut command, permit.fencing_token(), permit.id()).spawn();
         let child = spawned.map_err(|error| not_started(program, &error))?;
         Ok(Self { group: Pid::from_raw(child.id() as i32) })
     }
@@ -121,15 +99,19 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
+    /// A signal that stops who does not catch it, where no shell could have that go on: as the system
+    /// does it there, only those hear of it that catch it. Not where there is no /proc.
+    pub fn hears(&self, signal: Signal) -> bool {
+        family::of_group(self.group).is_some_and(|members| {
+            members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
+            true
+        })
+    }
+
     /// Has it end, be it stopped or not.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
-    }
-
-    /// Whether anybody is left of its group.
-    pub fn has_group(&self) -> bool {
-        killpg(self.group, None) != Err(Errno::ESRCH)
     }
 
     /// Whether all that is left of its group belongs to other users, as with sudo: it gets no signal.
@@ -137,33 +119,59 @@ impl Running {
         killpg(self.group, None) == Err(Errno::EPERM)
     }
 
-    /// As Linux tells it, of the first of its group.
-    pub fn is_stopped(&self) -> bool {
-        job::stat(self.group).is_some_and(|[state, _]| state == "T")
-    }
-
-    /// What became of the command since the last call. Other children are picked up, too: the guard,
-    /// and those that a first process of a container inherits.
-    pub fn changes(&self) -> Vec<Change> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-        let mut changes = Vec::new();
-        while let Ok(Some((child, status))) = wait(options) {
-            match child.as_raw_pid() {
-                child if child == self.group.as_raw() => changes.extend(read(status)),
-                child if status.exited() || status.signaled() => {
-                    changes.push(Change::Other(Pid::from_raw(child)));
-                }
-                _ => {}
-            }
-        }
-        changes
+    /// Whether it is not even an entry that its parent has to pick up.
+    pub fn is_gone(&self) -> bool {
+        killpg(self.group, None) == Err(Errno::ESRCH)
     }
 }
 
-/// Picks them up, while there is no command.
-pub fn ended_children() -> impl Iterator<Item = Pid> {
-    let next = || wait(WaitOptions::NOHANG).ok().flatten();
-    iter::from_fn(next).map(|(child, _)| Pid::from_raw(child.as_raw_pid()))
+/// In the guard: a child that becomes the command when it is continued: see `starter.rs`. The name of
+/// the semaphore is in the environment already.
+pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
+    let mut starter = role::this_program()?;
+    starter
+        .args(command)
+        .env(role::VARIABLE, format!("{} {}", role::STARTER, std::process::id()))
+        .process_group(0);
+    let id = with_permit(&mut starter, token, id).spawn()?.id() as i32;
+    let process = WaitId::Pid(Process::from_raw(id).expect("it has one"));
+    let changed = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    // Unless it has ended, which is heard of later, nobody is to hear that it is stopped.
+    if let Ok(Some(status)) = waitid(process.clone(), changed)
+        && status.stopped()
+    {
+        let _ = waitid(process, WaitIdOptions::STOPPED);
+    }
+    Ok(Pid::from_raw(id))
+}
+
+fn with_permit<'a>(command: &'a mut Command, token: u64, id: &str) -> &'a mut Command {
+    command.env("REDIS_SEMAPHORE_ID", id).env("REDIS_SEMAPHORE_TOKEN", token.to_string())
+}
+
+/// What became of the children of this process since the last call. They are picked up, those that
+/// it has inherited, too.
+pub fn changes() -> impl Iterator<Item = (Pid, Change)> {
+    iter::from_fn(|| next_change(WaitOptions::NOHANG))
+}
+
+/// The next change of a child of this process. None where it has no children.
+pub fn await_change() -> Option<(Pid, Change)> {
+    next_change(WaitOptions::empty())
+}
+
+fn next_change(options: WaitOptions) -> Option<(Pid, Change)> {
+    let options = options | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+    loop {
+        let (child, status) = match wait(options) {
+            Ok(changed) => changed?,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+        };
+        if let Some(change) = read(status) {
+            return Some((Pid::from_raw(child.as_raw_pid()), change));
+        }
+    }
 }
 
 fn read(status: WaitStatus) -> Option<Change> {

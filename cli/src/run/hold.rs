@@ -1,7 +1,6 @@
 //! The time from the start of the command to its end: what is passed on to it, and what becomes of
 //! it when it is stopped, or the permit is lost.
 
-use std::future;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -9,8 +8,9 @@ use nix::unistd::Pid;
 use redis_semaphore::{Error, Permit};
 use tokio::time::{sleep, timeout};
 
-use super::command::{Change, Ended, Running, SHORT_PAUSE};
-use super::guard::{Guard, Word};
+use super::command::{Change, Ended, Running, changes};
+use super::guard::Guard;
+use super::guard::words::{Report, Word};
 use super::job;
 use super::signals::Signals;
 use super::terminal::Terminal;
@@ -20,6 +20,11 @@ use crate::output::note;
 /// How long to ask at most whether the permit is still held. Meanwhile no signal is heard.
 const PATIENCE: Duration = Duration::from_secs(5);
 const UNTIL_NEXT_TRY: Duration = Duration::from_millis(100);
+/// From when on the guard kills to its last word, at most.
+const UNTIL_OVER: Duration = Duration::from_secs(10);
+
+/// What asks for the end. (SIGHUP may as well have a service read its settings again.)
+const ENDS: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 /// What the command needs all the time.
 pub struct Held<'a> {
@@ -38,13 +43,26 @@ pub struct Hold<'a> {
     is_stopped: bool,
     /// This process was told to stop, and has told the command.
     is_to_stop: bool,
+    /// The same of the end.
+    is_to_end: bool,
     /// It has gone on with this process, which is about to hear of the SIGCONT that did that.
     has_gone_on: bool,
     /// This process was sent a SIGINT itself.
     is_interrupted: bool,
     ended: Option<Ended>,
-    /// From when on the permit was lost, or about to be.
+    /// The command was told to end, since the permit was lost, or about to be.
+    is_lost: bool,
+    /// When to kill what is left of the command.
     kill_at: Option<Instant>,
+    /// Nothing of it is left.
+    is_over: bool,
+}
+
+enum Event {
+    Signal(Signal),
+    Report(Report),
+    Lost,
+    Time,
 }
 
 /// What became of the command.
@@ -65,10 +83,13 @@ impl<'a> Hold<'a> {
             terminal,
             is_stopped: false,
             is_to_stop: false,
+            is_to_end: false,
             has_gone_on: false,
             is_interrupted: false,
             ended: None,
+            is_lost: false,
             kill_at: None,
+            is_over: false,
         }
     }
 
@@ -77,39 +98,58 @@ impl<'a> Hold<'a> {
         if self.held.is_some() {
             // Its guard may have been killed just now.
             self.on(Signal::SIGCHLD).await;
-            self.tell(Word::Started(self.command.group));
             self.look();
             // What was prepared becomes the command.
             self.command.signal(Signal::SIGCONT);
         }
         let ended = loop {
             self.look();
-            if let Some(ended) = self.ended.filter(|_| self.is_over()) {
+            if let Some(ended) = self.ended.filter(|ended| self.is_done(*ended)) {
                 break ended;
             }
-            tokio::select! {
-                signal = signals.next() => self.on(signal).await,
-                () = self.lost(), if self.kill_at.is_none() => self.terminate(),
-                () = sleep(self.pause()) => {}
+            match self.next(signals).await {
+                Event::Signal(signal) => self.on(signal).await,
+                Event::Report(Report::Changed(change)) => self.note(change).await,
+                Event::Report(report) => self.is_over |= report == Report::Over,
+                Event::Lost => self.terminate(),
+                Event::Time => {}
             }
         };
         let terminal = self.terminal.as_ref();
         let had_terminal = terminal.is_some_and(|terminal| terminal.take_from(self.command.group));
         let is_interrupted = had_terminal && ended.is_interrupt() && !self.is_interrupted;
         self.tell(Word::Done);
-        Outcome { ended, was_terminated: self.kill_at.is_some(), is_interrupted }
+        Outcome { ended, was_terminated: self.is_lost, is_interrupted }
     }
 
-    /// Once the command has ended. Without a permit nothing of it may go on.
-    fn is_over(&self) -> bool {
-        self.kill_at.is_none_or(|at| !self.command.has_group() || at <= Instant::now())
-    }
-
-    async fn lost(&self) {
-        match &self.held {
-            Some(held) => held.permit.lost().await,
-            None => future::pending().await,
+    async fn next(&mut self, signals: &mut Signals) -> Event {
+        let pause = self.pause();
+        let Some(Held { permit, guard, .. }) = &mut self.held else {
+            return Event::Signal(signals.next().await);
+        };
+        tokio::select! {
+            signal = signals.next() => Event::Signal(signal),
+            report = guard.report() => Event::Report(report),
+            () = permit.lost(), if !self.is_lost => Event::Lost,
+            () = sleep(pause) => Event::Time,
         }
+    }
+
+    /// Whether the permit may go, once the command has ended. One that ends by itself may leave
+    /// something behind in the background. Where it was killed, told to end, or has no permit any
+    /// more, what it has started is ended, too.
+    fn is_done(&mut self, ended: Ended) -> bool {
+        if self.kill_at.is_none() && (self.is_to_end || matches!(ended, Ended::Killed(_))) {
+            self.end_rest();
+        }
+        let Some(kill_at) = self.kill_at.filter(|_| !self.is_over) else {
+            return true;
+        };
+        let is_late = Instant::now() >= kill_at + UNTIL_OVER;
+        if is_late {
+            note("the guard does not answer: something of the command may still be there");
+        }
+        is_late
     }
 
     fn tell(&mut self, word: Word) {
@@ -120,25 +160,30 @@ impl<'a> Hold<'a> {
 
     async fn on(&mut self, signal: Signal) {
         self.is_interrupted |= signal == Signal::SIGINT;
+        let is_stop = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU].contains(&signal);
         match signal {
             Signal::SIGCHLD => {
-                for change in self.command.changes() {
-                    self.note(change).await;
+                // The command is among them where its guard was killed, or where there is none.
+                for (process, change) in changes() {
+                    match process == self.command.group {
+                        true => self.note(change).await,
+                        false => self.note_other(process, change),
+                    }
                 }
             }
             // To go on twice would undo a stop in between.
             Signal::SIGCONT if self.has_gone_on => self.has_gone_on = false,
             Signal::SIGCONT => self.go_on().await,
-            // It would be nothing to this process, so it is nothing to the command.
-            Signal::SIGTSTP if !job::can_stop() => {}
+            _ if is_stop && !job::can_stop() && self.command.hears(signal) => {}
             // What is left to stop is this process: see `stopped`.
-            Signal::SIGTSTP if self.is_stopped => self.stop().await,
+            _ if is_stop && self.is_stopped => self.stop().await,
             signal if self.command.is_out_of_reach() => note(format_args!(
                 "{signal} is not passed on: the command runs as another user: write `sudo \
                  redis-semaphore run NAME -- COMMAND`"
             )),
             signal => {
-                self.is_to_stop |= signal == Signal::SIGTSTP;
+                self.is_to_stop |= is_stop;
+                self.is_to_end |= ENDS.contains(&signal);
                 self.command.signal(signal);
             }
         }
@@ -149,23 +194,28 @@ impl<'a> Hold<'a> {
             Change::Ended(ended) => self.ended = Some(ended),
             Change::Stopped(signal) => self.stopped(signal).await,
             Change::Continued => self.is_stopped = false,
-            Change::Other(process) => self.replace_guard(process),
         }
     }
 
-    /// If it was the guard that has ended.
-    fn replace_guard(&mut self, ended: Pid) {
-        let Some(Held { guard, times, .. }) = &mut self.held else {
-            return;
-        };
-        // It ends when it has killed the command. There is no more to do then.
-        if !guard.is(ended) || self.kill_at.is_some_and(|at| at <= Instant::now()) {
-            return;
-        }
-        if guard.replace(times.grace) {
-            guard.tell(Word::Started(self.command.group));
-            if let Some(at) = self.kill_at {
-                guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
+    /// The guard is replaced where it was killed, and goes on where it was stopped. Others the first
+    /// process of a container inherits.
+    fn note_other(&mut self, process: Pid, change: Change) {
+        let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
+        match change {
+            _ if !guard.is(process) => {}
+            Change::Stopped(_) => guard.go_on(),
+            Change::Continued => {}
+            Change::Ended(_) => {
+                if guard.replace() {
+                    guard.tell(Word::Started(self.command.group));
+                    if let Some(at) = self.kill_at {
+                        guard.tell(Word::Ending(at.saturating_duration_since(Instant::now())));
+                    }
+                }
+                // How it ended nobody knows: the guard was killed before it could tell.
+                if self.ended.is_none() && self.command.is_gone() {
+                    self.ended = Some(Ended::Killed(Signal::SIGKILL as i32));
+                }
             }
         }
     }
@@ -232,7 +282,7 @@ impl<'a> Hold<'a> {
     /// Until the next look.
     fn pause(&self) -> Duration {
         match (self.kill_at, &self.held) {
-            (Some(_), _) => SHORT_PAUSE,
+            (Some(at), _) => at.saturating_duration_since(Instant::now()).max(UNTIL_NEXT_TRY),
             (None, Some(Held { permit, times, .. })) => times.left(permit).min(times.pause()),
             (None, None) => Duration::MAX,
         }
@@ -256,6 +306,7 @@ impl<'a> Hold<'a> {
         };
         let name = *name;
         let grace = times.grace_left(permit);
+        (self.is_lost, self.is_over) = (true, false);
         self.kill_at = Some(Instant::now() + grace);
         guard.tell(Word::Ending(grace));
         let reason = match permit.is_lost() {
@@ -276,5 +327,13 @@ impl<'a> Hold<'a> {
         self.command.terminate();
         // After that: where the terminal stops who writes in the background, it stops us here.
         note(format_args!("semaphore {name}: {reason}: {fate}"));
+    }
+
+    /// What goes on without the command.
+    fn end_rest(&mut self) {
+        let Some(Held { permit, times, guard, .. }) = &mut self.held else { return };
+        let grace = times.grace_left(permit);
+        self.kill_at = Some(Instant::now() + grace);
+        guard.tell(Word::Ending(grace));
     }
 }

@@ -1,11 +1,11 @@
 //! The job of a shell that this process belongs to: all of it stops at ^Z, and goes on with `fg` or `bg`.
 
-use std::fs;
 use std::os::unix::process::parent_id;
 
 use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::{Pid, getpgid, getpgrp, getsid};
 
+use super::family::Entry;
 use crate::interruption::not_ignored;
 
 /// As the terminal would do it. This process, which listens to SIGTSTP, hears of it as the others do.
@@ -42,14 +42,5 @@ fn has_shell() -> bool {
 }
 
 fn parent(process: Pid) -> Option<Pid> {
-    let [_, parent] = stat(process)?;
-    parent.parse().ok().map(Pid::from_raw)
-}
-
-/// The state of a process and its parent, as Linux tells them.
-pub fn stat(process: Pid) -> Option<[String; 2]> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // Behind the name, in which there may be anything.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
-    Some([fields.next()?, fields.next()?])
+    Entry::read(process).map(|(entry, _)| entry.parent)
 }

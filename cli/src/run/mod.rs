@@ -1,20 +1,23 @@
 //! `run`: a command that runs while this process holds a permit.
 //!
 //! ```text
-//!   tool ----- starts, passes signals on, waits ------> command (a process group)
-//!     \                                                    ^
-//!      `--- pipe: what goes on ---> guard --- ends it -----'   when the tool is gone
+//!   tool <-- socket: what goes on --> guard -- starts it, waits for it, ends all of it --> command
+//!     \                                                                                     ^
+//!      `---------------- signals, the terminal (a process group) ---------------------------'
 //! ```
 //!
-//! The command must have ended before the lease has. Where renewals fail, the tool sees to that
-//! (`times.rs`), and where the tool is killed or stopped, its guard does. With `--leave` only the
-//! start counts: then there is neither a guard nor anything to lose.
+//! The command must have ended before the lease has, and so must all that it has started. Where
+//! renewals fail, the tool sees to that (`times.rs`), and where the tool is killed or stopped, its
+//! guard does (`guard/`). With `--leave` only the start counts: then there is neither a guard nor
+//! anything to lose.
 
 mod acquire;
 mod command;
+mod family;
 mod guard;
 mod hold;
 mod job;
+mod label;
 pub mod options;
 mod outages;
 mod release;
@@ -32,13 +35,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use redis_semaphore::{Error, Permit, Semaphores};
+use rustix::process::{getpid, set_child_subreaper};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, LOST};
 use crate::output::note;
 use crate::server::options::Server;
 use crate::server::{block_on, connect};
-use command::{Ended, Running};
+use command::{Change, Ended, Running};
 use guard::Guard;
 use hold::{Held, Hold, Outcome};
 use options::{OUTAGE_TOLERANCE, Run};
@@ -60,17 +64,24 @@ enum End {
 }
 
 /// The process of the guard is started while other things take their time.
-type Starting = JoinHandle<io::Result<Guard>>;
+type Starting = JoinHandle<io::Result<guard::Started>>;
 
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
+    ended(server, asked).map_err(|failure| asked.own(failure))
+}
+
+fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
     let grace = times.grace;
-    let start = || thread::Builder::new().spawn(move || Guard::start(grace));
+    let start = || {
+        let asked = asked.clone();
+        thread::Builder::new().spawn(move || guard::Started::start(asked, grace))
+    };
     let guard = (!asked.leave).then(start).transpose();
     let guard = guard.map_err(Failure::system("a thread cannot be started"))?;
     Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),
-        End::Lost => ExitCode::from(LOST),
+        End::Lost => ExitCode::from(asked.own_status(LOST)),
         End::Of(signal) => die_of(signal),
         End::Told(status) => status,
     })
@@ -81,7 +92,7 @@ pub use starter::become_command;
 
 pub fn guard(grace: &str) -> Result<ExitCode, Failure> {
     let grace = humantime::parse_duration(grace).map_err(Failure::usage)?;
-    guard::watch(grace).map_err(Failure::system("signals cannot be listened to"))?;
+    guard::watch(grace).map_err(Failure::system("the guard cannot do its work"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,6 +107,7 @@ async fn connected(
     let told = outages::Told::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
     let builder = Semaphores::builder()
+        .owner(label::of(asked))
         .connect_timeout(patience)
         .outage_tolerance(patience.max(OUTAGE_TOLERANCE));
     let connected = tokio::select! {
@@ -126,7 +138,11 @@ struct Waits {
 
 fn started(guard: Starting) -> Result<Guard, Failure> {
     let guard = guard.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
-    guard.map_err(Failure::system("the guard cannot be started"))
+    let guard = guard.and_then(Guard::of);
+    // Where that one is killed, what it has started comes here.
+    guard
+        .and_then(|guard| Ok(set_child_subreaper(Some(getpid())).map(|()| guard)?))
+        .map_err(Failure::system("the guard cannot be started"))
 }
 
 async fn permitted(
@@ -138,10 +154,12 @@ async fn permitted(
     Waits { told, began }: Waits,
 ) -> Result<End, Failure> {
     let mut pick_up_children = || {
-        for child in command::ended_children() {
+        for (child, change) in command::changes() {
             // Others the first process of a container inherits.
-            if let Some(guard) = guard.as_mut().filter(|guard| guard.is(child)) {
-                guard.replace(times.grace);
+            match (change, guard.as_mut().filter(|guard| guard.is(child))) {
+                (Change::Ended(_), Some(guard)) => drop(guard.replace()),
+                (Change::Stopped(_), Some(guard)) => guard.go_on(),
+                _ => {}
             }
         }
     };
@@ -153,8 +171,8 @@ async fn permitted(
     let _told = (!stderr().is_terminal()).then_some(told);
     match permit {
         Ok(Ok(permit)) => {
-            let command = match guard {
-                Some(_) => Running::prepare(asked, &permit),
+            let command = match &mut guard {
+                Some(guard) => guard.prepare(&permit).await.map(|group| Running { group }),
                 None => Running::start(asked, &permit),
             };
             match (command, guard) {
@@ -183,7 +201,7 @@ async fn permitted(
             Ok(End::Of(signal))
         }
         Err(failure) => {
-            let status = failure.tell();
+            let status = asked.own(failure).tell();
             give_up(&semaphores, &asked.name).await;
             Ok(End::Told(status))
         }

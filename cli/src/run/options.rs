@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::failure::{Failure, LOST, NO_PERMIT, SYSTEM, UNAVAILABLE, UNWRITABLE, USAGE};
 use crate::number::number;
+use crate::run::label;
 
 /// That of the library.
 pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(30);
@@ -23,6 +25,8 @@ Exit status: that of the command; 128 and the number of the signal that killed i
   75   no permit within --timeout, or none at once with --no-wait
   126  the command cannot be started
   127  the command was not found
+Where the command has such statuses of its own, --conflict-status, --lost-status and --error-status set others. \
+(Options that cannot be read are 2 all the same.)
 
 Who waits is served in the order of arrival. A line at a terminal tells of a wait, nothing a log; \
 `redis-semaphore inspect NAME` shows who holds and who waits. A signal that ends the wait ends this \
@@ -35,18 +39,25 @@ The command has in its environment:
   REDIS_SEMAPHORE_ID     the permit, as Redis shows it
   REDIS_SEMAPHORE_TOKEN  the fencing token: larger than that of all permits granted before
 
-It runs in a process group of its own, in the foreground of the terminal where there is one. SIGALRM, \
-SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to that \
-group. When the permit is lost, the group gets SIGTERM, and SIGKILL after --grace; where renewals fail, \
-early enough that both come before the lease ends. The same happens when this tool is killed, or stopped \
-alone (kill -STOP): ^Z stops both. What the command leaves behind in the background goes on without a \
-permit.
+It runs in a process group of its own, in the foreground of the terminal where there is one. Signals to \
+this tool are passed on to that group: all that can be caught, but for SIGCHLD, SIGPIPE and SIGXFSZ (of its own \
+children and output), SIGBUS, SIGFPE, SIGILL, SIGSEGV and SIGSYS (faults of its own), and real-time signals, whose \
+values cannot be passed on: send those to the command. Where no shell could have the command go on, SIGTSTP, \
+SIGTTIN and SIGTTOU do not stop it: it only hears of them.
+
+When the permit is lost, the command gets SIGTERM, and SIGKILL after --grace, and so does all that it has \
+started, in whatever process group or session that is (timeout, setsid, set -m); where renewals fail, early enough \
+that both come before the lease ends. The same happens when this tool is killed, or stopped alone (kill \
+-STOP): ^Z stops both. What cannot be ended, such as another user's process, is named on standard error. A \
+command that is killed, or ends after a SIGINT, SIGQUIT or SIGTERM to this tool, leaves nothing behind either: the \
+permit is given back when all has ended. One that ends by itself may leave something in the background, which \
+goes on without a permit.
 
 With --leave the permit is held until the command has started, and then counts that start for the \
 length of --lease. The command goes on without it, also when this tool is killed. What could not be \
 started does not count.";
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = RUN)]
 pub struct Run {
     /// The name of the semaphore. One that begins with a dash cannot be used here, as it would be
@@ -99,6 +110,19 @@ pub struct Run {
     /// --lease where that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub grace: Option<Duration>,
+    /// The name of this job for others: `inspect`, `top` and `revoke` show it before host and process.
+    /// Up to 32 letters, digits, '.', '_' and '-' [default: the file name of the command]
+    #[arg(long, value_name = "LABEL", value_parser = label::parse)]
+    pub label: Option<String>,
+    /// The exit status instead of 75: no permit in time
+    #[arg(long, value_name = "STATUS")]
+    pub conflict_status: Option<u8>,
+    /// The exit status instead of 70: the permit was lost
+    #[arg(long, value_name = "STATUS")]
+    pub lost_status: Option<u8>,
+    /// The exit status instead of 2, 69, 71 and 74: this tool failed for another reason
+    #[arg(long, value_name = "STATUS")]
+    pub error_status: Option<u8>,
     /// Count starts instead of what runs: leave the permit when the command has started. So at most
     /// --limit commands start in any --lease, and no loss ends them
     #[arg(long, conflicts_with = "grace")]
@@ -120,5 +144,21 @@ impl Run {
             true => self.timeout.unwrap_or(OUTAGE_TOLERANCE),
             false => Duration::ZERO,
         }
+    }
+
+    /// How this tool ends where the status is its own, and not the command's.
+    pub fn own_status(&self, usual: u8) -> u8 {
+        let asked = match usual {
+            NO_PERMIT => self.conflict_status,
+            LOST => self.lost_status,
+            USAGE | UNAVAILABLE | SYSTEM | UNWRITABLE => self.error_status,
+            _ => None,
+        };
+        asked.unwrap_or(usual)
+    }
+
+    /// For `map_err`.
+    pub fn own(&self, Failure { status, reason }: Failure) -> Failure {
+        Failure { status: self.own_status(status), reason }
     }
 }

@@ -11,18 +11,31 @@ use tokio::sync::mpsc;
 use super::job::stop_this_process;
 use crate::interruption::{listen, not_ignored};
 
-/// What is meant for the command.
-const FOR_COMMAND: [Signal; 10] = [
+/// What is meant for the command: all that can be caught, but for what is about this process itself,
+/// its children (SIGCHLD), its output (SIGPIPE, SIGXFSZ), or a fault of it (SIGBUS, SIGFPE, SIGILL, SIGSEGV,
+/// SIGSYS). Nobody could pass on a real-time signal as it came, with its value, and as often.
+const FOR_COMMAND: [Signal; 21] = [
+    Signal::SIGABRT,
     Signal::SIGALRM,
     Signal::SIGCONT,
     Signal::SIGHUP,
     Signal::SIGINT,
+    Signal::SIGIO,
+    Signal::SIGPROF,
+    Signal::SIGPWR,
     Signal::SIGQUIT,
+    Signal::SIGSTKFLT,
     Signal::SIGTERM,
+    Signal::SIGTRAP,
     Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGURG,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
+    Signal::SIGVTALRM,
     Signal::SIGWINCH,
+    Signal::SIGXCPU,
 ];
 
 pub struct Signals {
@@ -49,10 +62,10 @@ impl Signals {
         loop {
             match self.next().await {
                 Signal::SIGCHLD => on_child(),
-                Signal::SIGTSTP => {
+                Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
                     stop_this_process();
                 }
-                Signal::SIGCONT | Signal::SIGWINCH => {}
+                Signal::SIGCONT | Signal::SIGURG | Signal::SIGWINCH => {}
                 fatal => return fatal,
             }
         }

@@ -1,5 +1,5 @@
 //! The process of a command before it becomes that. It stops until the guard knows it and the terminal
-//! is its own: a tool that is killed or stopped in between leaves no command without a guard.
+//! is its own: a guard that is killed in between leaves no command behind.
 
 use std::env;
 use std::os::unix::process::{CommandExt, parent_id};
@@ -12,12 +12,12 @@ use super::command::not_started;
 use crate::failure::{Failure, LOST};
 use crate::role;
 
-/// Becomes the command, which is in the arguments. `tool`: the process that started this one.
-pub fn become_command(tool: &str) -> Result<ExitCode, Failure> {
+/// Becomes the command, which is in the arguments. `guard`: the process that started this one.
+pub fn become_command(guard: &str) -> Result<ExitCode, Failure> {
     let failed = Failure::system("the command cannot wait for its guard");
-    let die_with_the_tool = Some(rustix::process::Signal::KILL);
-    set_parent_process_death_signal(die_with_the_tool).map_err(|error| failed(error.into()))?;
-    let has_ended = || parent_id().to_string() != tool;
+    let die_with_the_guard = Some(rustix::process::Signal::KILL);
+    set_parent_process_death_signal(die_with_the_guard).map_err(|error| failed(error.into()))?;
+    let has_ended = || parent_id().to_string() != guard;
     if !has_ended() {
         raise(Signal::SIGSTOP).map_err(|error| failed(error.into()))?;
     }

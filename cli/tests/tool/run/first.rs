@@ -83,9 +83,9 @@ fn the_first_process_picks_up_orphans_and_ends_as_the_command_does() {
 
     holder.signal(Signal::SIGTERM);
     assert_eq!(container.unshare.line(), "on");
-    container.await_children(3);
-    container.write("second");
     container.await_children(2);
+    container.write("second");
+    container.await_children(1);
     container.write("end");
     assert_eq!(container.unshare.ended().code(), Some(7));
     await_held_and_queued(&url, &name, (0, 0));

@@ -14,6 +14,9 @@ const FAMILY: &str = "trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
 const STUBBORN: &str = "trap '' TERM; trap 'echo heard' WINCH; echo $$; sleep 600 & echo $!; \
                         while :; do sleep 0.01; done";
 
+/// The parent of a command is the guard, and the tool is the parent of that.
+const TO_TOOL: &str = "read _ _ _ tool _ < /proc/$PPID/stat";
+
 fn start(name: &str, lease: &str, script: &str) -> Tool {
     let head = ["--limit", "1", "--lease", lease, "--grace", "500ms", "--", "sh", "-c", script];
     Tool::start(&mut run(&shared_url(), &[&[name], &head[..]].concat()))
@@ -129,7 +132,8 @@ fn a_guard_that_is_killed_in_the_queue_is_replaced_before_the_command_starts() {
         let name = unique_name();
         let mut holder = start(&name, "30s", FAMILY);
         family(&holder);
-        let mut waiting = start(&name, "2s", "echo $$; kill -KILL $PPID; exec sleep 600");
+        let mut waiting =
+            start(&name, "2s", &format!("echo $$; {TO_TOOL}; kill -KILL $tool; exec sleep 600"));
         await_held_and_queued(&shared_url(), &name, (1, 1));
         let [guard] = *children(waiting.id()) else { panic!("not one guard") };
         kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
@@ -211,7 +215,7 @@ fn a_command_that_kills_or_stops_its_tool_at_once_is_ended() {
             let mut tool = start(
                 &unique_name(),
                 "2s",
-                &format!("echo $$; kill -{signal} $PPID; exec sleep 600"),
+                &format!("echo $$; {TO_TOOL}; kill -{signal} $tool; exec sleep 600"),
             );
             let command: i32 = tool.line().parse().unwrap();
             eventually("the end of the command", || (!is_alive(command)).then_some(()));

@@ -2,6 +2,7 @@
 
 mod first;
 mod guard;
+mod label;
 mod leave;
 mod limits;
 mod loss;
@@ -13,3 +14,4 @@ mod status;
 mod stop;
 mod support;
 mod terminal;
+mod wherever;

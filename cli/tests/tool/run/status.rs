@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::support::server::{await_held_and_queued, shared_url};
+use super::support::server::{await_held_and_queued, connect, shared_url};
 use super::support::tool::{Tool, outcome, run, script};
 use crate::support::unique_name;
 
@@ -78,6 +78,60 @@ fn whoever_gets_no_permit_in_time_is_told() {
     let at_once = [&name, "--timeout", "0s", "--", "true"];
     for _ in 0..20 {
         assert_eq!(outcome(&mut run(&url, &at_once)).0, 0);
+    }
+}
+
+/// So that the command's own 75, 70 and 69 can be told from the tool's.
+#[test]
+fn the_tools_statuses_are_those_that_were_asked_for() {
+    let (url, name) = (shared_url(), unique_name());
+    let asked = ["--conflict-status", "0", "--lost-status", "41", "--error-status", "42"];
+    let with = |url: &str, rest: &[&str]| run(url, &[&[&*name], &asked[..], rest].concat());
+    let hold = ["--limit", "1", "--", "sh", "-c", "echo on; exec sleep 600"];
+    let mut holder = Tool::start(&mut with(&url, &hold));
+    assert_eq!(holder.line(), "on");
+    assert_eq!(outcome(&mut with(&url, &["--no-wait", "--", "false"])).0, 0);
+    assert_eq!(outcome(&mut with(&url, &["--timeout", "20ms", "--", "false"])).0, 0);
+    redis::cmd("DEL").arg(format!("sem:{{{name}}}:permits")).exec(&mut connect(&url)).unwrap();
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.ended().code(), Some(41));
+    assert_eq!(outcome(&mut with("redis://127.0.0.1:1/", &["--", "true"])).0, 42);
+    assert_eq!(outcome(&mut with(&url, &["--weight", "7", "--limit", "1", "--", "true"])).0, 42);
+    for own in ["69", "70", "75"] {
+        let exit = format!("exit {own}");
+        let (status, told) = outcome(&mut with(&url, &["--limit", "1", "--", "sh", "-c", &exit]));
+        assert_eq!((status.to_string(), &*told), (own.to_owned(), ""));
+    }
+}
+
+/// Each of these panicked once, or may: not for a user.
+#[test]
+fn a_lack_of_descriptors_is_a_line() {
+    let url = shared_url();
+    // With less the loader finds no library.
+    for limit in 4..12 {
+        let text = format!("ulimit -n {limit}; exec $TOOL run a --limit 1 -- true");
+        let (status, told) = outcome(&mut script(&url, &text));
+        assert_eq!((status, told.lines().count()), (71, 1), "{limit}: {told}");
+        assert!(told.contains("ulimit -n"), "{limit}: {told}");
+    }
+}
+
+/// Bundles bring a loader of their own, with its options.
+#[test]
+fn the_loader_may_start_the_tool() {
+    let (url, name) = (shared_url(), unique_name());
+    let loader = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+    let Some(loader) = loader.into_iter().find(|path| std::path::Path::new(path).exists()) else {
+        panic!("the loader of this system is not known to this test");
+    };
+    for options in ["", "--library-path /nowhere"] {
+        let text = format!(
+            "exec {loader} {options} $TOOL run {name} --limit 1 -- sh -c 'echo on; exit 5'"
+        );
+        let mut tool = Tool::start(&mut script(&url, &text));
+        assert_eq!(tool.line(), "on");
+        assert_eq!(tool.ended().code(), Some(5));
     }
 }
 

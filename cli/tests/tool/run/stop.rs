@@ -25,11 +25,11 @@ impl Files {
     }
 
     /// A script that runs until it may end, and SIGTERM does not end it. It starts nothing: see
-    /// `terminal.rs`.
+    /// `terminal.rs`. Its parent is the guard, whose parent is the tool.
     fn script(&self, name: &str) -> String {
         let (ids, end) = (self.path(name), self.path("end"));
         format!(
-            "trap \"\" TERM; echo $$ $PPID > {}; while [ ! -e {} ]; do :; done; exit 4",
+            "trap \"\" TERM; read _ _ _ tool _ < /proc/$PPID/stat; echo $$ $tool > {}; while [ ! -e {} ]; do :; done; exit 4",
             ids.display(),
             end.display()
         )

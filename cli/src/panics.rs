@@ -1,0 +1,46 @@
+//! Libraries panic where the system has no more of something: tokio of descriptors, the standard
+//! library of threads. For a user that is no bug, but a line.
+
+use std::io;
+use std::panic::{self, PanicHookInfo, UnwindSafe};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::failure::{Failure, SYSTEM, remedy};
+use crate::output::note;
+
+static LACKS: AtomicBool = AtomicBool::new(false);
+
+/// Instead of a backtrace, and once.
+pub fn tell_lacks() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| match lack(info) {
+        Some((error, remedy)) => {
+            if !LACKS.swap(true, Relaxed) {
+                note(format_args!("the system refused what any program needs: {error}: {remedy}"));
+            }
+        }
+        None => usual(info),
+    }));
+}
+
+/// What that was, where there was such a lack, is told already.
+pub fn caught(
+    run: impl FnOnce() -> Result<ExitCode, Failure> + UnwindSafe,
+) -> Result<ExitCode, Failure> {
+    panic::catch_unwind(run).unwrap_or_else(|panicked| match LACKS.load(Relaxed) {
+        true => Err(Failure::new(SYSTEM, "")),
+        false => panic::resume_unwind(panicked),
+    })
+}
+
+/// Panics have no more than a text: `Os { code: 24, ... }`.
+fn lack(info: &PanicHookInfo<'_>) -> Option<(io::Error, &'static str)> {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(payload.downcast_ref::<&str>().copied())?;
+    let number = text.split_once("Os { code: ")?.1.split(',').next()?.parse().ok()?;
+    let error = io::Error::from_raw_os_error(number);
+    let remedy = remedy(&error)?;
+    Some((error, remedy))
+}

@@ -1,0 +1,203 @@
+//! All processes of the command, wherever they went: `timeout`, `setsid` and shells with job control
+//! give what they start a process group or a session of its own.
+
+use std::{fs, thread};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid, getpid};
+use rustix::process::{
+    Pid as Process, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+use rustix::thread::gettid;
+
+/// No system has processes of a higher number.
+const LAST_NUMBER: i32 = 4_194_304;
+
+pub struct Family {
+    /// All that is below this process belongs to it: the guard, or the command itself.
+    pub root: Pid,
+    /// The first of its group.
+    pub command: Pid,
+    /// Those that belonged to it before, wherever their parents are now, and when they started. (Nothing
+    /// gets away from the guard that is their parent.)
+    known: Vec<(Pid, String)>,
+}
+
+/// A process, as Linux tells it.
+pub struct Entry {
+    id: Pid,
+    name: String,
+    is_alive: bool,
+    pub parent: Pid,
+    group: Pid,
+    /// In which a number that is used again differs.
+    started: String,
+}
+
+impl Family {
+    pub fn below(root: Pid, command: Pid) -> Self {
+        Self { root, command, known: Vec::new() }
+    }
+
+    /// Finds again what loses its parent from here on.
+    pub fn learn(&mut self) {
+        if let Some(entries) = self.entries() {
+            self.known = entries.into_iter().map(|entry| (entry.id, entry.started)).collect();
+        }
+    }
+
+    /// To all of it.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended, or be out of reach.
+        let _ = killpg(self.command, signal);
+        self.signal_others(signal);
+    }
+
+    /// Has it end, be it stopped or not.
+    pub fn terminate(&self) {
+        let _ = killpg(self.command, Signal::SIGTERM);
+        let _ = killpg(self.command, Signal::SIGCONT);
+        self.terminate_others();
+    }
+
+    /// The same for those that have left the group of the command.
+    pub fn terminate_others(&self) {
+        self.signal_others(Signal::SIGTERM);
+        self.signal_others(Signal::SIGCONT);
+    }
+
+    /// To those that have left the group of the command.
+    pub fn signal_others(&self, signal: Signal) {
+        match self.entries() {
+            Some(entries) => {
+                let others = entries.iter().filter(|entry| entry.group != self.command);
+                others.for_each(|other| other.signal(signal));
+            }
+            None => {
+                let others =
+                    children_without_proc().filter(|id| getpgid(Some(*id)) != Ok(self.command));
+                others.for_each(|other| {
+                    let _ = kill(other, signal);
+                });
+            }
+        }
+    }
+
+    pub fn is_gone(&self) -> bool {
+        killpg(self.command, None) == Err(Errno::ESRCH)
+            && self.entries().is_none_or(|entries| entries.is_empty())
+    }
+
+    /// Whether its first process is. Not known where there is no /proc.
+    pub fn is_stopped(&self) -> bool {
+        Entry::read(self.command).is_some_and(|(_, state)| state == "T")
+    }
+
+    /// Of those that are left, for a person.
+    pub fn names(&self) -> Vec<String> {
+        match self.entries() {
+            Some(entries) => entries
+                .iter()
+                .map(|entry| format!("process {} ({})", entry.id, entry.name))
+                .collect(),
+            None => children_without_proc().map(|id| format!("process {id}")).collect(),
+        }
+    }
+
+    /// Those that are alive, below `root`, and in the group of the command. None where there is no /proc.
+    fn entries(&self) -> Option<Vec<Entry>> {
+        let is_known = |entry: &Entry| {
+            self.known.iter().any(|(id, started)| *id == entry.id && *started == entry.started)
+        };
+        let (mut found, mut rest): (Vec<_>, Vec<_>) = all()?.into_iter().partition(is_known);
+        let mut parents: Vec<_> = found.iter().map(|entry| entry.id).collect();
+        parents.push(self.root);
+        while let Some(parent) = parents.pop() {
+            let (children, others) = rest.into_iter().partition(|entry| entry.parent == parent);
+            rest = others;
+            let children: Vec<Entry> = children;
+            parents.extend(children.iter().map(|child| child.id));
+            found.extend(children);
+        }
+        let of_group = |entry: &Entry| entry.group == self.command || entry.id == self.command;
+        found.extend(rest.into_iter().filter(of_group));
+        found.retain(|entry| entry.is_alive);
+        Some(found)
+    }
+}
+
+/// Of the group of a command. None where there is no /proc.
+pub fn of_group(group: Pid) -> Option<Vec<Entry>> {
+    Some(all()?.into_iter().filter(|entry| entry.group == group).collect())
+}
+
+fn all() -> Option<Vec<Entry>> {
+    let files = fs::read_dir("/proc").ok()?;
+    let ids = files.filter_map(|file| file.ok()?.file_name().to_str()?.parse().ok());
+    let all: Vec<_> = ids.filter_map(|id| Some(Entry::read(Pid::from_raw(id))?.0)).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+impl Entry {
+    /// With its state.
+    pub fn read(id: Pid) -> Option<(Self, String)> {
+        let stat = fs::read(format!("/proc/{id}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        // In the name there may be anything.
+        let (name, fields) = stat.split_once(" (")?.1.rsplit_once(") ")?;
+        let fields: Vec<_> = fields.split(' ').collect();
+        let number = |at: usize| fields.get(at)?.parse().ok().map(Pid::from_raw);
+        let state = (*fields.first()?).to_owned();
+        let entry = Self {
+            id,
+            name: name.to_owned(),
+            is_alive: state != "Z" && state != "X",
+            parent: number(1)?,
+            group: number(2)?,
+            started: (*fields.get(19)?).to_owned(),
+        };
+        Some((entry, state))
+    }
+
+    /// Whether it has a handler of that signal.
+    pub fn catches(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id)).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & 1 << (signal as u32 - 1) != 0)
+    }
+
+    /// Only to this process: its number may be another one's meanwhile.
+    pub fn signal(&self, signal: Signal) {
+        let Some(process) = Process::from_raw(self.id.as_raw()) else { return };
+        let Some(number) = rustix::process::Signal::from_named_raw(signal as i32) else { return };
+        match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(file) if Self::read(self.id).is_some_and(|(now, _)| now.started == self.started) => {
+                // It may have ended, or be another user's.
+                let _ = pidfd_send_signal(file, number);
+            }
+            Err(rustix::io::Errno::NOSYS) => {
+                let _ = kill(self.id, signal);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Of this process: which number is a child's only the system tells. Numbers are given out one after
+/// the other, and a child has a later one than its parent.
+fn children_without_proc() -> impl Iterator<Item = Pid> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let own = getpid().as_raw();
+    let newest = thread::Builder::new().spawn(|| gettid().as_raw_nonzero().get());
+    let newest = newest.ok().and_then(|thread| thread.join().ok()).unwrap_or(own);
+    let numbers = match newest > own {
+        true => (own + 1..=newest).chain(0..=0),
+        false => (own + 1..=LAST_NUMBER).chain(0..=newest),
+    };
+    numbers.filter_map(Process::from_raw).filter_map(move |child| {
+        let is_child = waitid(WaitId::Pid(child), options).is_ok_and(|change| change.is_none());
+        is_child.then(|| Pid::from_raw(child.as_raw_nonzero().get()))
+    })
+}

@@ -1,0 +1,311 @@
+//! What the guard's process does.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write, stdin};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{getpid, set_child_subreaper};
+
+use super::words::{Report, Word, read_word};
+use crate::interruption::not_ignored;
+use crate::output::note;
+use crate::run::command::{Change, NAME, SHORT_PAUSE, await_change, prepare};
+use crate::run::family::Family;
+
+/// How often to look whether a command that is stopped without a permit goes on.
+const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
+/// For how long processes that were killed may still be there: on a machine that is busy they end
+/// when they get to run.
+const UNTIL_NAMED: Duration = Duration::from_secs(2);
+
+enum Event {
+    Word(Word),
+    Changed(Pid, Change),
+    /// No process is left below this one, and so none of the command.
+    Childless,
+    /// The tool has gone.
+    Closed,
+}
+
+struct Watch {
+    socket: UnixStream,
+    events: Sender<Event>,
+    /// With its arguments.
+    command: Vec<OsString>,
+    grace: Duration,
+    family: Option<Family>,
+    /// When to end the command, unless the tool tells something else.
+    needed_at: Option<Instant>,
+    /// When to kill it. It was told to end.
+    kill_at: Option<Instant>,
+    /// The command is stopped now, and was when its time was up.
+    is_stopped: bool,
+    was_stopped: bool,
+    /// All of it was stopped, and not only what the terminal or the tool reached.
+    has_stopped_all: bool,
+    is_childless: bool,
+    is_closed: bool,
+    is_over: bool,
+}
+
+/// Until nothing is left to guard.
+pub fn watch(grace: Duration) -> io::Result<()> {
+    // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
+    rustix::thread::set_name(c"semaphore-guard")?;
+    for signal in not_ignored([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]) {
+        signal_hook::flag::register(signal as i32, Arc::default())?;
+    }
+    set_child_subreaper(Some(getpid()))?;
+    let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
+    let (input, command) = accept_command(&socket)?;
+    // From here on the input is that of the command, which inherits it.
+    rustix::stdio::dup2_stdin(input)?;
+    let (events, heard) = mpsc::channel();
+    listen(socket.try_clone()?, events.clone())?;
+    let watch = Watch {
+        socket,
+        events,
+        command,
+        grace,
+        family: None,
+        needed_at: None,
+        kill_at: None,
+        is_stopped: false,
+        was_stopped: false,
+        has_stopped_all: false,
+        is_childless: false,
+        is_closed: false,
+        is_over: false,
+    };
+    watch.until_done(&heard);
+    Ok(())
+}
+
+/// Of the tool: its input, and the command. (The output the guard inherits, but its own input is the
+/// socket.)
+pub fn pass_command(mut socket: &UnixStream, command: &[OsString]) -> io::Result<()> {
+    let (input, mut space) = (stdin(), [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let (input, mut control) = ([input.as_fd()], SendAncillaryBuffer::new(&mut space));
+    control.push(SendAncillaryMessage::ScmRights(&input));
+    sendmsg(socket, &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)?;
+    let words: Vec<_> = command.iter().map(|word| word.as_bytes()).collect();
+    let words = words.join(&0);
+    socket.write_all(&words.len().to_le_bytes())?;
+    socket.write_all(&words)
+}
+
+fn accept_command(mut socket: &UnixStream) -> io::Result<(OwnedFd, Vec<OsString>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (mut byte, mut control) = ([0], RecvAncillaryBuffer::new(&mut space));
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let passed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    let input = passed.ok_or_else(|| io::Error::other("the tool has gone"))?;
+    let mut length = usize::to_le_bytes(0);
+    socket.read_exact(&mut length)?;
+    let mut words = vec![0; usize::from_le_bytes(length)];
+    socket.read_exact(&mut words)?;
+    let words = words.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
+    Ok((input, words.collect()))
+}
+
+/// Tells what the tool says.
+fn listen(socket: UnixStream, events: Sender<Event>) -> io::Result<()> {
+    thread::Builder::new().spawn(move || {
+        let lines = BufReader::new(socket).lines().map_while(Result::ok);
+        for word in lines.filter_map(|line| read_word(&line)) {
+            if events.send(Event::Word(word)).is_err() {
+                return;
+            }
+        }
+        let _ = events.send(Event::Closed);
+    })?;
+    Ok(())
+}
+
+/// Tells what becomes of all children, until there are none.
+fn follow_children(events: Sender<Event>) -> io::Result<()> {
+    thread::Builder::new().spawn(move || {
+        while let Some((process, change)) = await_change() {
+            if events.send(Event::Changed(process, change)).is_err() {
+                return;
+            }
+        }
+        let _ = events.send(Event::Childless);
+    })?;
+    Ok(())
+}
+
+impl Watch {
+    fn until_done(mut self, heard: &Receiver<Event>) {
+        loop {
+            let event = match self.next_look() {
+                Some(at) => heard.recv_timeout(at.saturating_duration_since(Instant::now())),
+                None => heard.recv().map_err(Into::into),
+            };
+            match event {
+                Ok(Event::Word(Word::Done)) => return,
+                Ok(Event::Word(word)) => self.on(word),
+                Ok(Event::Changed(process, change)) => self.note(process, change),
+                Ok(Event::Childless) => self.is_childless = true,
+                Ok(Event::Closed) => {
+                    self.is_closed = true;
+                    self.end();
+                }
+                Err(RecvTimeoutError::Timeout) if self.kill_at.is_none() => self.time_is_up(),
+                Err(_) => {}
+            }
+            self.look();
+            if self.is_closed && (self.is_over || self.family.is_none()) {
+                return;
+            }
+        }
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        match self.kill_at {
+            Some(_) if self.is_over => None,
+            Some(_) => Some(Instant::now() + SHORT_PAUSE),
+            None => self.needed_at,
+        }
+    }
+
+    fn on(&mut self, word: Word) {
+        let now = Instant::now();
+        match word {
+            Word::Prepare { token, id } => {
+                let report = match self.prepare(token, &id) {
+                    Ok(command) => Report::Prepared(command),
+                    Err(error) => Report::Failed(error.to_string()),
+                };
+                self.tell(&report);
+            }
+            // The first guard was the parent of what left it: this one finds what is below the command.
+            Word::Started(command) => {
+                self.family = Some(Family::below(command, command));
+                self.learn();
+            }
+            Word::MayRun(left) => {
+                (self.was_stopped, self.needed_at) = (false, Some(now + left));
+                self.learn();
+                // The tool has the group of the command go on.
+                if let (true, Some(family)) = (self.has_stopped_all, &self.family) {
+                    family.signal_others(Signal::SIGCONT);
+                    self.has_stopped_all = false;
+                }
+            }
+            Word::Ending(left) => {
+                self.learn();
+                self.kill_at = Some(now + left);
+                self.is_over = false;
+                if let Some(family) = &self.family {
+                    family.terminate_others();
+                }
+            }
+            Word::Done => {}
+        }
+    }
+
+    fn prepare(&mut self, token: u64, id: &str) -> io::Result<Pid> {
+        let command = prepare(&self.command, token, id)?;
+        let this = Pid::from_raw(getpid().as_raw_nonzero().get());
+        self.family = Some(Family::below(this, command));
+        follow_children(self.events.clone())?;
+        Ok(command)
+    }
+
+    fn note(&mut self, process: Pid, change: Change) {
+        if self.family.as_ref().is_some_and(|family| family.command == process) {
+            self.is_stopped = matches!(change, Change::Stopped(_));
+            self.tell(&Report::Changed(change));
+        }
+    }
+
+    /// The tool does not tell how long the command may go on: it is stopped itself, or hangs.
+    fn time_is_up(&mut self) {
+        let Some(family) = &self.family else { return };
+        let is_stopped = self.is_stopped || !self.is_parent() && family.is_stopped();
+        if !(is_stopped || self.was_stopped) {
+            self.end();
+            return;
+        }
+        // Where the command goes on, the tool has let it, and is about to tell for how long.
+        if is_stopped && !self.was_stopped {
+            family.signal(Signal::SIGSTOP);
+            self.has_stopped_all = true;
+        }
+        self.was_stopped = is_stopped;
+        self.needed_at = Some(Instant::now() + PAUSE_WHILE_STOPPED);
+    }
+
+    fn learn(&mut self) {
+        let is_parent = self.is_parent();
+        if let Some(family) = self.family.as_mut().filter(|_| !is_parent) {
+            family.learn();
+        }
+    }
+
+    fn is_parent(&self) -> bool {
+        self.family.as_ref().is_some_and(|family| family.command != family.root)
+    }
+
+    /// By itself.
+    fn end(&mut self) {
+        if let (Some(family), None) = (&self.family, self.kill_at) {
+            family.terminate();
+            self.kill_at = Some(Instant::now() + self.grace);
+        }
+    }
+
+    /// At a command that was told to end.
+    fn look(&mut self) {
+        let (Some(family), Some(kill_at), false) = (&self.family, self.kill_at, self.is_over)
+        else {
+            return;
+        };
+        let now = Instant::now();
+        let is_gone = match self.is_parent() {
+            true => self.is_childless,
+            false => family.is_gone(),
+        };
+        if !is_gone && now >= kill_at {
+            family.signal(Signal::SIGKILL);
+        }
+        let left = match !is_gone && now >= kill_at + UNTIL_NAMED {
+            true => family.names(),
+            false => Vec::new(),
+        };
+        if !left.is_empty() {
+            let semaphore = env::var(NAME).unwrap_or_default();
+            note(format_args!(
+                "semaphore {semaphore}: not ended, and still there without a permit: {}",
+                left.join(", ")
+            ));
+        }
+        if is_gone || !left.is_empty() {
+            self.is_over = true;
+            self.tell(&Report::Over);
+        }
+    }
+
+    fn tell(&self, report: &Report) {
+        // Nobody listens where the tool has gone.
+        let _ = (&self.socket).write_all(format!("{report}\n").as_bytes());
+    }
+}

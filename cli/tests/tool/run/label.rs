@@ -1,0 +1,51 @@
+//! What a job is called where others look.
+
+use nix::sys::signal::Signal;
+
+use super::support::server::shared_url;
+use super::support::tool::{Tool, outcome, run};
+use crate::support::tool::{Outcome, tool};
+use crate::support::unique_name;
+
+/// Of the only holder, as `inspect` shows it, with its id.
+fn holder(url: &str, name: &str) -> [String; 2] {
+    let shown = at(url, &["inspect", name, "--json"]).json();
+    let text = |key| shown["holders"][0][key].as_str().unwrap().to_owned();
+    [text("owner"), text("id")]
+}
+
+fn at(url: &str, arguments: &[&str]) -> Outcome {
+    let mut command = tool(arguments);
+    command.env("REDIS_URL", url);
+    Outcome::of(command)
+}
+
+#[test]
+fn a_job_is_called_as_it_was_told_or_as_its_command() {
+    let url = shared_url();
+    for (label, called) in [(&["--label", "night-shift"][..], "night-shift"), (&[], "sh")] {
+        let name = unique_name();
+        let command = ["--limit", "1", "--", "/bin/sh", "-c", "echo on; exec sleep 600"];
+        let mut held = Tool::start(&mut run(&url, &[&[&*name], label, &command].concat()));
+        assert_eq!(held.line(), "on");
+        let [owner, id] = holder(&url, &name);
+        assert!(owner.starts_with(&format!("{called}.")), "{owner}");
+        assert!(owner.ends_with(&format!(".{}", held.id())), "{owner}");
+        let revoked = at(&url, &["revoke", &name, &id]);
+        assert!(
+            revoked.stdout.contains(&format!("the permit was revoked. Its holder, {owner}, hears")),
+            "{revoked:?}"
+        );
+        held.signal(Signal::SIGTERM);
+        held.ended();
+    }
+}
+
+#[test]
+fn a_label_that_redis_could_not_show_is_refused() {
+    for label in ["", "two words", "a:b", &"x".repeat(33)] {
+        let arguments = ["a", "--limit", "1", "--label", label, "--", "true"];
+        let (status, told) = outcome(&mut run("redis://127.0.0.1:1/", &arguments));
+        assert!(status == 2 && told.contains("--label"), "{label:?}: {status}: {told}");
+    }
+}

@@ -1,0 +1,168 @@
+//! What the command has started ends with it, wherever it went: into a process group of its own, as
+//! below `timeout`, into a session of its own, or away from its parent.
+
+use std::process::{Command, Stdio};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustix::process::geteuid;
+
+use super::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
+use super::support::tool::{Tool, children, is_alive, run};
+use crate::support::tool::unaware;
+use crate::support::{eventually, unique_name};
+
+/// What runs far away tells its process, and ends by nothing but SIGKILL.
+const FAR: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
+
+/// Ways to leave, for `bash`. `$FAR` is what runs there.
+const WAYS: [&str; 7] = [
+    r#"timeout 100 sh -c "$FAR"; true"#,
+    r#"setsid -w sh -c "$FAR"; true"#,
+    r#"set -m; sh -c "$FAR" & wait"#,
+    // An orphan, in whose environment is nothing of its semaphore.
+    r#"env -i setsid -f sh -c "$FAR"; sleep 600"#,
+    r#"echo x | xargs -P2 -I{} setsid -w sh -c "$FAR"; true"#,
+    r#"printf 'all:\n\t@timeout 100 sh -c "$$FAR"\n' | make -s -j2 -f -; true"#,
+    r#"python3 -c 'import os, subprocess
+subprocess.call(["sh", "-c", os.environ["FAR"]], start_new_session=True)'; true"#,
+];
+
+fn command(name: &str, way: &str) -> Command {
+    let head = ["--limit", "1", "--lease", "15s", "--grace", "300ms", "--", "bash", "-c", way];
+    let mut command = run(&shared_url(), &[&[name], &head[..]].concat());
+    command.env("FAR", FAR);
+    command
+}
+
+fn start(name: &str, way: &str) -> (Tool, i32) {
+    let tool = Tool::start(&mut command(name, way));
+    let far = tool.line().parse().unwrap();
+    (tool, far)
+}
+
+/// Each of them in its own thread: they mostly wait.
+fn in_each_way(test: impl Fn(&str, Tool, i32) + Sync) {
+    let test = &test;
+    thread::scope(|scope| {
+        for way in WAYS {
+            scope.spawn(move || {
+                let name = unique_name();
+                let (tool, far) = start(&name, way);
+                test(&name, tool, far);
+                assert!(!is_alive(far), "{way}");
+            });
+        }
+    });
+}
+
+fn await_end(process: i32) {
+    eventually("the end of what runs far away", || (!is_alive(process)).then_some(()));
+}
+
+fn lose(name: &str) {
+    let permits = format!("sem:{{{name}}}:permits");
+    redis::cmd("DEL").arg(permits).exec(&mut connect(&shared_url())).unwrap();
+}
+
+#[test]
+fn after_a_loss_nothing_goes_on() {
+    in_each_way(|name, mut tool, far| {
+        lose(name);
+        assert_eq!(tool.ended().code(), Some(70));
+        // Not only later.
+        assert!(!is_alive(far));
+    });
+}
+
+#[test]
+fn when_the_tool_is_killed_nothing_goes_on() {
+    in_each_way(|_, mut tool, far| {
+        tool.signal(Signal::SIGKILL);
+        tool.ended();
+        await_end(far);
+    });
+}
+
+/// The shell dies of it, and what it waited for does not.
+#[test]
+fn a_permit_is_given_back_when_all_of_a_command_that_was_told_to_end_has_ended() {
+    in_each_way(|name, mut tool, far| {
+        tool.signal(Signal::SIGTERM);
+        let mut redis = connect(&shared_url());
+        eventually("the permit", || (held_and_queued(&mut redis, name) == (0, 0)).then_some(()));
+        assert!(!is_alive(far));
+        assert_eq!(tool.ended().code(), Some(128 + 15));
+        let told = tool.errors();
+        assert!(!told.contains("redis-semaphore"), "{told}");
+    });
+}
+
+/// Then the tool inherits what the command has started, and another guard ends what is below that.
+#[test]
+fn after_the_guard_was_killed_what_is_below_the_command_ends() {
+    let name = unique_name();
+    let (mut tool, far) = start(&name, WAYS[0]);
+    let [guard] = *children(tool.id()) else { panic!("not one guard") };
+    kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
+    eventually("another guard", || {
+        let now = children(tool.id());
+        (now.len() == 2 && !now.contains(&guard)).then_some(())
+    });
+    lose(&name);
+    assert_eq!(tool.ended().code(), Some(70));
+    assert!(!is_alive(far));
+}
+
+/// Whoever stops the processes of an unknown name does not keep the tool from its work.
+#[test]
+fn a_guard_that_is_stopped_goes_on() {
+    let name = unique_name();
+    let arguments = [&*name, "--limit", "1", "--", "sh", "-c", "echo on; exec sleep 600"];
+    let mut tool = Tool::start(&mut run(&shared_url(), &arguments));
+    assert_eq!(tool.line(), "on");
+    let [guard] = *children(tool.id()) else { panic!("not one guard") };
+    kill(Pid::from_raw(guard), Signal::SIGSTOP).unwrap();
+    tool.signal(Signal::SIGTERM);
+    assert_eq!(tool.ended().code(), Some(128 + 15));
+}
+
+#[test]
+fn a_command_that_ends_by_itself_may_leave_something_behind() {
+    let name = unique_name();
+    let way = r#"setsid -f sh -c "$FAR"; sleep 0.1; exit 4"#;
+    let (mut tool, far) = start(&name, way);
+    assert_eq!(tool.ended().code(), Some(4));
+    await_held_and_queued(&shared_url(), &name, (0, 0));
+    assert!(is_alive(far));
+    kill(Pid::from_raw(far), Signal::SIGKILL).unwrap();
+}
+
+/// Then the guard asks the system for its children, one number after the other.
+#[test]
+fn where_nothing_is_in_proc_all_ends_as_well() {
+    let mount = "mount -t tmpfs none /proc && exec \"$@\"";
+    let hidden = |command: &Command| {
+        let mut unshare = unaware("unshare");
+        if !geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        unshare.args(["--mount", "sh", "-c", mount, "sh"]).arg(command.get_program());
+        unshare.args(command.get_args()).stdin(Stdio::null());
+        for (name, value) in command.get_envs() {
+            value.map(|value| unshare.env(name, value));
+        }
+        unshare
+    };
+    let allowed = hidden(&Command::new("true")).output().expect("unshare is needed: util-linux");
+    assert!(allowed.status.success(), "this machine allows no name spaces: {allowed:?}");
+    for way in [WAYS[0], WAYS[3]] {
+        let name = unique_name();
+        let mut tool = Tool::start(&mut hidden(&command(&name, way)));
+        let far = tool.line().parse().unwrap();
+        lose(&name);
+        assert_eq!(tool.ended().code(), Some(70));
+        assert!(!is_alive(far), "{way}");
+    }
+}
