@@ -1,7 +1,8 @@
 -- probe: tries every command that the scripts use, on the keys of a semaphore that nobody has.
 --
 -- A client calls this once when it connects, with a random name. It finds a user whose ACL lacks a
--- command, a key or a channel, a replica, and a server too old, before they do harm half-way.
+-- command, a key or a channel, a replica, and a server too old, before they do harm half-way. From
+-- Redis 7.0 on it asks whether a command is allowed before it calls it, so that none is denied.
 --
 -- KEYS[1] permits   as for every script, but of a name that is used for this only
 -- KEYS[2] queue
@@ -24,11 +25,35 @@ elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
 
+-- True also where the server cannot be asked, or does not know the command.
+local function is_allowed(...)
+  local is_known, answer = pcall(redis.acl_check_cmd, ...)
+  return not is_known or answer
+end
+
+-- Why the user may not make a call, as a server says it. (Its keys are allowed: they were sent with
+-- the script.)
+local function denial(call)
+  if is_allowed(unpack(call)) then
+    return nil
+  end
+  local words = {call[1]}
+  if call[1] == 'PUBSUB' then
+    words[2] = call[2]
+  end
+  if is_allowed(unpack(words)) then
+    return 'NOPERM this user has no permissions to access one of the channels'
+  end
+  local name = string.lower(table.concat(words, '|'))
+  return "NOPERM this user has no permissions to run the '" .. name .. "' command"
+end
+
 -- Runs calls; answers name and error of each that failed.
 local function try(calls)
   local failed = {}
   for _, call in ipairs(calls) do
-    local answer = redis.pcall(unpack(call))
+    local denied = denial(call)
+    local answer = denied and {err = denied} or redis.pcall(unpack(call))
     if type(answer) == 'table' and answer.err then
       failed[#failed + 1] = call[1]
       failed[#failed + 1] = answer.err

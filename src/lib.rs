@@ -35,8 +35,8 @@
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
 //! is guaranteed and what is not, in the folder `docs` of the repository.
 //!
-//! The feature `tls` (default: off) is for [connections over
-//! TLS](SemaphoresBuilder::connect_client).
+//! The feature `tls` (default: off) is for connections over TLS, by `rediss://` URLs and
+//! `SemaphoresBuilder::certificates`. It installs no provider of rustls for the program.
 //!
 //! The feature `blocking` (default: off) has the same for threads: the module `blocking`.
 //!
@@ -86,7 +86,7 @@ pub use semaphore::{
     AcquireRequest, Permit, PermitParts, PermitWatch, Permits, Revoked, Semaphore,
     SemaphoreBuilder, acquire_all,
 };
-pub use server::Credentials;
+pub use server::{Credentials, IntoServer};
 
 /// The programs in the README are run as tests.
 #[cfg(doctest)]

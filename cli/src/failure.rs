@@ -102,19 +102,22 @@ fn with_cause(error: &Error) -> String {
     if let Error::Invalid { what, reason, .. } = error
         && let Some(option) = option_of(what)
     {
-        return format!("{option}: {reason}");
+        return format!("{option}: {}", reason.replace(AUTHORITY, WITH_TLS_CA));
     }
     let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
     // One line, whatever a parser has to say.
     format!("{}{}", with_options(error), cause.lines().collect::<Vec<_>>().join(" "))
 }
 
+const AUTHORITY: &str = "name the authority to the client";
+const WITH_TLS_CA: &str = "name the authority with --tls-ca";
+
 /// The library cannot know how a client gets its certificates, and its password.
 fn with_options(error: &Error) -> String {
     let text = error.to_string();
     match error {
         Error::Connect { kind: ConnectErrorKind::Tls, .. } => text
-            .replace("name the authority to the client", "name the authority with --tls-ca")
+            .replace(AUTHORITY, WITH_TLS_CA)
             .replace("give the client one", "give one with --tls-cert and --tls-key"),
         Error::Connect { kind: ConnectErrorKind::Authentication, .. } => text.replace(
             "give one, as in redis://user:password@host:6379/",
@@ -131,7 +134,8 @@ fn option_of(what: &str) -> Option<&'static str> {
     Some(match what {
         "ahead" => "--ahead",
         "lease" => "--lease",
-        "nodes" | "url" => "--url (REDIS_URL)",
+        "certificates" => "--tls-ca, --tls-cert, --tls-key",
+        "nodes" | "servers" | "url" => "--url (REDIS_URL)",
         "prefix" => "--prefix",
         "response_timeout" => "--response-timeout",
         _ => return None,

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::{AnyError, Failure};
 use crate::role;
+use crate::server::kept_files;
 
 /// What the workers tell, and which of them does.
 pub type Reports<R> = mpsc::Receiver<Result<(usize, R), AnyError>>;
@@ -23,6 +24,7 @@ pub fn start(role: impl AsRef<OsStr>) -> Result<Child, Failure> {
         .arg0("redis-semaphore")
         .args(std::env::args_os().skip(1))
         .env(role::VARIABLE, role)
+        .envs(kept_files())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         // Ctrl-C is for the parent alone, which then ends the workers in good order.

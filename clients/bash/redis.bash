@@ -5,8 +5,24 @@
 # "return $?" is not the same as "return" here: in a trap the latter answers with the status from
 # before the trap.
 
+# redis-cli before 7.2 cannot read a URL with an IPv6 address: it gets the parts of one.
+sem__ipv6() { # URL
+    [[ $1 =~ ^redis://(([^:@/]*)(:([^@/]*))?@)?\[([0-9A-Fa-f:.]+)\](:([0-9]+))?(/([0-9]*))?$ ]] || return 0
+    local user=${BASH_REMATCH[2]} password=${BASH_REMATCH[4]} host=${BASH_REMATCH[5]}
+    local port=${BASH_REMATCH[7]:-6379} database=${BASH_REMATCH[9]:-0}
+    SEM_REDIS_CLI=(redis-cli --no-auth-warning -h "$host" -p "$port" -n "$database")
+    if [ -n "$user" ]; then
+        SEM_REDIS_CLI+=(--user "$(printf '%b' "${user//%/\\x}")")
+    fi
+    if [ -n "$password" ]; then
+        REDISCLI_AUTH=$(printf '%b' "${password//%/\\x}")
+        export REDISCLI_AUTH
+    fi
+}
+
 SEM_MANIFEST=$(dirname -- "${BASH_SOURCE[0]}")/../../lua/manifest.json
 SEM_REDIS_CLI=(redis-cli --no-auth-warning -u "${REDIS_URL:-redis://127.0.0.1}")
+sem__ipv6 "${REDIS_URL:-}"
 SEM_PATIENCE=30000 # ms: how long a call is repeated while Redis is away
 SEM_CALL_MS=5000   # how long one try of a call may take
 

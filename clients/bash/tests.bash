@@ -89,6 +89,12 @@ printf '%s ' \$?
 END
 done
 
+expect 'an IPv6 address' 'redis-cli --no-auth-warning -h ::1 -p 7 -n 3 --user jobs s@c' <<'END'
+REDIS_URL='redis://jobs:s%40c@[::1]:7/3'
+source ./semaphore.bash
+echo "${SEM_REDIS_CLI[*]} $REDISCLI_AUTH"
+END
+
 expect 'the traps of the shell around it' 'own outer' <<'END'
 trap 'echo outer' EXIT
 (source ./semaphore.bash)

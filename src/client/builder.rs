@@ -47,6 +47,8 @@ pub struct SemaphoresBuilder {
     pub(crate) credentials: Option<Arc<Provider>>,
     pub(crate) access: Access,
     pub(crate) connect_timeout: Duration,
+    #[cfg(feature = "tls")]
+    pub(crate) certificates: Option<redis::TlsCertificates>,
 }
 
 impl fmt::Debug for SemaphoresBuilder {
@@ -69,8 +71,17 @@ impl SemaphoresBuilder {
         };
         let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
         let (prefix, access) = ("sem".to_owned(), Access::Full);
-        let connect_timeout = Duration::ZERO;
-        Self { prefix, owner, call_by, settings, credentials, access, connect_timeout }
+        Self {
+            prefix,
+            owner,
+            call_by,
+            settings,
+            credentials,
+            access,
+            connect_timeout: Duration::ZERO,
+            #[cfg(feature = "tls")]
+            certificates: None,
+        }
     }
 
     /// What the names of all keys and channels begin with; default: `sem`. 1 to 200 bytes, no
@@ -214,7 +225,8 @@ impl SemaphoresBuilder {
 
     /// Asked for a password before each connection: for those of commands, of messages and of
     /// acknowledgements, and to each node of a cluster. For passwords that change, and tokens that
-    /// expire. What the URL or client says of user and password does not count then.
+    /// expire. A URL or client that has a password as well is refused. Its user is the one
+    /// that logs in: the provider need not name one, and must not name another.
     ///
     /// It may take nine tenths of the response timeout: what is left is for the server. When it
     /// fails, connecting fails, and is tried again as after any other failure; so it is when the
@@ -247,6 +259,45 @@ impl SemaphoresBuilder {
         E: Into<BoxError> + 'static,
     {
         self.credentials = Some(Arc::new(move || provider().map_err(Into::into).boxed()));
+        self
+    }
+
+    /// Certificates for servers that are reached over TLS (`rediss://`): the authorities that may have
+    /// signed theirs, and one for this client. They are in PEM, and are read when it connects: connect
+    /// anew for new ones. Without, the server's must be signed by an authority that the system trusts.
+    ///
+    /// TLS is that of rustls, with the provider for cryptography that the program has installed
+    /// (`CryptoProvider::install_default`), or else with ring. None is installed here: the program may
+    /// do so later. (A `redis::Client` or `SentinelClient` with certificates of its own is connected by
+    /// redis-rs, which has rustls install one.)
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use redis_semaphore::Semaphores;
+    /// use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let certificates = TlsCertificates {
+    ///     // None where the server wants no certificate of its clients.
+    ///     client_tls: Some(ClientTlsConfig {
+    ///         client_cert: std::fs::read("client.crt")?,
+    ///         client_key: std::fs::read("client.key")?,
+    ///     }),
+    ///     // None for the authorities that the system trusts.
+    ///     root_cert: Some(std::fs::read("ca.crt")?),
+    /// };
+    /// let semaphores = Semaphores::builder()
+    ///     .certificates(certificates)
+    ///     .connect("rediss://redis.example:6380/")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn certificates(mut self, certificates: redis::TlsCertificates) -> Self {
+        self.certificates = Some(certificates);
         self
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use crate::client::builder::default_owner;
@@ -14,7 +14,11 @@ use crate::error::Error;
 use crate::metrics::Meters;
 use crate::protocol::word;
 use crate::runtime::clock;
-use crate::server::{Cluster, Dialer, Link, Sentinels, Servers, Source, tls, url};
+#[cfg(feature = "tls")]
+use crate::server::tls::Tls;
+use crate::server::{
+    Cluster, Dialer, IntoServer, Link, Sentinels, Servers, Source, check_all_alike, server_of,
+};
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoresBuilder {
@@ -35,12 +39,10 @@ impl SemaphoresBuilder {
     ///
     /// See [`SemaphoresBuilder`].
     pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
-        let client = redis::Client::open(url).map_err(|error| url::explain(url, &error))?;
-        url::check(url)?;
-        self.connect_client(client).await
+        self.connect_client(redis::Client::open(server_of("url", url)?)?).await
     }
 
-    /// As [`connect`](Self::connect), with a client of your own: with certificates, for instance.
+    /// As [`connect`](Self::connect), with a client of your own: with settings of TCP, for instance.
     ///
     /// # Errors
     ///
@@ -62,39 +64,15 @@ impl SemaphoresBuilder {
     /// # }
     /// ```
     ///
-    /// Over TLS (the feature `tls`), to a server whose certificate an authority of your own has
-    /// signed, and which wants one from its clients. The files are in PEM format, and are read
-    /// once: connect anew for new ones.
-    ///
-    #[cfg_attr(feature = "tls", doc = "```no_run")]
-    #[cfg_attr(not(feature = "tls"), doc = "```text")]
-    /// # use redis_semaphore::Semaphores;
-    /// use redis_semaphore::redis::{Client, ClientTlsConfig, TlsCertificates};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let certificates = TlsCertificates {
-    ///     // None where the server wants no certificate of its clients.
-    ///     client_tls: Some(ClientTlsConfig {
-    ///         client_cert: std::fs::read("client.crt")?,
-    ///         client_key: std::fs::read("client.key")?,
-    ///     }),
-    ///     // None for the authorities that the system trusts.
-    ///     root_cert: Some(std::fs::read("ca.crt")?),
-    /// };
-    /// let client = Client::build_with_tls("rediss://redis.example:6380/", certificates)?;
-    /// let semaphores = Semaphores::builder().connect_client(client).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Certificates are given to `SemaphoresBuilder::certificates` rather than to the client.
     pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
         self.connect_one(Source::Client(Box::new(client))).await
     }
 
     /// Connects to whichever of these servers is the primary, and follows it: after a failover they
     /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
-    /// else than Sentinel or a cluster promotes. URLs are as for [`Semaphores::connect`], but what
-    /// does not count in one, such as `?db=3`, is not found here: write `redis://host:6379/3`.
+    /// else than Sentinel or a cluster promotes. URLs are as for [`Semaphores::connect`]: see
+    /// [`IntoServer`].
     ///
     /// # Errors
     ///
@@ -117,15 +95,14 @@ impl SemaphoresBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect_primary_of<T: IntoConnectionInfo>(
+    pub async fn connect_primary_of<T: IntoServer>(
         self,
         servers: impl IntoIterator<Item = T>,
     ) -> Result<Semaphores, Error> {
         let clients: Vec<redis::Client> = infos("servers", servers)?
             .into_iter()
             .map(redis::Client::open)
-            .collect::<Result<_, _>>()
-            .map_err(|error| url::explain_part("servers", &error))?;
+            .collect::<Result<_, _>>()?;
         if clients.is_empty() {
             return Err(Error::invalid("servers", "at least one must be given"));
         }
@@ -160,13 +137,12 @@ impl SemaphoresBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect_sentinels<T: IntoConnectionInfo>(
+    pub async fn connect_sentinels<T: IntoServer>(
         self,
         sentinels: impl IntoIterator<Item = T>,
         service: &str,
-        primary: impl IntoConnectionInfo,
+        primary: impl IntoServer,
     ) -> Result<Semaphores, Error> {
-        let invalid = |error| url::explain_part("sentinels", &error);
         // The database in their URLs is that of the primary.
         let without_database = |info: ConnectionInfo| {
             let settings = info.redis_settings().clone().set_db(0);
@@ -175,13 +151,11 @@ impl SemaphoresBuilder {
         let sentinels: Vec<_> = infos("sentinels", sentinels)?
             .into_iter()
             .map(without_database)
-            .collect::<Result<_, _>>()
-            .map_err(invalid)?;
+            .collect::<Result<_, _>>()?;
         if sentinels.is_empty() {
             return Err(Error::invalid("sentinels", "at least one must be given"));
         }
-        let invalid = |error| url::explain_part("primary", &error);
-        let primary = primary.into_connection_info().map_err(invalid)?;
+        let primary = server_of("primary", primary)?;
         let sentinels = Sentinels { sentinels, service: service.to_owned(), primary };
         self.connect_one(Source::Sentinels(Box::new(sentinels))).await
     }
@@ -221,6 +195,12 @@ impl SemaphoresBuilder {
         self,
         client: redis::sentinel::SentinelClient,
     ) -> Result<Semaphores, Error> {
+        #[cfg(feature = "tls")]
+        if self.certificates.is_some() {
+            let reason = "those for sentinels, and for the primary that they name, are given to the \
+                          SentinelClientBuilder";
+            return Err(Error::invalid("certificates", reason));
+        }
         self.connect_one(Source::Sentinel(Arc::new(tokio::sync::Mutex::new(client)))).await
     }
 
@@ -253,16 +233,17 @@ impl SemaphoresBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect_cluster<T: IntoConnectionInfo>(
+    pub async fn connect_cluster<T: IntoServer>(
         self,
         nodes: impl IntoIterator<Item = T>,
     ) -> Result<Semaphores, Error> {
         self.check()?;
-        tls::choose_cryptography();
         let nodes = infos("nodes", nodes)?;
-        let home = home()?;
-        let new_cluster =
-            || Cluster::new(nodes.clone(), self.call_by, self.dialer(), home.clone()).map(Arc::new);
+        check_all_alike("nodes", &nodes)?;
+        let (dialer, home) = (self.dialer("nodes", &nodes)?, home()?);
+        let new_cluster = || {
+            Cluster::new(nodes.clone(), self.call_by, dialer.clone(), home.clone()).map(Arc::new)
+        };
         let connect = || {
             let (cluster, prefix, access) = (new_cluster(), self.prefix.clone(), self.access);
             let connect = async move {
@@ -281,12 +262,12 @@ impl SemaphoresBuilder {
 
     async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
         self.check()?;
-        tls::choose_cryptography();
+        let dialer = self.dialer("url", source.servers())?;
         let (home, name) = (home()?, self.new_client());
         let channel = Arc::new(Channel::of_process(&self.prefix, &name));
         let server = source.to_string();
         let connect = || {
-            let link = Link::new(source.clone(), self.call_by, self.dialer(), home.clone());
+            let link = Link::new(source.clone(), self.call_by, dialer.clone(), home.clone());
             let (link, prefix) = (Arc::new(link), self.prefix.clone());
             let (channel, access) = (channel.clone(), self.access);
             let connect = async move {
@@ -300,8 +281,30 @@ impl SemaphoresBuilder {
         Ok(self.start(name, Servers::One(link), Wakeups::Process(channel), listener))
     }
 
-    fn dialer(&self) -> Dialer {
-        Dialer::new(self.settings.response_timeout, self.credentials.clone())
+    /// For these servers, which must not have a password of their own beside a provider's: that may
+    /// change.
+    fn dialer<'a>(
+        &self,
+        what: &'static str,
+        servers: impl IntoIterator<Item = &'a ConnectionInfo> + Clone,
+    ) -> Result<Dialer, Error> {
+        let has_password = |server: &ConnectionInfo| {
+            server.redis_settings().password().is_some_and(|password| !password.is_empty())
+        };
+        if self.credentials.is_some() && servers.clone().into_iter().any(has_password) {
+            let reason =
+                "it has a password, and a provider is asked for one: leave out one of the two";
+            return Err(Error::invalid(what, reason));
+        }
+        let (timeout, credentials) = (self.settings.response_timeout, self.credentials.clone());
+        #[cfg(feature = "tls")]
+        {
+            let tls = Tls::new(self.certificates.clone());
+            tls.check(servers)?;
+            Ok(Dialer::new(timeout, credentials, Arc::new(tls)))
+        }
+        #[cfg(not(feature = "tls"))]
+        Ok(Dialer::new(timeout, credentials))
     }
 
     /// The name of this process.
@@ -342,10 +345,9 @@ pub(super) fn current_home() -> Result<Handle, Error> {
     })
 }
 
-fn infos<T: IntoConnectionInfo>(
+fn infos<T: IntoServer>(
     what: &'static str,
     servers: impl IntoIterator<Item = T>,
 ) -> Result<Vec<ConnectionInfo>, Error> {
-    let infos = servers.into_iter().map(|server| server.into_connection_info());
-    infos.collect::<Result<_, _>>().map_err(|error| url::explain_part(what, &error))
+    servers.into_iter().map(|server| server_of(what, server)).collect()
 }

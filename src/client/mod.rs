@@ -73,10 +73,10 @@ impl Semaphores {
         Self { context }
     }
 
-    /// Connects with default settings. For the form of the URL see [`redis::Client::open`]:
-    /// `redis://user:password@host:6379/0`, `redis+unix:///path/of/socket?db=1`. With the feature
-    /// `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
-    /// authority that the system trusts (for others see [`SemaphoresBuilder::connect_client`]).
+    /// Connects with default settings. A URL is `redis://user:password@host:6379/0` or
+    /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With the
+    /// feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
+    /// authority that the system trusts (for others see `SemaphoresBuilder::certificates`).
     ///
     /// # Errors
     ///

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, Rounded, cause_of};
 use crate::server::Dialer;
+use crate::server::credentials::who;
 
 /// For one that is silent: the user has waited for a whole timeout already.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -20,7 +21,7 @@ const LOOK: &str = "see what listens there";
 
 /// Without a client there is more than one server, and nothing to ask.
 pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Error) -> Error {
-    let Error::Connect { address, kind, source: Some(source), right: None, .. } = &error else {
+    let Error::Connect { address, kind, reason, source: Some(source), right: None } = &error else {
         return error;
     };
     let Some(client) = client else {
@@ -36,11 +37,25 @@ pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Err
         }
         _ => None,
     };
-    let Some(Found { kind, reason, source: its }) = found else {
-        return error;
+    let known = || Found { kind: *kind, reason: reason.clone(), source: None };
+    let Found { kind, reason, source: its } = found.unwrap_or_else(known);
+    let source = its.unwrap_or_else(|| source.clone());
+    let reason = match source.code() {
+        Some("WRONGPASS") => with_user(&reason, dialer, client).await,
+        _ => reason,
     };
-    let source = its.or_else(|| Some(source.clone()));
-    Error::Connect { address: address.clone(), kind, reason, right: None, source }
+    Error::Connect { address: address.clone(), kind, reason, right: None, source: Some(source) }
+}
+
+/// Names who was refused: a user may come from the URL, a provider or an option.
+async fn with_user(reason: &str, dialer: &Dialer, client: &Client) -> String {
+    match dialer.ready(client).await {
+        Ok(ready) => reason.replace(
+            "this user with this password",
+            &who(ready.get_connection_info().redis_settings()),
+        ),
+        Err(_) => reason.to_owned(),
+    }
 }
 
 struct Found {
@@ -177,7 +192,8 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     let info = dialer.ready(client).await.ok()?.get_connection_info().clone();
     let mut auth = redis::cmd("AUTH");
     auth.arg(info.redis_settings().username()).arg(info.redis_settings().password()?);
-    let nobody = info.set_redis_settings(RedisConnectionInfo::default());
+    let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
+    let nobody = info.set_redis_settings(settings);
     let nobody = Client::open(nobody).ok()?;
     answered(dialer, &nobody, &auth).await
 }
@@ -186,7 +202,7 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
 async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
         let config = dialer.config();
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = dialer.open(client, &config).await?.connection;
         command.exec_async(&mut connection).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {

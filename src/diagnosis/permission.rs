@@ -1,9 +1,45 @@
 //! What a refusal of the server's access control is about: the rule of `ACL SETUSER` that is
 //! missing.
 
+use std::sync::Arc;
+
 use redis::RedisError;
 
+use crate::diagnosis::inquiry::server_error;
 use crate::error::{ConnectErrorKind, Error, cause_of, lacks_right};
+use crate::scripts::CallBy;
+use crate::server::Link;
+
+/// Redis 7.0 and newer tell a script what its user may do. Of an older one nothing is known.
+const MAY: &str = "if not redis.acl_check_cmd then return 1 end
+return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0";
+
+/// What the server would say to refuse a command, asked without calling it: a command that is denied
+/// is written to the server's list of them (ACL LOG), and sets off alarms. None where the user may
+/// call it, or that cannot be known.
+pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisError> {
+    if matches!(link.call_by(), CallBy::Function(_)) {
+        return None; // whose user need not have the right to ask
+    }
+    let may = async |words: &[&str]| {
+        let mut ask = redis::cmd("EVAL");
+        link.query::<i64>(ask.arg(MAY).arg(0).arg(words)).await.unwrap_or(1) == 1
+    };
+    if may(words).await {
+        return None;
+    }
+    let name = words[0].to_lowercase();
+    let command = match &*name {
+        "config" => words[..2].join("|").to_lowercase(),
+        _ => name,
+    };
+    let is_channel = command.ends_with("subscribe") && may(&words[..1]).await;
+    let refusal = match is_channel {
+        true => "NOPERM this user has no permissions to access one of the channels".to_owned(),
+        false => format!("NOPERM this user has no permissions to run the '{command}' command"),
+    };
+    Some(server_error(&refusal))
+}
 
 /// Says what an error means that a command had.
 pub(crate) fn explain(

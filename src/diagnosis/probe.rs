@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{OptionFuture, join_all};
 use redis::aio::MultiplexedConnection as Connection;
-use redis::{Cmd, ConnectionAddr, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
 use tokio::join;
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::error::ConnectErrorKind as Kind;
 use crate::error::{Error, cause_of, is_full, lacks_right};
 use crate::protocol::Keys;
 use crate::scripts::{CallBy, ScriptRegistry, UNUSABLE};
-use crate::server::{Address, Cluster, Link, slot_of, tls};
+use crate::server::{Address, Cluster, Link, slot_of};
 use crate::wakeup::{self, Wakeups, process_name, sharded_name};
 
 const REPLACE: &str = "load that one with FUNCTION LOAD REPLACE, or use no functions";
@@ -221,6 +221,21 @@ impl Probe {
         Ok(told.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 
+    /// Fails where the user may not listen for wake-ups, without trying that in vain.
+    pub(crate) async fn ask_and_listen(&self) -> Result<(), Error> {
+        let channel = self.channel();
+        let commands: &[&str] = match self.node {
+            None => &["SUBSCRIBE"],
+            Some(_) => &["SSUBSCRIBE", "SUNSUBSCRIBE"],
+        };
+        for command in commands {
+            if let Some(refusal) = permission::denial(&self.link, &[command, &channel]).await {
+                return Err(self.explain(refusal));
+            }
+        }
+        self.listen().await
+    }
+
     /// Fails where the user may not listen for wake-ups.
     pub(crate) async fn listen(&self) -> Result<(), Error> {
         let channel = self.channel();
@@ -281,18 +296,8 @@ impl Probe {
                 unknown::command_in(&text).unwrap_or_else(|| self.calling_command().to_owned());
             return self.unknown(&command, self.version.get().map_or("unknown", String::as_str));
         }
-        if let Some((found, advice)) = tls::trouble(&error).filter(|_| self.is_encrypted()) {
-            return self.said(Kind::Tls, format!("{found}: {advice}"), error);
-        }
         let cause = cause_of(&error);
         self.said(cause.kind, cause.reason(), error)
-    }
-
-    fn is_encrypted(&self) -> bool {
-        let client = self.link.source().client();
-        client.is_some_and(|client| {
-            matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
-        })
     }
 
     /// It answers, but something else than it should.

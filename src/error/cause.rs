@@ -84,7 +84,7 @@ const CODES: [Known; 13] = [
     (
         "NOAUTH",
         Kind::Authentication,
-        "the server wants a password, and got none (NOAUTH)",
+        "the server wants a password of the default user, and got none (NOAUTH)",
         GIVE_PASSWORD,
     ),
     (
@@ -148,7 +148,12 @@ const SEE_NETWORK: &str = "see whether the server runs, and whether the network 
 const SEE_SOURCE: &str = "the source of this error says more";
 
 fn of_network(error: &RedisError) -> Option<Cause> {
-    let (kind, found, advice) = match io_error(error)?.kind() {
+    let io_error = io_error(error)?;
+    #[cfg(feature = "tls")]
+    if let Some((found, advice)) = super::tls::trouble(io_error) {
+        return Some(Cause { kind: Kind::Tls, found: found.into(), advice });
+    }
+    let (kind, found, advice) = match io_error.kind() {
         io::ErrorKind::ConnectionAborted if error.to_string().contains(TOO_LARGE) => {
             (Kind::NotRedis, TOO_LARGE, SEE_STRANGER)
         }
@@ -248,6 +253,11 @@ fn of_client(error: &RedisError) -> Cause {
             Kind::Unusable,
             "the server has no database of that number".into(),
             "take one that it has (0 to 15, unless its setting `databases` says otherwise)",
+        ),
+        _ if what == NOT_SELECTED && text.contains("cluster mode") => (
+            Kind::Unusable,
+            "the cluster has no databases but 0".into(),
+            "leave the number out of the URL (Valkey 9 has more with its setting `cluster-databases`)",
         ),
         // Without its code, unlike elsewhere.
         _ if what == NOT_SELECTED && text.contains("is busy running") => {

@@ -6,6 +6,8 @@ mod cause;
 mod kind;
 mod outlook;
 mod rounded;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};

@@ -25,7 +25,6 @@ use super::slots::{Address, SlotMap};
 use super::source::Source;
 use crate::error::{Error, is_transient};
 use crate::scripts::CallBy;
-use crate::server::url;
 
 /// A slot that moves needs two; more only while the nodes do not agree.
 const MAX_REDIRECTS: u32 = 5;
@@ -59,15 +58,8 @@ impl Cluster {
         let no_node = || Error::invalid("nodes", "at least one node of the cluster is needed");
         let seeds = nodes.iter().map(address_of).collect::<Result<Vec<_>, _>>()?;
         let first = nodes.into_iter().next().ok_or_else(no_node)?;
-        if first.redis_settings().db() != 0 {
-            return Err(Error::invalid(
-                "nodes",
-                "a cluster has no databases but 0: leave the number out of the URL",
-            ));
-        }
         // What cannot be opened at all is found here.
-        let unusable = |error| url::explain_part("nodes", &error);
-        Client::open(first.clone()).map_err(unusable)?;
+        Client::open(first.clone())?;
         Ok(Self {
             first,
             seeds,

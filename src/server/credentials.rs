@@ -24,7 +24,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A password of the default user.
+    /// A password of the user that the URL has, or else of the default user.
     ///
     /// # Examples
     ///
@@ -33,7 +33,7 @@ impl Credentials {
         Self { username: None, password: password.into() }
     }
 
-    /// The user, where it is not the default one.
+    /// The user, where it is neither that of the URL nor, if that has none, the default one.
     ///
     /// # Examples
     ///
@@ -43,14 +43,29 @@ impl Credentials {
         self
     }
 
-    pub(crate) fn apply_to(self, settings: RedisConnectionInfo) -> RedisConnectionInfo {
+    /// Joined with the user that the URL has, if it has one: that may be no other.
+    pub(crate) fn apply_to(
+        self,
+        settings: RedisConnectionInfo,
+    ) -> Result<RedisConnectionInfo, String> {
         let settings = settings.set_password(self.password);
         match (self.username, settings.username()) {
-            (Some(username), _) => settings.set_username(username),
-            // That of the URL is somebody else.
-            (None, Some(_)) => settings.set_username("default"),
-            (None, None) => settings,
+            (Some(user), Some(other)) if user != other => {
+                Err(format!("it tells the user {user:?}, and the URL has {other:?}: leave one out"))
+            }
+            (Some(user), _) => Ok(settings.set_username(user)),
+            (None, _) => Ok(settings),
         }
+    }
+}
+
+/// Who logs in, in words. A user without a password is not named, as it may be a password that
+/// lacks its colon.
+pub(crate) fn who(settings: &RedisConnectionInfo) -> String {
+    match (settings.username(), settings.password()) {
+        (Some(_), None | Some("")) => "the user of the URL without a password".to_owned(),
+        (Some(user), Some(_)) => format!("the user {user:?} with this password"),
+        (None, _) => "the default user with this password".to_owned(),
     }
 }
 

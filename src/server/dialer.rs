@@ -14,7 +14,9 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::call_error::within;
-use super::stream;
+use super::stream::{self, Bounded};
+#[cfg(feature = "tls")]
+use super::tls::{self, Tls};
 use crate::error::Rounded;
 use crate::server::Credentials;
 use crate::server::credentials::Provider;
@@ -36,13 +38,25 @@ pub(crate) struct Dialed {
 pub(crate) struct Dialer {
     response_timeout: Duration,
     credentials: Option<Arc<Provider>>,
+    #[cfg(feature = "tls")]
+    tls: Arc<Tls>,
     /// Of the last connection for commands, to whatever server.
     last_number: Arc<AtomicU64>,
 }
 
 impl Dialer {
-    pub(crate) fn new(response_timeout: Duration, credentials: Option<Arc<Provider>>) -> Self {
-        Self { response_timeout, credentials, last_number: Arc::default() }
+    pub(crate) fn new(
+        response_timeout: Duration,
+        credentials: Option<Arc<Provider>>,
+        #[cfg(feature = "tls")] tls: Arc<Tls>,
+    ) -> Self {
+        Self {
+            response_timeout,
+            credentials,
+            #[cfg(feature = "tls")]
+            tls,
+            last_number: Arc::default(),
+        }
     }
 
     /// For servers of others, who must not learn the password.
@@ -72,10 +86,19 @@ impl Dialer {
         config: &AsyncConnectionConfig,
     ) -> Result<Dialed, RedisError> {
         let client = self.ready(client).await?;
+        self.open(&client, config).await
+    }
+
+    /// With a client that is [`ready`](Self::ready), or is to stay as it is.
+    pub(crate) async fn open(
+        &self,
+        client: &Client,
+        config: &AsyncConnectionConfig,
+    ) -> Result<Dialed, RedisError> {
         let info = client.get_connection_info();
         let limit = self.response_timeout;
-        let Some(stream) = stream::open(info.addr(), info.tcp_settings(), limit).await? else {
-            let config = config.clone().set_connection_timeout(Some(self.steps(&client)));
+        let Some(stream) = self.stream_to(client).await? else {
+            let config = config.clone().set_connection_timeout(Some(self.steps(client)));
             let connecting = client.get_multiplexed_async_connection_with_config(&config);
             return Ok(Dialed { connection: connecting.await?, _driver: None });
         };
@@ -91,10 +114,23 @@ impl Dialer {
         let client = self.ready(client).await?;
         let info = client.get_connection_info();
         let limit = self.response_timeout;
-        match stream::open(info.addr(), info.tcp_settings(), limit).await? {
+        match self.stream_to(&client).await? {
             Some(stream) => within(limit, PubSub::new(info.redis_settings(), stream)).await,
             None => within(self.steps(&client), client.get_async_pubsub()).await,
         }
+    }
+
+    /// Nothing for what redis-rs must connect to itself.
+    async fn stream_to(&self, client: &Client) -> Result<Option<Bounded>, RedisError> {
+        let info = client.get_connection_info();
+        let (limit, settings) = (self.response_timeout, info.tcp_settings());
+        #[cfg(feature = "tls")]
+        if let Some((host, port)) = tls::place(info) {
+            let tcp = within(limit, stream::tcp(host, port, settings)).await?;
+            let encrypted = within(limit, self.tls.encrypt(host, tcp)).await?;
+            return Ok(Some(Bounded::new(encrypted)));
+        }
+        stream::open(info.addr(), settings, limit).await
     }
 
     /// How long connecting may take, where each step takes the response timeout: TCP, TLS, and what
@@ -111,12 +147,18 @@ impl Dialer {
     pub(crate) async fn ready(&self, client: &Client) -> Result<Client, RedisError> {
         let mut info = self.tune(client.get_connection_info().clone());
         if let Some(provider) = &self.credentials {
-            let credentials = self.ask(&**provider).await.map_err(|failure| {
+            let failed = |failure| {
                 let reason = "the credentials provider failed";
                 RedisError::from((ErrorKind::AuthenticationFailed, reason, failure))
-            })?;
-            let settings = credentials.apply_to(info.redis_settings().clone());
+            };
+            let credentials = self.ask(&**provider).await.map_err(failed)?;
+            let settings = credentials.apply_to(info.redis_settings().clone()).map_err(failed)?;
             info = info.set_redis_settings(settings);
+        }
+        // Users need not have the right to tell what they connect with.
+        let settings = info.redis_settings().clone();
+        if settings.lib_name().is_none() {
+            info = info.set_redis_settings(settings.set_skip_set_lib_name());
         }
         Client::open(info)
     }

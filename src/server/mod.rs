@@ -16,6 +16,7 @@ mod earlier;
 mod link;
 #[cfg(feature = "local")]
 mod local;
+mod named;
 mod outage;
 mod replies;
 mod scan;
@@ -23,8 +24,9 @@ mod shares;
 mod slots;
 mod source;
 mod stream;
+#[cfg(feature = "tls")]
 pub(crate) mod tls;
-pub(crate) mod url;
+mod url;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +49,8 @@ pub(crate) use earlier::{Earlier, EarlierCall};
 pub(crate) use link::Link;
 #[cfg(feature = "local")]
 pub(crate) use local::{Local, Messages};
+pub use named::IntoServer;
+pub(crate) use named::{check_all_alike, server_of};
 #[cfg(feature = "tower")]
 pub(crate) use outage::Outage;
 pub(crate) use outage::{Line, Outages};

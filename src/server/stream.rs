@@ -1,4 +1,4 @@
-//! The way to a server, without encryption. Each step has the response timeout for itself, and a
+//! The way to a server. Each step has the response timeout for itself, and a
 //! reply that is larger than any of ours ends the connection.
 
 use std::io;
@@ -41,7 +41,11 @@ pub(super) async fn open(
 }
 
 /// To all addresses of a name at the same time: one of them may be unreachable.
-async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream, RedisError> {
+pub(super) async fn tcp(
+    host: &str,
+    port: u16,
+    settings: &TcpSettings,
+) -> Result<TcpStream, RedisError> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
         return Err(io::Error::other("failed to lookup address: the name has none").into());
@@ -62,6 +66,13 @@ async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream,
 pub(crate) struct Bounded {
     stream: Box<dyn Duplex>,
     replies: Replies,
+}
+
+impl Bounded {
+    #[cfg(feature = "tls")]
+    pub(super) fn new(stream: impl Duplex + 'static) -> Self {
+        Self { stream: Box::new(stream), replies: Replies::default() }
+    }
 }
 
 impl AsyncRead for Bounded {

@@ -1,49 +1,153 @@
-//! What TLS needs, and what it looks like when the two sides do not agree on it.
+//! Connections over TLS, made here and not by redis-rs: that has rustls take the one choice of a crate
+//! for cryptography that a process has, which is the program's to make. A client that somebody else
+//! made with certificates goes by redis-rs all the same, as nobody else can read them.
 
-use redis::RedisError;
+use std::sync::{Arc, OnceLock};
 
-/// rustls panics when it must choose between several crates for cryptography, which other parts of
-/// a program may bring in. Whatever the program has chosen before stays.
-pub(crate) fn choose_cryptography() {
-    #[cfg(feature = "tls")]
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails where somebody else has chosen in this moment.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+use redis::{
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, TlsCertificates,
+};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::Error;
+
+/// What all connections of a client have in common.
+#[derive(Default)]
+pub(crate) struct Tls {
+    certificates: Option<TlsCertificates>,
+    /// Read when the first connection needs it.
+    config: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Tls {
+    pub(crate) fn new(certificates: Option<TlsCertificates>) -> Self {
+        Self { certificates, config: OnceLock::new() }
+    }
+
+    /// Refuses what could not work, or would not be heeded.
+    pub(crate) fn check<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a ConnectionInfo>,
+    ) -> Result<(), Error> {
+        let wrong = |reason: String| Error::invalid("certificates", reason);
+        for server in servers {
+            let is_by_redis = match (server.addr(), &self.certificates) {
+                (ConnectionAddr::TcpTls { .. }, _) => place(server).is_none(),
+                (_, Some(_)) => {
+                    let reason = "they are for TLS, and a server is to be reached without: its URL \
+                                  begins with rediss://, or they are left out";
+                    return Err(wrong(reason.to_owned()));
+                }
+                (_, None) => continue,
+            };
+            match is_by_redis {
+                true if self.certificates.is_some() => {
+                    let reason = "the client has some of its own: leave out one of the two";
+                    return Err(wrong(reason.to_owned()));
+                }
+                true => check_choice()?,
+                false => drop(self.config().map_err(wrong)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Result<Arc<ClientConfig>, String> {
+        self.config.get_or_init(|| configure(self.certificates.as_ref()).map(Arc::new)).clone()
+    }
+
+    pub(super) async fn encrypt(
+        &self,
+        host: &str,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, RedisError> {
+        let config = self.config().map_err(|reason| {
+            let what = "the certificates cannot be used";
+            RedisError::from((ErrorKind::InvalidClientConfig, what, reason))
+        })?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            let what = "the host is nothing that a certificate could be for";
+            RedisError::from((ErrorKind::InvalidClientConfig, what))
+        })?;
+        Ok(TlsConnector::from(config).connect(name, tcp).await?)
     }
 }
 
-/// What is looked for in the texts of rustls, what it means, and what to do. The tool puts the names
-/// of its options into that: see `cli/src/failure.rs`.
-const TROUBLES: [(&str, &str, &str); 8] = [
-    (
-        "UnknownIssuer",
-        "nobody whom this machine trusts has signed its certificate",
-        "name the authority to the client, or in SSL_CERT_FILE",
-    ),
-    (
-        "not valid for name",
-        "its certificate is for another host",
-        "connect to a name that stands in the certificate",
-    ),
-    ("Expired", "its certificate has expired", "renew it, or set the clock of this machine"),
-    ("NotValidYet", "its certificate is not valid yet", "set the clock of this machine"),
-    ("CertificateRequired", "it wants a certificate of its clients", "give the client one"),
-    (
-        "UnknownCA",
-        "it does not trust the certificate of this client",
-        "give the client one that an authority of the server has signed",
-    ),
-    (
-        "DecryptError",
-        "it does not trust the certificate of this client",
-        "give the client one that an authority of the server has signed",
-    ),
-    ("InvalidContentType", "it answers without TLS", "try redis:// instead of rediss://"),
-];
+/// Where it is, unless only redis-rs knows how to get there.
+pub(super) fn place(server: &ConnectionInfo) -> Option<(&str, u16)> {
+    match server.addr() {
+        ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None } => {
+            Some((host, *port))
+        }
+        _ => None,
+    }
+}
 
-/// What was found, and what to do.
-pub(crate) fn trouble(error: &RedisError) -> Option<(&'static str, &'static str)> {
-    let text = error.to_string();
-    let trouble = TROUBLES.iter().find(|(words, ..)| text.contains(words));
-    trouble.map(|(_, found, advice)| (*found, *advice))
+/// redis-rs would panic where rustls finds several crates for cryptography.
+fn check_choice() -> Result<(), Error> {
+    if CryptoProvider::get_default().is_some() {
+        return Ok(());
+    }
+    std::panic::catch_unwind(|| drop(ClientConfig::builder())).map_err(|_| {
+        let reason = "the program has several crates for cryptography, and a redis::Client with \
+                      certificates takes the one that it has chosen: call install_default() of one \
+                      before, or give the certificates to the builder (SemaphoresBuilder::certificates)";
+        Error::invalid("certificates", reason)
+    })
+}
+
+fn configure(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, String> {
+    let of_program = CryptoProvider::get_default().cloned();
+    let provider = of_program.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let roots = match certificates.and_then(|given| given.root_cert.as_deref()) {
+        Some(pem) => read_roots(pem)?,
+        None => trusted_by_system()?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots);
+    let Some(own) = certificates.and_then(|given| given.client_tls.as_ref()) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let ClientTlsConfig { client_cert, client_key } = own;
+    let chain = read_certificates("the certificate of the client", client_cert)?;
+    let key = PrivateKeyDer::from_pem_slice(client_key)
+        .map_err(|_| "the key of the client is no key in PEM (BEGIN PRIVATE KEY)".to_owned())?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| format!("certificate and key of the client do not fit: {error}"))
+}
+
+fn read_certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = || format!("{what} is none in PEM (BEGIN CERTIFICATE)");
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(wrong)
+}
+
+fn read_roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates("the certificate of the authority", pem)? {
+        let wrong = |error| format!("the certificate of the authority cannot be used: {error}");
+        roots.add(certificate).map_err(wrong)?;
+    }
+    Ok(roots)
+}
+
+fn trusted_by_system() -> Result<RootCertStore, String> {
+    let mut found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    match found.errors.pop() {
+        Some(error) if roots.is_empty() => {
+            Err(format!("the authorities that the system trusts cannot be read: {error}"))
+        }
+        _ => Ok(roots),
+    }
 }

@@ -1,69 +1,312 @@
-//! What is wrong with a URL. Nothing of one is repeated that may have a password in it.
+//! How a server is named: the one reader of URLs, for the library and for the tool. What it does not
+//! take is refused, and not repeated: anything in a URL may be a password that went astray.
 
-use redis::RedisError;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
 
-use crate::error::Error;
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
 
+const DEFAULT_PORT: u16 = 6379;
 const LOOK: &str = "a URL looks like redis://host:6379/0 (rediss:// for TLS), or \
                     redis+unix:///path/of/socket";
+const UNREADABLE: &str = "host, port or password cannot be read (in a password @ is %40, / is %2F, \
+                          : is %3A, # is %23, ? is %3F, % is %25, and a comma is %2C)";
+const NO_LOGIN_IN_PATH: &str = "user and password of a socket stand behind \"?\", as in \
+                                redis+unix:///path/of/socket?user=USER&pass=PASSWORD (a @ of the path is \
+                                written %40)";
+const THREE_SLASHES: &str =
+    "the path of a socket begins with a slash, as in redis+unix:///path/of/socket";
+const INSECURE: &str = "#insecure, which takes any certificate, is not supported: name the authority \
+                        to the client that has signed it (one that was signed by itself is its own)";
+/// What other programs take in a URL, which so is no secret and may be repeated.
+const FAMILIAR: [&str; 16] = [
+    "client_name",
+    "database",
+    "db",
+    "host",
+    "max_connections",
+    "pass",
+    "password",
+    "port",
+    "protocol",
+    "socket_timeout",
+    "ssl",
+    "ssl_cert_reqs",
+    "timeout",
+    "tls",
+    "user",
+    "username",
+];
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "redis+unix", "valkey+unix", "unix"];
+const FOREIGN_SCHEMES: [&str; 7] =
+    ["http", "https", "postgres", "redis-sentinel", "redis-socket", "tcp", "tls"];
 
-pub(crate) fn explain(url: &str, error: &RedisError) -> Error {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    let reason = match scheme {
-        _ if url.is_empty() => format!("it is empty: {LOOK}"),
-        Some(scheme) if SCHEMES.contains(&scheme) => return explain_part("url", error),
-        Some(scheme) if scheme.chars().all(|c| c.is_ascii_alphabetic()) => {
-            format!("it begins with {scheme}://, which is not for Redis: {LOOK}")
-        }
-        None if is_public(url) => {
-            format!("{url:?} does not begin with redis://: write redis://{url}; {LOOK}")
-        }
-        _ => format!("it does not begin with redis://: {LOOK}"),
-    };
-    Error::invalid("url", reason)
-}
+/// What is wrong, and what to do.
+pub(super) struct Wrong(pub(super) String);
 
-/// Refuses what redis-rs, which could read the URL, has passed over: whoever heeds it uses another
-/// database.
-pub(crate) fn check(url: &str) -> Result<(), Error> {
-    let is_socket = url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("unix"));
-    let query = url.split_once('?').filter(|_| !is_socket).map_or("", |(_, query)| query);
-    let mut names = query.split(['&', '#']).filter_map(|pair| pair.split_once('='));
-    match names.find(|(name, _)| *name != "protocol") {
-        Some((name, _)) => {
-            Err(Error::invalid("url", format!("{name:?} behind \"?\" does not count: {LOOK}")))
-        }
-        None => Ok(()),
+impl Wrong {
+    /// With how a URL looks.
+    fn shown(reason: impl fmt::Display) -> Self {
+        Self(format!("{reason}: {LOOK}"))
     }
 }
 
-/// Where only the error is known.
-pub(crate) fn explain_part(what: &'static str, error: &RedisError) -> Error {
-    let text = error.to_string();
-    // After that come names of redis-rs.
-    let found = text.split(" - ").next().unwrap_or_default();
-    Error::invalid(
-        what,
-        match found {
-            _ if text.contains("feature is not enabled") => {
-                "it asks for TLS: build with the feature \"tls\" of redis-semaphore".to_owned()
-            }
-            "Redis URL did not parse" => format!(
-                "host, port or password cannot be read (in a password @ is %40, / is %2F, : is %3A, \
-                 # is %23, and a comma is %2C): {LOOK}"
-            ),
-            found => format!("{}: {LOOK}", found.to_lowercase()),
-        },
-    )
+pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
+    // What files and variables end with, also those of Windows.
+    let url = url.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+    if url.is_empty() {
+        return Err(Wrong::shown("it is empty"));
+    }
+    if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(Wrong::shown("there is white space in it (in a password a space is %20)"));
+    }
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| without_scheme(url))?;
+    let scheme = scheme.to_ascii_lowercase();
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    match &*scheme {
+        "rediss" | "valkeys" if fragment == "insecure" => Err(Wrong(INSECURE.to_owned())),
+        _ if !fragment.is_empty() && SCHEMES.contains(&&*scheme) => {
+            Err(Wrong::shown(format!("nothing may stand behind \"#\", or {UNREADABLE}")))
+        }
+        "redis" | "valkey" => of_tcp(rest, query, false),
+        "rediss" | "valkeys" => of_tcp(rest, query, true),
+        "redis+unix" | "valkey+unix" | "unix" => of_socket(rest, query),
+        _ => Err(without_scheme(url)),
+    }
 }
 
-/// A short word or a host and a port, and nothing that may be secret.
-fn is_public(url: &str) -> bool {
-    let (host, port) = url.rsplit_once(':').unwrap_or((url, ""));
-    let signs = if host.starts_with('[') { ".:-_[]" } else { ".-_" };
-    url.len() <= 100
-        && port.chars().all(|c| c.is_ascii_digit())
-        && host.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
+fn without_scheme(url: &str) -> Wrong {
+    let (scheme, _) = url.split_once("://").unwrap_or_default();
+    match FOREIGN_SCHEMES.iter().find(|foreign| scheme.eq_ignore_ascii_case(foreign)) {
+        Some(foreign) => {
+            Wrong::shown(format!("it begins with {foreign}://, which is not for Redis"))
+        }
+        None if scheme.is_empty() => {
+            Wrong::shown("it does not begin with redis://: put that before")
+        }
+        None => Wrong::shown(
+            "it does not begin with redis://, and what it begins with is not for Redis",
+        ),
+    }
+}
+
+fn of_tcp(rest: &str, query: &str, is_tls: bool) -> Result<ConnectionInfo, Wrong> {
+    let Some(rest) = rest.strip_prefix("//") else {
+        return Err(Wrong::shown("two slashes follow the colon"));
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let (user, password) = (decoded(user)?, decoded(password)?);
+    // Where a password is cut by its own slash, the number of the port looks wrong, or the path.
+    let (host, port) = host_and_port(place)?;
+    if path.contains(['@', ':']) || query.contains('@') {
+        return Err(Wrong::shown(UNREADABLE));
+    }
+    let database = path.strip_suffix('/').unwrap_or(path);
+    let mut settings = RedisConnectionInfo::default().set_db(number_of(database)?);
+    for (name, value) in parameters(query)? {
+        match &*name {
+            "protocol" => settings = settings.set_protocol(protocol(&value)?),
+            "db" | "database" => {
+                return Err(unknown(&name, "a database is told as in redis://host:6379/3"));
+            }
+            "user" | "username" | "pass" | "password" => {
+                let place = "user and password stand before the host, as in \
+                             redis://user:password@host:6379/";
+                return Err(unknown(&name, place));
+            }
+            _ => return Err(unknown(&name, LOOK)),
+        }
+    }
+    let address = match is_tls {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    };
+    if !address.is_supported() {
+        let reason = "it asks for TLS: build with the feature \"tls\" of redis-semaphore";
+        return Err(Wrong(reason.to_owned()));
+    }
+    info(address, settings, &user, &password)
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16), Wrong> {
+    let unreadable = || Wrong::shown(UNREADABLE);
+    if place.parse::<Ipv6Addr>().is_ok() {
+        return Err(Wrong::shown("an IPv6 address stands in brackets, as in redis://[::1]:6379/"));
+    }
+    let (host, port) = match place.strip_prefix('[') {
+        Some(place) => {
+            let (host, port) = place.split_once(']').ok_or_else(unreadable)?;
+            // The interface that a local address is about.
+            let (address, zone) = host.split_once('%').unwrap_or((host, ""));
+            address.parse::<Ipv6Addr>().map_err(|_| unreadable())?;
+            let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);
+            let zone = if zone.is_empty() { String::new() } else { format!("%{zone}") };
+            (format!("{address}{zone}"), port)
+        }
+        None => match place.split_once(':') {
+            Some((host, _)) => (host.to_owned(), &place[host.len()..]),
+            None => (place.to_owned(), ""),
+        },
+    };
+    if host.is_empty() {
+        return Err(Wrong::shown(format!("the host is missing, or {UNREADABLE}")));
+    }
+    if place.contains(',') {
+        return Err(Wrong::shown(format!("one server is wanted here, or {UNREADABLE}")));
+    }
+    let is_of_host = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
+    if !host.chars().all(is_of_host) || (!place.starts_with('[') && host.contains('%')) {
+        return Err(unreadable());
+    }
+    if matches!(&*host, "0.0.0.0" | "::") {
+        let reason = "0.0.0.0 and [::] are where a server listens, and nothing to connect to: write the \
+                      host's name or address, such as 127.0.0.1";
+        return Err(Wrong(reason.to_owned()));
+    }
+    let port = match port.strip_prefix(':') {
+        None if port.is_empty() => DEFAULT_PORT,
+        Some("") => DEFAULT_PORT,
+        Some(digits) if is_number(digits) => {
+            digits.parse().ok().filter(|port| *port > 0).ok_or_else(unreadable)?
+        }
+        _ => return Err(unreadable()),
+    };
+    Ok((host, port))
+}
+
+fn of_socket(rest: &str, query: &str) -> Result<ConnectionInfo, Wrong> {
+    if rest.contains('@') {
+        return Err(Wrong(NO_LOGIN_IN_PATH.to_owned()));
+    }
+    let path = match rest.strip_prefix("//") {
+        Some(place) => place.strip_prefix("localhost").unwrap_or(place),
+        None => rest,
+    };
+    if path.starts_with("/:") {
+        return Err(Wrong(NO_LOGIN_IN_PATH.to_owned()));
+    }
+    if !path.starts_with('/') || path.len() < 2 {
+        return Err(Wrong(THREE_SLASHES.to_owned()));
+    }
+    let path = decoded(path)?;
+    let mut settings = RedisConnectionInfo::default();
+    let (mut user, mut password) = (String::new(), String::new());
+    for (name, value) in parameters(query)? {
+        match &*name {
+            "db" => settings = settings.set_db(number_of(&value)?),
+            "user" => user = value,
+            "pass" => password = value,
+            "protocol" => settings = settings.set_protocol(protocol(&value)?),
+            "database" => return Err(unknown(&name, "write db")),
+            "username" => return Err(unknown(&name, "write user")),
+            "password" => return Err(unknown(&name, "write pass")),
+            _ => return Err(unknown(&name, LOOK)),
+        }
+    }
+    let address = ConnectionAddr::Unix(PathBuf::from(path));
+    if !address.is_supported() {
+        return Err(Wrong("this system has no sockets with a path: name host and port".to_owned()));
+    }
+    info(address, settings, &user, &password)
+}
+
+fn info(
+    address: ConnectionAddr,
+    mut settings: RedisConnectionInfo,
+    user: &str,
+    password: &str,
+) -> Result<ConnectionInfo, Wrong> {
+    if !user.is_empty() {
+        settings = settings.set_username(user);
+    }
+    // Without a password redis-rs would not log in at all, and act as the default user.
+    if !user.is_empty() || !password.is_empty() {
+        settings = settings.set_password(password);
+    }
+    let info = address.into_connection_info();
+    info.map(|info| info.set_redis_settings(settings)).map_err(|_| Wrong::shown(UNREADABLE))
+}
+
+/// What stands behind "?", in its order.
+fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let Some((name, value)) = part.split_once('=') else {
+            return Err(Wrong::shown("what stands behind \"?\" has no value"));
+        };
+        // Some read it as a space.
+        if part.contains('+') {
+            let reason = "behind \"?\" a plus is written %2B, and a space %20";
+            return Err(Wrong(reason.to_owned()));
+        }
+        let (name, value) = (decoded(name)?, decoded(value)?);
+        if found.iter().any(|(other, _)| *other == name) {
+            return Err(Wrong::shown("the same is said twice behind \"?\""));
+        }
+        found.push((name, value));
+    }
+    Ok(found)
+}
+
+fn unknown(name: &str, advice: &str) -> Wrong {
+    match FAMILIAR.contains(&name) {
+        true => Wrong(format!("{name:?} behind \"?\" is not taken: {advice}")),
+        false => Wrong(format!("what stands behind \"?\" is not taken: {advice}")),
+    }
+}
+
+fn protocol(value: &str) -> Result<ProtocolVersion, Wrong> {
+    match value {
+        "2" | "resp2" => Ok(ProtocolVersion::RESP2),
+        "3" | "resp3" => Ok(ProtocolVersion::RESP3),
+        _ => Err(Wrong("the protocol is told as protocol=2 or protocol=3".to_owned())),
+    }
+}
+
+/// Of a database; 0 where none is told.
+fn number_of(text: &str) -> Result<i64, Wrong> {
+    match text {
+        "" => Ok(0),
+        digits if is_number(digits) => {
+            digits.parse().map_err(|_| Wrong::shown("invalid database number"))
+        }
+        _ => Err(Wrong::shown("invalid database number")),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// With what is written as %40, say, turned back.
+fn decoded(text: &str) -> Result<String, Wrong> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [byte, after @ ..] = rest {
+        (rest, _) = match (byte, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digits = [high, low].map(|digit| char::from(*digit).to_digit(16));
+                let [Some(high), Some(low)] = digits else { return Err(bad_percent()) };
+                (after, bytes.push((high * 16 + low) as u8))
+            }
+            (b'%', _) => return Err(bad_percent()),
+            _ => (after, bytes.push(*byte)),
+        };
+    }
+    let text =
+        String::from_utf8(bytes).map_err(|_| Wrong("what is behind a % is not UTF-8".into()))?;
+    match text.contains('\0') {
+        true => Err(Wrong::shown("there is a %00 in it")),
+        false => Ok(text),
+    }
+}
+
+fn bad_percent() -> Wrong {
+    Wrong::shown("a % is followed by two hexadecimal digits (% itself is written %25)")
 }

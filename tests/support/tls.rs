@@ -4,7 +4,9 @@
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
 use redis_semaphore::redis::ClientTlsConfig;
 use uuid::Uuid;
 
@@ -29,10 +31,23 @@ impl Authority {
 
     /// For a host, an address or a client of that name.
     pub fn certificate(&self, name: &str) -> ClientTlsConfig {
+        self.certificate_from_to(name, 1975, 4096)
+    }
+
+    /// Valid from the beginning of one year to that of another.
+    pub fn certificate_from_to(&self, name: &str, from: i32, to: i32) -> ClientTlsConfig {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let client_cert = params.signed_by(&key, &self.0).unwrap().pem().into_bytes();
         ClientTlsConfig { client_cert, client_key: key.serialize_pem().into_bytes() }
+    }
+
+    /// Its own certificate, as `openssl req -x509` makes one.
+    pub fn itself(&self) -> ClientTlsConfig {
+        let client_key = self.0.key().serialize_pem().into_bytes();
+        ClientTlsConfig { client_cert: self.root_cert(), client_key }
     }
 }
 
@@ -46,11 +61,19 @@ pub struct TlsServer {
 impl TlsServer {
     /// With a certificate for this host. None where the server was built without TLS.
     pub fn start(host: &str, options: &[&str]) -> Option<Self> {
+        Self::start_with(|authority| authority.certificate(host), options)
+    }
+
+    /// With a certificate that is made by hand.
+    pub fn start_with(
+        certificate: impl FnOnce(&Authority) -> ClientTlsConfig,
+        options: &[&str],
+    ) -> Option<Self> {
         if !*HAS_TLS {
             return None;
         }
         let authority = Authority::create();
-        let certificate = authority.certificate(host);
+        let certificate = certificate(&authority);
         let folder = Folder::create(); // It has read them when it is there.
         let mut all: Vec<String> = options.iter().map(|option| option.to_string()).collect();
         for (name, content) in [

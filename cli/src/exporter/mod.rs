@@ -30,7 +30,7 @@ pub fn run(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
 async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     let cannot_listen =
         |error: io::Error| Failure::usage(format!("--listen: {}: {error}", asked.listen));
-    let listener = TcpListener::bind(&asked.listen).await.map_err(cannot_listen)?;
+    let listener = listen(&asked.listen).await.map_err(cannot_listen)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
     let interrupted = interruption()?;
     if let Some(advice) = asked.only.as_ref().and_then(|only| only.advice(&server.prefix, &[])) {
@@ -50,6 +50,19 @@ async fn serve(server: Server, asked: Exporter) -> Result<ExitCode, Failure> {
     }
     looks.shut_down().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without a host: at all addresses, those of IPv6 included where the system has them.
+async fn listen(address: &str) -> io::Result<TcpListener> {
+    let Some(port) = address.strip_prefix(':') else {
+        return TcpListener::bind(address).await;
+    };
+    match TcpListener::bind(format!("[::]:{port}")).await {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(format!("0.0.0.0:{port}")).await
+        }
+        listener => listener,
+    }
 }
 
 /// A wrong option is told at once. For Redis it can wait: that may be started later.

@@ -28,8 +28,13 @@ Exit status: 0 told to end, others as for all commands.";
 #[derive(Debug, Args)]
 #[command(long_about = ABOUT, after_help = RESULTS)]
 pub struct Exporter {
-    /// Where to listen: 0.0.0.0:10379 is everywhere
-    #[arg(long, default_value = "127.0.0.1:10379", value_name = "ADDRESS:PORT")]
+    /// Where to listen: :10379 is everywhere
+    #[arg(
+        long,
+        default_value = "127.0.0.1:10379",
+        value_name = "HOST:PORT",
+        value_parser = address
+    )]
     pub listen: String,
     #[arg(long, value_name = "PATTERN", help = pattern::HELP)]
     pub only: Option<Pattern>,
@@ -46,4 +51,24 @@ pub struct Exporter {
         value_parser = duration(Duration::from_millis(50), WEEK)
     )]
     pub timeout: Duration,
+}
+
+/// As programs in Go take it: without a host it is everywhere.
+fn address(text: &str) -> Result<String, String> {
+    const LOOK: &str = "write HOST:PORT, such as 127.0.0.1:10379, or :10379 to listen everywhere";
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    match text.rsplit_once(':') {
+        None if is_port(text) => {
+            Err(format!("the host is missing: write 127.0.0.1:{text} for this machine, or :{text}"))
+        }
+        None => Err(format!("the port is missing: {LOOK}")),
+        Some((_, port)) if !is_port(port) => Err(format!("a port is 0 to 65535: {LOOK}")),
+        Some((host, port))
+            if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) =>
+        {
+            Err(format!("an IPv6 address stands in brackets, as in [::1]:{port}"))
+        }
+        Some(_) => Ok(text.to_owned()),
+    }
 }

@@ -1,20 +1,22 @@
 //! From the options to a connection.
 
+mod files;
 pub mod options;
 pub mod passwords;
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use redis_semaphore::redis::TlsCertificates;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult,
 };
-use redis_semaphore::{Credentials, Error, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{Credentials, Error, IntoServer, Semaphores, SemaphoresBuilder};
 use tokio::runtime;
 
 use crate::failure::Failure;
+pub use files::kept as kept_files;
 use options::Server;
 
 /// For how long the server may be busy with others.
@@ -77,31 +79,23 @@ pub fn block_on_runtime<T>(
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
-    let builder = with_credentials(server, builder)?;
-    let mut servers = Vec::new();
-    for url in &server.url {
-        match open(server, url)? {
-            Ok(client) => servers.push(client.get_connection_info().clone()),
-            // The library knows best what is wrong with it.
-            Err(_) => return Ok(builder.connect(url).await?),
-        }
+    passwords::check_places(server)?;
+    let servers = servers(server)?;
+    if server.sentinel.is_some() {
+        check_alike(&servers)?;
     }
-    Ok(match &server.sentinel {
-        Some(service) => {
-            let primary = primary(&servers)?;
-            builder.connect_sentinels(servers, service, primary).await?
-        }
-        None if server.cluster => builder.connect_cluster(servers).await?,
-        None => match <[ConnectionInfo; 1]>::try_from(servers) {
-            Ok([one]) => match one.addr() {
-                ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
-                    builder.connect_client(Client::open(one).map_err(Error::from)?).await?
-                }
-                // All is said by the URL, and the library sees best what is wrong with that.
-                _ => builder.connect(&server.url[0]).await?,
-            },
-            Err(servers) => builder.connect_primary_of(servers).await?,
-        },
+    let builder = with_certificates(server, with_credentials(server, builder)?)?;
+    if let Some(service) = &server.sentinel {
+        let primary = primary(&servers)?;
+        return Ok(builder.connect_sentinels(servers, service, primary).await?);
+    }
+    let servers = servers.into_iter().map(|info| with_login(server, info));
+    let servers = servers.collect::<Result<Vec<_>, _>>()?;
+    Ok(match <[ConnectionInfo; 1]>::try_from(servers) {
+        Ok(one) if server.cluster => builder.connect_cluster(one).await?,
+        Ok([one]) => builder.connect_client(Client::open(one).map_err(Error::from)?).await?,
+        Err(several) if server.cluster => builder.connect_cluster(several).await?,
+        Err(several) => builder.connect_primary_of(several).await?,
     })
 }
 
@@ -111,13 +105,54 @@ pub fn single(server: &Server) -> Result<Option<Client>, Failure> {
     if server.cluster || server.sentinel.is_some() {
         return Ok(None);
     }
-    let client = open(server, url)?
-        .map_err(|error| Failure::usage(format!("--url (REDIS_URL): {error}")))?;
-    let Some((user, password)) = credentials(server)? else { return Ok(Some(client)) };
-    let info = client.get_connection_info();
-    let user = user.unwrap_or_else(|| "default".to_owned()); // also where the URL has another one
-    let settings = info.redis_settings().clone().set_username(user).set_password(password);
-    Ok(Some(Client::open(info.clone().set_redis_settings(settings)).map_err(Error::from)?))
+    let info = with_login(server, url.into_server()?)?;
+    // Users need not have the right to tell what they connect with.
+    let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
+    if let Some(password) = passwords::read(server)? {
+        settings = settings.set_password(password);
+    }
+    open(server, info.set_redis_settings(settings)).map(Some)
+}
+
+fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
+    Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
+}
+
+/// Joins what the URL says of user and password with what is said elsewhere. What is said twice must
+/// be the same.
+fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, Failure> {
+    let mut settings = info.redis_settings().clone();
+    let of_url = settings.password().filter(|password| !password.is_empty()).map(str::to_owned);
+    let elsewhere = passwords::read(server)?;
+    match (&server.user, settings.username()) {
+        (Some(user), Some(other)) if user != other => {
+            return Err(Failure::usage(
+                "--user (REDIS_USER) and the URL name different users: leave out one of the two",
+            ));
+        }
+        (Some(_), _) if of_url.is_none() && elsewhere.is_none() => return Err(no_password()),
+        (Some(user), _) => settings = settings.set_username(user),
+        (None, _) => {}
+    }
+    match (&elsewhere, &of_url) {
+        (Some(password), Some(other)) if password != other => {
+            return Err(Failure::usage(
+                "the URL has another password than --password-file or REDIS_PASSWORD: leave out one \
+                 of the two",
+            ));
+        }
+        // The builder has it told before each connection.
+        (Some(_), Some(_)) => settings = settings.set_password(""),
+        _ => {}
+    }
+    Ok(info.set_redis_settings(settings))
+}
+
+fn no_password() -> Failure {
+    Failure::usage(
+        "no password: --password-file names a file that has one, or REDIS_PASSWORD in the \
+         environment is one",
+    )
 }
 
 /// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs are
@@ -128,85 +163,96 @@ fn primary(sentinels: &[ConnectionInfo]) -> Result<ConnectionInfo, Failure> {
     Ok(first.clone().set_redis_settings(settings))
 }
 
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// What the first sentinel's URL says of user, password, database and TLS is for all.
+fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
+    let told = |info: &ConnectionInfo| {
+        let its = info.redis_settings();
+        let user = its.username().zip(its.password()).map(|(user, _)| user.to_owned());
+        (is_tls(info), its.db(), user, its.password().map(str::to_owned))
+    };
+    match sentinels.windows(2).all(|pair| told(&pair[0]) == told(&pair[1])) {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            "--url (REDIS_URL): the URLs of sentinels must be alike in user, password, database, and \
+             whether they want TLS",
+        )),
+    }
+}
+
+/// User and password that are not in the URL.
+fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
+    match passwords::read(server)? {
+        Some(password) => Ok(Some((server.user.clone(), password))),
+        None if server.user.is_some() && server.sentinel.is_some() => Err(no_password()),
+        None => Ok(None),
+    }
+}
+
 /// Before each connection, since a password in a file may change.
 fn with_credentials(
     server: &Server,
     builder: SemaphoresBuilder,
 ) -> Result<SemaphoresBuilder, Failure> {
-    if credentials(server)?.is_none() {
+    if login_elsewhere(server)?.is_none() {
         return Ok(builder);
     }
     let server = server.clone();
     Ok(builder.credentials_provider(move || {
-        let found = credentials(&server);
+        let server = server.clone();
         async move {
-            match found {
-                Ok(Some((Some(user), password))) => Ok(Credentials::new(password).username(user)),
-                Ok(Some((None, password))) => Ok(Credentials::new(password)),
-                Ok(None) => Err("the password has gone".into()),
-                Err(failure) => Err(failure.reason),
+            // The file may be far away.
+            match tokio::task::spawn_blocking(move || login_elsewhere(&server)).await {
+                Ok(Ok(Some((Some(user), password)))) => {
+                    Ok(Credentials::new(password).username(user))
+                }
+                Ok(Ok(Some((None, password)))) => Ok(Credentials::new(password)),
+                Ok(Ok(None)) => Err("the password has gone".into()),
+                Ok(Err(failure)) => Err(failure.reason),
+                Err(ended) => Err(ended.to_string()),
             }
         }
     }))
 }
 
-/// User and password, where they are not in the URL.
-fn credentials(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
-    let password = match &server.password_file {
-        Some(file) => Some(String::from_utf8_lossy(&read("--password-file", file)?).into_owned()),
-        None => std::env::var("REDIS_PASSWORD").ok(),
-    };
-    let password = password.map(|password| password.trim_end_matches(['\n', '\r']).to_owned());
-    match password.filter(|password| !password.is_empty()) {
-        Some(password) => Ok(Some((server.user.clone(), password))),
-        None if server.user.is_some() || server.password_file.is_some() => Err(Failure::usage(
-            "no password: --password-file names a file that has one, or REDIS_PASSWORD in the \
-             environment is one",
-        )),
-        None => Ok(None),
-    }
+#[cfg(feature = "tls")]
+fn with_certificates(
+    server: &Server,
+    builder: SemaphoresBuilder,
+) -> Result<SemaphoresBuilder, Failure> {
+    Ok(match certificates(server)? {
+        Some(certificates) => builder.certificates(certificates),
+        None => builder,
+    })
 }
 
-fn read(option: &str, file: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(file).map_err(|error| Failure::usage(format!("{option}: {}: {error}", file.display())))
+#[cfg(not(feature = "tls"))]
+fn with_certificates(_: &Server, builder: SemaphoresBuilder) -> Result<SemaphoresBuilder, Failure> {
+    Ok(builder)
 }
-
-type Opened = Result<Client, redis_semaphore::redis::RedisError>;
 
 #[cfg_attr(not(feature = "tls"), expect(unused_variables))]
-fn open(server: &Server, url: &str) -> Result<Opened, Failure> {
-    check(url)?;
-    let opened = Client::open(url);
+fn open(server: &Server, info: ConnectionInfo) -> Result<Client, Failure> {
     #[cfg(feature = "tls")]
-    if let (Ok(client), Some(certificates)) = (&opened, certificates(server)?) {
-        let info = client.get_connection_info().clone();
+    if let Some(certificates) = certificates(server)? {
         let wrong = |error| Failure::usage(format!("--tls-ca, --tls-cert, --tls-key: {error}"));
-        return Client::build_with_tls(info, certificates).map(Ok).map_err(wrong);
+        return Client::build_with_tls(info, certificates).map_err(wrong);
     }
-    Ok(opened)
-}
-
-/// Another database is another semaphore. The library refuses this, too, where it sees the URL.
-fn check(url: &str) -> Result<(), Failure> {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let counts = |pair: &str| !pair.contains('=') || pair.starts_with("protocol=");
-    match url.contains("unix://") || query.split('&').all(counts) {
-        true => Ok(()),
-        false => Err(Failure::usage(
-            "--url (REDIS_URL): what is behind \"?\" does not count: a database is told like \
-             redis://host:6379/3",
-        )),
-    }
+    Ok(Client::open(info).map_err(Error::from)?)
 }
 
 #[cfg(feature = "tls")]
-fn certificates(
-    server: &Server,
-) -> Result<Option<redis_semaphore::redis::TlsCertificates>, Failure> {
-    use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
+fn certificates(server: &Server) -> Result<Option<TlsCertificates>, Failure> {
+    use std::path::PathBuf;
 
-    let read_if =
-        |option, file: &Option<_>| file.as_deref().map(|file| read(option, file)).transpose();
+    use redis_semaphore::redis::ClientTlsConfig;
+
+    let read_if = |option, file: &Option<PathBuf>| {
+        file.as_deref().map(|file| files::read(option, file)).transpose()
+    };
     let root_cert = read_if("--tls-ca", &server.tls_ca)?;
     let client_cert = read_if("--tls-cert", &server.tls_cert)?;
     let client_key = read_if("--tls-key", &server.tls_key)?;

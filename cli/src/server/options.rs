@@ -22,11 +22,17 @@ pub struct Server {
         default_value = "redis://127.0.0.1/"
     )]
     pub url: Vec<String>,
-    /// The user of the server
-    #[arg(long, global = true, env = "REDIS_USER")]
+    /// The user of the server, where the URL has none
+    #[arg(
+        long,
+        global = true,
+        env = "REDIS_USER",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
     pub user: Option<String>,
-    /// A file with the password; another way is REDIS_PASSWORD in the environment. It is read
-    /// before each connection, so it may change
+    /// A file with the password, of the user of the URL or of --user; another way is
+    /// REDIS_PASSWORD in the environment. It is read before each connection, so it may change; a
+    /// FIFO, such as <(command), is read once
     #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The URLs are nodes of a cluster

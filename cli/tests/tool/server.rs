@@ -1,8 +1,12 @@
 //! Where the server is, and passwords, which are never shown.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use test_support::folder::Folder;
 
 use crate::support::server::Server;
 use crate::support::tool::{Outcome, tool};
@@ -38,6 +42,12 @@ fn a_password_among_the_arguments_is_refused_and_not_repeated() {
         format!("redis://:{PASSWORD}#,/@://@127.0.0.1:1/"),
         format!("redis://h:1/,redis://:a,{PASSWORD}@127.0.0.1:1/"),
         format!("other://:{PASSWORD}@127.0.0.1:1/"),
+        // In forms that are refused as well.
+        format!("redis://127.0.0.1:1/?password={PASSWORD}"),
+        format!("redis://127.0.0.1:1/?p%61ss={PASSWORD}"),
+        format!("unix:/socket?db=1&pass={PASSWORD}"),
+        format!("unix:///:{PASSWORD}@/socket"),
+        format!("unix://:{PASSWORD}@/socket"),
     ] {
         let option = format!("--url={url}");
         for arguments in [
@@ -90,18 +100,120 @@ fn a_password_comes_from_a_file_or_the_environment() {
     Outcome::of(lacking).fails(2, "--password-file: ");
 }
 
-/// Also where the URL has a user: that goes for the semaphores, and for what else the load asks.
+/// That goes for the semaphores, and for what else the load asks.
 #[test]
-fn a_password_without_a_user_is_that_of_the_default_user() {
+fn user_and_password_may_come_from_two_places() {
     let server = server();
     let mut load = tool(&["load", "--time", "100ms", "--hold", "0s", "--json"]);
     load.env("REDIS_URL", format!("redis://importer@127.0.0.1:{}/", server.port));
     let measured = Outcome::of({
-        load.env("REDIS_PASSWORD", "another-one");
+        load.env("REDIS_PASSWORD", PASSWORD);
         load
     });
     assert_eq!(measured.status, Some(0), "{measured:?}");
     assert!(measured.json()["calls_per_acquire"].is_number(), "{measured:?}");
+
+    let mut of_url = tool(&["ls", "--user", "importer"]);
+    of_url.env("REDIS_URL", format!("redis://:{PASSWORD}@127.0.0.1:{}/", server.port));
+    assert_eq!(Outcome::of(of_url).status, Some(0));
+    // Said twice, and the same.
+    let mut twice = tool(&["ls", "--user", "importer"]);
+    twice.env("REDIS_URL", server.url_of("importer", PASSWORD)).env("REDIS_PASSWORD", PASSWORD);
+    assert_eq!(Outcome::of(twice).status, Some(0));
+}
+
+#[test]
+fn what_is_said_twice_must_be_the_same() {
+    let server = Server::start();
+    let folder = Folder::create();
+    let file = folder.join("password");
+    std::fs::write(&file, PASSWORD).unwrap();
+    let ls = |url: &str, arguments: &[&str], password: Option<&str>| {
+        let mut command = tool(&[&["ls"], arguments].concat());
+        command.env("REDIS_URL", url).envs(password.map(|password| ("REDIS_PASSWORD", password)));
+        Outcome::of(command)
+    };
+    let (both, by_file) = (server.url_of("importer", PASSWORD), file.to_str().unwrap());
+    let refused = ls(&both, &["--user", "another"], None);
+    refused.fails(2, "--user (REDIS_USER) and the URL name different users");
+    let refused = ls(&both, &[], Some("another-0815"));
+    refused.fails(2, "the URL has another password than --password-file or REDIS_PASSWORD");
+    is_silent(&refused, PASSWORD);
+    is_silent(&refused, "another-0815");
+    let refused = ls(&server.url, &["--password-file", by_file], Some("another-0815"));
+    refused.fails(2, "--password-file and REDIS_PASSWORD have different passwords");
+    is_silent(&refused, PASSWORD);
+    let two = format!("{both},{}", server.url);
+    ls(&two, &["--sentinel", "jobs"], None).fails(2, "the URLs of sentinels must be alike");
+}
+
+/// As `--password-file <(vault read ...)` has it, and a pipe: they can be read once.
+#[test]
+fn a_password_comes_from_what_can_be_read_once() {
+    let server = server();
+    for (command, file) in [("ls", "/dev/stdin"), ("ls", "/dev/fd/0"), ("doctor", "/dev/stdin")] {
+        let mut command = doctor_or(command, &server, file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "{PASSWORD}").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    // The workers, too, which are processes of their own.
+    let folder = Folder::create();
+    let fifo = folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut load = tool(&["load", "--time", "100ms", "--hold", "0s", "--user", "importer"]);
+    load.env("REDIS_URL", &server.url).arg("--password-file").arg(&fifo);
+    let loading = std::thread::spawn(|| Outcome::of(load));
+    std::fs::write(&fifo, PASSWORD).unwrap();
+    let loaded = loading.join().unwrap();
+    assert_eq!(loaded.status, Some(0), "{loaded:?}");
+}
+
+fn doctor_or(command: &str, server: &Server, file: &str) -> Command {
+    let mut command = tool(&[command, "--user", "importer", "--password-file", file]);
+    command.env("REDIS_URL", &server.url);
+    command
+}
+
+#[test]
+fn what_is_odd_about_a_file_is_said() {
+    let folder = Folder::create();
+    let file = folder.join("password");
+    let fifo = folder.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let ls = |option: &str, file: &Path| {
+        let mut command = tool(&["ls", "--url", "redis://importer@127.0.0.1:1/", option]);
+        command.arg(file);
+        Outcome::of(command)
+    };
+    for (content, words) in [
+        (&b""[..], "no password is in it: it is empty"),
+        (b"\n", "no password is in it: it is empty"),
+        (b"\xef\xbb\xbfgeheim", "it begins with a byte-order mark"),
+        (b"\xff\xfeg\0e\0", "it is UTF-16: save it as UTF-8"),
+        (b"gehe\xffim", "it is not UTF-8"),
+        (b"geheim\nand more\n", "it has more than one line"),
+        (b"geheim\r\nand more", "it has more than one line"),
+        (b"gehe\0im", "there is a control character in it"),
+        (&[b'x'; (1 << 20) + 1], "it is larger than 1 MiB"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let outcome = ls("--password-file", &file);
+        outcome.fails(2, "--password-file: ");
+        outcome.fails(2, words);
+        assert!(!outcome.stderr.contains("gehe"), "{outcome:?}");
+    }
+    ls("--password-file", &folder.0).fails(2, "Is a directory");
+    ls("--password-file", Path::new("/dev/zero")).fails(2, "it is larger than 1 MiB");
+    // Nobody writes to it.
+    ls("--password-file", &fifo)
+        .fails(2, "it is a FIFO, and nobody has written to it and closed it");
+    ls("--tls-ca", &fifo).fails(2, "it is a FIFO, and nobody has written to it and closed it");
+    let mut command = tool(&["ls", "--url", "redis://importer@127.0.0.1:1/"]);
+    command.env("REDIS_PASSWORD", OsStr::from_bytes(b"gehe\xffim"));
+    Outcome::of(command).fails(2, "REDIS_PASSWORD: it is not UTF-8");
 }
 
 /// Redis would take the database 0, which has other semaphores.
@@ -111,7 +223,7 @@ fn a_database_behind_a_question_mark_is_refused_wherever_it_stands() {
     let url = format!("redis://127.0.0.1:{}/?protocol=resp3&db=3", server.port);
     let several = format!("{},{url}", server.url);
     for given in [&url, &several] {
-        Outcome::of(tool(&["--url", given, "ls"])).fails(2, "does not count");
+        Outcome::of(tool(&["--url", given, "ls"])).fails(2, "\"db\" behind \"?\" is not taken");
     }
 }
 
@@ -122,6 +234,7 @@ fn a_wrong_password_is_not_shown() {
     command.env("REDIS_PASSWORD", "wrong-0815");
     let outcome = Outcome::of(command);
     outcome.fails(69, "WRONGPASS");
+    outcome.fails(69, "does not know the user \"importer\" with this password");
     is_silent(&outcome, "wrong-0815");
     let outcome = server.tool_as("importer", "wrong-0815", &["ls"]);
     outcome.fails(69, "WRONGPASS");

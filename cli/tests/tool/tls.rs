@@ -36,7 +36,10 @@ async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.status.success() && text.contains("\njobs  1/3"), "{text}");
     for (options, words) in [
-        (&pair[..], "signed its certificate: name the authority with --tls-ca, or in SSL_CERT"),
+        (
+            &pair[..],
+            "signed the server's certificate: name the authority with --tls-ca, or in SSL_CERT",
+        ),
         (&[ca], "wants a certificate of its clients: give one with --tls-cert and --tls-key"),
         (
             &[ca, others[0], others[1]],
@@ -74,4 +77,12 @@ fn certificates_that_cannot_be_used_are_refused() {
         let outcome = Outcome::of(tool(&["--url", urls, "--tls-ca", file.to_str().unwrap(), "ls"]));
         outcome.fails(2, "--tls-ca, --tls-cert, --tls-key: ");
     }
+}
+
+#[test]
+fn insecure_is_refused_with_what_to_do_instead() {
+    let outcome = Outcome::of(tool(&["--url", "rediss://127.0.0.1:1/#insecure", "ls"]));
+    outcome
+        .fails(2, "#insecure, which takes any certificate, is not supported: name the authority");
+    outcome.fails(2, "with --tls-ca");
 }

@@ -1,7 +1,8 @@
 //! Looks at a server for what endangers the semaphores on it.
 //!
 //! What it finds comes from `INFO`, `CONFIG GET`, `TIME`, and from trying all that a client does.
-//! A server or a user that does not allow the first two is no error: that is told as well.
+//! A server or a user that does not allow the first two is no error: that is told as well. What the
+//! user may not do is not tried, where the server can be asked that before.
 
 mod check;
 mod diagnosis;
@@ -14,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 
-use crate::diagnosis::{Probe, inquire};
+use crate::diagnosis::{Probe, inquire, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
 use crate::server::Servers;
 
@@ -94,11 +95,22 @@ async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {
 /// The server's answer, or what it says to refuse one.
 async fn ask<T: FromRedisValue>(probe: &Probe, cmd: &Cmd) -> Result<Result<T, RedisError>, Error> {
     let unreachable = |error| probe.explain(error);
+    let words: Vec<_> = cmd.args_iter().filter_map(word).collect();
+    if let Some(refusal) = permission::denial(&probe.link, &words).await {
+        return Ok(Err(refusal));
+    }
     match probe.link.query(cmd).await {
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => {
             Err(unreachable(error))
         }
         answer => Ok(answer),
+    }
+}
+
+fn word(argument: redis::Arg<&[u8]>) -> Option<&str> {
+    match argument {
+        redis::Arg::Simple(word) => std::str::from_utf8(word).ok(),
+        _ => None,
     }
 }
 
@@ -158,7 +170,7 @@ async fn try_all(probe: &Probe, user: &str) -> Result<Vec<Check>, Error> {
     let refused = probe.refused_commands().await.unwrap_or_else(|error| vec![error]);
     let mut checks =
         of_refused("commands", user, refused, "all that semaphores need can be called")?;
-    let unheard = match probe.listen().await {
+    let unheard = match probe.ask_and_listen().await {
         Ok(()) => Vec::new(),
         Err(error) => vec![more_about(probe, error).await],
     };

@@ -4,16 +4,26 @@
 mod sentinel;
 
 use std::fmt;
+#[cfg(feature = "sentinel")]
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+#[cfg(feature = "sentinel")]
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ErrorKind, RedisError, Value};
+use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
 
 use super::dialer::{Dialed, Dialer};
 use crate::error::{ConnectErrorKind, cause_of};
 
 pub(crate) use sentinel::Sentinels;
+
+/// rustls panics when redis-rs has it choose between several crates for cryptography.
+#[cfg(feature = "sentinel")]
+const NO_CHOICE: &str = "asking the sentinels has panicked: if they are reached over TLS, and the \
+                         program has several crates for cryptography, it must choose one with \
+                         install_default() before";
 
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -46,7 +56,11 @@ impl Source {
             Self::PrimaryOf(clients) => return primary_of(clients, dialer).await,
             Self::Sentinels(sentinels) => return sentinels.connect(dialer).await,
             #[cfg(feature = "sentinel")]
-            Self::Sentinel(sentinels) => sentinels.lock().await.async_get_client().await?,
+            Self::Sentinel(sentinels) => {
+                let mut sentinels = sentinels.lock().await;
+                let asked = AssertUnwindSafe(sentinels.async_get_client()).catch_unwind().await;
+                asked.unwrap_or_else(|_| Err((ErrorKind::InvalidClientConfig, NO_CHOICE).into()))?
+            }
         };
         let server = Some(address(&client));
         match dialer.connect(&client, &dialer.config()).await {
@@ -79,6 +93,17 @@ impl Source {
         }
     }
 
+    /// Those that are known before one is asked.
+    pub(crate) fn servers(&self) -> Vec<&ConnectionInfo> {
+        match self {
+            Self::Client(client) => vec![client.get_connection_info()],
+            Self::PrimaryOf(clients) => clients.iter().map(Client::get_connection_info).collect(),
+            Self::Sentinels(sentinels) => vec![&sentinels.primary],
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(_) => Vec::new(),
+        }
+    }
+
     /// Whether the primary may become another server than the one that is connected.
     pub(crate) fn may_move(&self) -> bool {
         !matches!(self, Self::Client(_))
@@ -100,29 +125,31 @@ impl Source {
 async fn primary_of(clients: &[Client], dialer: &Dialer) -> Result<(Client, Dialed), Unconnected> {
     let mut asked: FuturesUnordered<_> =
         clients.iter().map(|client| connect_to_primary(client, dialer)).collect();
-    let (mut reasons, mut lasting) = (Vec::new(), None);
+    let (mut reasons, mut to_be_mended) = (Vec::new(), None);
     while let Some(found) = asked.next().await {
         match found {
             Ok(connection) => return Ok(connection),
             Err((client, error)) => {
                 reasons.push(format!("{}: {}", address(client), cause_of(&error).found));
-                if is_about_user(&error) {
+                if is_to_be_mended(&error) {
                     let server = Some(address(client));
-                    lasting = lasting.or(Some(Unconnected { server, error }));
+                    to_be_mended = to_be_mended.or(Some(Unconnected { server, error }));
                 }
             }
         }
     }
-    if let Some(lasting) = lasting {
-        return Err(lasting); // To be fixed by a person, whichever is the primary.
+    if let Some(to_be_mended) = to_be_mended {
+        return Err(to_be_mended); // To be fixed by a person, whichever is the primary.
     }
     let reasons = reasons.join("; ");
     let error = (ErrorKind::Io, "none of the servers is a primary that can be reached", reasons);
     Err(RedisError::from(error).into())
 }
 
-fn is_about_user(error: &RedisError) -> bool {
-    matches!(cause_of(error).kind, ConnectErrorKind::Authentication | ConnectErrorKind::Permission)
+/// About the user, or the certificates.
+fn is_to_be_mended(error: &RedisError) -> bool {
+    use ConnectErrorKind::{Authentication, Permission, Tls};
+    matches!(cause_of(error).kind, Authentication | Permission | Tls)
 }
 
 async fn connect_to_primary<'a>(

@@ -21,13 +21,16 @@ async fn passwords() {
     let set = ["SET", "requirepass", "geheim"];
     redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
     let refused = refusal(&server.admin_url()).await;
-    let words = ["the server wants a password, and got none (NOAUTH): give one"];
+    let words =
+        ["the server wants a password of the default user, and got none (NOAUTH): give one"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
     for user in [":falsch", "nobody:falsch", &format!("{}:falsch", acl::USER)] {
         for url in [url(user), format!("{}?protocol=resp3", url(user))] {
             let refused = refusal(&url).await;
-            let words = ["does not know this user with this password", "(WRONGPASS)"];
+            let words = ["does not know the ", "user", "with this password", "(WRONGPASS)"];
             assert_says(&refused, ConnectErrorKind::Authentication, &words);
+            let named = user.split(':').next().unwrap_or_default();
+            assert!(refused.to_string().contains(named), "{refused}");
             assert!(!format!("{refused:?} {}", whole(&refused)).contains("falsch"), "{refused:?}");
         }
     }
@@ -56,7 +59,7 @@ async fn passwords_of_a_provider() {
     };
     let connecting = builder().credentials_provider(wrong).connect(&url);
     let refused = in_time("an answer", connecting).await.unwrap_err();
-    let words = ["does not know this user with this password", "(WRONGPASS)"];
+    let words = ["does not know the user \"jobs\" with this password", "(WRONGPASS)"];
     assert_says(&refused, ConnectErrorKind::Authentication, &words);
 
     let broken = async || Err(std::io::Error::other("the vault is closed"));

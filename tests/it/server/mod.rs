@@ -7,3 +7,4 @@ mod failover;
 mod faults;
 mod outages;
 mod tls;
+mod urls;

@@ -99,7 +99,11 @@ async fn a_server_that_wants_a_password_says_so() {
     for _ in 0..50 {
         let (kind, reason) = refusal(client.clone()).await;
         assert!(kind == ConnectErrorKind::Authentication, "{kind:?}: {reason}");
-        assert!(reason.contains("the server wants a password, and got none (NOAUTH)"), "{reason}");
+        assert!(
+            reason
+                .contains("the server wants a password of the default user, and got none (NOAUTH)"),
+            "{reason}"
+        );
     }
 }
 
@@ -116,4 +120,76 @@ async fn one_side_that_speaks_tls_and_one_that_does_not() {
     let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
+}
+
+/// What it says in every way to connect.
+async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
+    let builder = || {
+        // A machine with much to do takes its time for a greeting.
+        let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+        builder.certificates(certificates.clone())
+    };
+    let by_redis = Client::build_with_tls(url, certificates.clone()).unwrap();
+    let refused = [
+        in_time("an answer", builder().connect(url)).await,
+        in_time("an answer", builder().connect_primary_of([url])).await,
+        in_time("an answer", builder().connect_cluster([url])).await,
+        connect(by_redis).await,
+    ];
+    let told = refused.into_iter().map(|refused| {
+        let refused = refused.expect_err("it has connected");
+        assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
+        refused.to_string()
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_of_the_right_side_in_every_way_to_connect() {
+    type Certificate = fn(&Authority) -> redis::ClientTlsConfig;
+    let good: Certificate = |authority| authority.certificate("127.0.0.1");
+    let expired: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2001, 2002);
+    let early: Certificate = |authority| authority.certificate_from_to("127.0.0.1", 2090, 2091);
+    let other_host: Certificate = |authority| authority.certificate("redis.example");
+    let stranger: Certificate = |_| Authority::create().certificate("127.0.0.1");
+    let itself: Certificate = Authority::itself;
+    for (servers, clients, words) in [
+        (expired, good, "the server's certificate has expired: renew that one at the server"),
+        (early, good, "the server's certificate is not valid yet"),
+        (other_host, good, "the server's certificate is for another host"),
+        (stranger, good, "nobody whom this machine trusts has signed the server's certificate"),
+        (itself, good, "the server shows the certificate of an authority as its own"),
+        (good, expired, "the server says that the certificate of this client has expired"),
+        (good, early, "the server refuses the certificate of this client as it is: see until when"),
+        (good, stranger, "the server does not trust the certificate of this client"),
+    ] {
+        let Some(server) = TlsServer::start_with(servers, &[]) else { return };
+        let certificates = TlsCertificates {
+            client_tls: Some(clients(&server.authority)),
+            root_cert: Some(server.authority.root_cert()),
+        };
+        for told in refusals(&server.url(), &certificates).await {
+            assert!(told.contains(words), "{words:?} is not in {told:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn certificates_of_the_builder_are_used_or_refused() {
+    let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
+    let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
+    let good = TlsCertificates { client_tls: Some(own), root_cert: Some(root) };
+    let builder = |certificates: &TlsCertificates| {
+        let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+        builder.certificates(certificates.clone())
+    };
+    let semaphores = builder(&good).connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore("by-builder").limit(1).build().unwrap();
+    in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
+
+    let plain = builder(&good).connect(&server.server.url()).await.unwrap_err();
+    assert!(plain.to_string().starts_with("certificates: they are for TLS"), "{plain}");
+    let none = TlsCertificates { client_tls: None, root_cert: Some(b"none".to_vec()) };
+    let none = builder(&none).connect(&server.url()).await.unwrap_err();
+    assert!(none.to_string().contains("is none in PEM (BEGIN CERTIFICATE)"), "{none}");
 }

@@ -35,6 +35,10 @@ async fn it_listens_where_it_is_told_to() {
 #[tokio::test]
 async fn a_name_of_this_machine_is_an_address() {
     let server = Server::start();
+    let mut everywhere = command(&server.url, &["--listen", ":0"]);
+    let exporter = Exporter::try_start(&mut everywhere).await.expect("it listens everywhere");
+    assert!(exporter.address.ip().is_unspecified(), "{}", exporter.address);
+
     let mut command = command(&server.url, &["--listen", "localhost:0"]);
     Exporter::try_start(&mut command).await.unwrap();
 }
@@ -89,8 +93,20 @@ async fn wrong_options_are_told_at_once() {
     let exporter = Exporter::start(&server.url, &[]).await;
     let taken = exporter.address.to_string();
     let secret = "redis://:secret@127.0.0.1/";
-    for wrong in [["--listen", &*taken], ["--listen", "nowhere"], ["--url", secret]] {
+    for wrong in [["--listen", &*taken], ["--url", secret]] {
         let output = command(&server.url, &wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    for (address, words) in [
+        ("nowhere", "the port is missing: write HOST:PORT, such as 127.0.0.1:10379, or :10379"),
+        ("10379", "write 127.0.0.1:10379 for this machine, or :10379"),
+        ("127.0.0.1:", "a port is 0 to 65535"),
+        ("127.0.0.1:http", "a port is 0 to 65535"),
+        ("127.0.0.1:70000", "a port is 0 to 65535"),
+        ("::1:10379", "stands in brackets, as in [::1]:10379"),
+    ] {
+        let output = command(&server.url, &["--listen", address]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && told.contains(words), "{address}: {told}");
     }
 }

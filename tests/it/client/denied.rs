@@ -1,0 +1,98 @@
+//! The users that `docs/protocol.md` tells how to make are denied nothing of what the crate does:
+//! denied commands fill the server's list of them, and set off alarms. It is the server that counts.
+
+use redis_semaphore::{Semaphore, Semaphores};
+
+use test_support::acl;
+use test_support::cluster::Cluster;
+use test_support::observer::{Observer, in_time};
+use test_support::server::{Server, unique_name};
+
+/// What it denied, by the list, and by its counters of commands.
+fn denied(server: &Server) -> Vec<String> {
+    let mut admin = server.connect();
+    let list: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut admin).unwrap();
+    let info: String = redis::cmd("INFO").arg("all").query(&mut admin).unwrap();
+    let counts = info.lines().filter(|line| {
+        let rejected = line.split_once("rejected_calls=").map(|(_, count)| !count.starts_with('0'));
+        let denied = line.strip_prefix("acl_access_denied_").map(|told| !told.ends_with(":0"));
+        rejected.or(denied).unwrap_or(false)
+    });
+    list.iter().map(|entry| format!("{entry:?}")).chain(counts.map(str::to_owned)).collect()
+}
+
+/// All that a program does with a semaphore.
+async fn use_it(semaphore: &Semaphore, observer: &Observer) {
+    let held = in_time("a permit", semaphore.acquire()).await.unwrap();
+    let waits = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    observer.sees(1, 1).await;
+    held.release().await.unwrap();
+    let permit = in_time("its turn", waits).await.unwrap().unwrap();
+    permit.refresh().await.unwrap();
+    semaphore.inspect().await.unwrap();
+    semaphore.set_limit(2).await.unwrap();
+    semaphore.clear_limit().await.unwrap();
+    permit.release().await.unwrap();
+}
+
+/// Servers before 7.0 cannot be asked what a user may do: there it is tried.
+fn can_be_asked(server: &Server) -> bool {
+    !server.is_older_than_7()
+}
+
+#[tokio::test]
+async fn at_a_server_nothing_is_denied() {
+    let server = Server::start();
+    acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
+    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let name = unique_name();
+    let observer = Observer::of(observer.semaphore(&*name).limit(1).build().unwrap());
+    for url in [server.url(), format!("{}?protocol=3", server.url())] {
+        let semaphores = Semaphores::connect(&url).await.unwrap();
+        use_it(&semaphores.semaphore(&*name).limit(1).build().unwrap(), &observer).await;
+        assert_eq!(denied(&server), [""; 0], "who uses semaphores");
+        if can_be_asked(&server) {
+            semaphores.doctor().await.unwrap();
+            assert_eq!(denied(&server), [""; 0], "the doctor of who uses semaphores");
+        }
+    }
+    if !can_be_asked(&server) {
+        return;
+    }
+    let url = server.url_of(acl::LOOKER);
+    let looker = Semaphores::builder().read_only().connect(&url).await.unwrap();
+    looker.names().await.unwrap();
+    looker.semaphore(&*name).limit_in_force().build().unwrap().inspect().await.unwrap();
+    let diagnosis = looker.doctor().await.unwrap().to_string();
+    assert!(diagnosis.contains(" +persist") && !diagnosis.contains(" &sem"), "{diagnosis}");
+    assert_eq!(denied(&server), [""; 0], "who looks");
+}
+
+#[tokio::test]
+async fn in_a_cluster_nothing_is_denied() {
+    let Some(cluster) = Cluster::start(2, false).await else { return };
+    let admins: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
+    let observers = Semaphores::builder().connect_cluster(admins).await.unwrap();
+    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    for node in 0..2 {
+        let name = cluster.name_at(node);
+        let observer = observers.semaphore(&*name).limit(1).build().unwrap();
+        use_it(&semaphores.semaphore(&*name).limit(1).build().unwrap(), &Observer::of(observer))
+            .await;
+    }
+    semaphores.doctor().await.unwrap();
+    let looking = cluster.nodes.iter().map(|node| {
+        acl::set_user(&mut node.connect(), acl::LOOKER, &acl::looker_rules()[1]);
+        node.url_of(acl::LOOKER)
+    });
+    let looker = Semaphores::builder().read_only().connect_cluster(looking).await.unwrap();
+    looker.names().await.unwrap();
+    let diagnosis = looker.doctor().await.unwrap().to_string();
+    assert!(diagnosis.contains(" +ssubscribe"), "{diagnosis}");
+    for node in &cluster.nodes {
+        assert_eq!(denied(node), [""; 0]);
+    }
+}
