@@ -4,8 +4,8 @@
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::error::Error;
 use crate::metrics::Meters;
 use crate::releases::ReleasesByName;
 use crate::runtime::{Deadline, Timer, within};
@@ -46,6 +47,10 @@ pub(crate) struct Context {
     /// Cancelled by a shutdown, at the end of the runtime, and when nobody has this any more.
     end: CancellationToken,
     _ends: DropGuard,
+    /// Until when the rest may hold up the end of the runtime. Locked while some of it goes out.
+    last_moment: Mutex<Option<std::time::Instant>>,
+    /// The process that connected.
+    process: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +125,26 @@ impl Context {
             tasks: TaskTracker::new(),
             _ends: end.clone().drop_guard(),
             end,
+            last_moment: Mutex::default(),
+            process: std::process::id(),
         })
+    }
+
+    /// A forked process has the memory of the one that connected, and must not use its connections;
+    /// nor does anything run there that could make a call.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        match self.is_forked() {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                "process",
+                "this process was forked from the process that connected, and cannot use its \
+                 connections: connect again in this process",
+            )),
+        }
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
@@ -135,9 +159,7 @@ impl Context {
 
     /// A number that no acquisition has had, in any process. Nobody can guess it from those before:
     /// who knows the word of one that waits can forge the message of its grant. A keyed hash costs
-    /// a fraction of what the system takes for random bytes. After a fork both processes have the
-    /// same count and the same key: what differs is the moment, to the nanosecond. (To ask for the
-    /// process id takes longer than all the rest.)
+    /// a fraction of what the system takes for random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);
         // In the order in which they are made, which batchers like best.
@@ -218,14 +240,42 @@ impl Context {
         self.end.clone()
     }
 
+    /// Does what is left to do at the end of the runtime that connected, which waits for that, one
+    /// after the other, and for so long. `None` while it runs, and where nothing more can be done.
+    pub(crate) fn at_the_end<T>(&self, deliver: impl FnOnce(Duration) -> T) -> Option<T> {
+        if self.is_forked() || !self.servers.are_away() || self.runs() {
+            return None;
+        }
+        self.end_with_home();
+        let mut last_moment = self.last_moment.lock().expect("nothing panics while it is locked");
+        let now = std::time::Instant::now();
+        let last = *last_moment.get_or_insert(now + self.settings.response_timeout);
+        let time = last.saturating_duration_since(now);
+        (!time.is_zero()).then(|| deliver(time))
+    }
+
+    /// Whether the runtime that connected has not begun to end: then it drops what is spawned.
+    pub(crate) fn runs(&self) -> bool {
+        let probe = self.runtime.spawn(std::future::pending::<()>());
+        let runs = !probe.is_finished();
+        probe.abort();
+        runs
+    }
+
     /// Ends all background work, and waits for it. What takes longer than patience lasts goes on.
     pub(crate) async fn shut_down(&self) {
+        if self.is_forked() {
+            return;
+        }
         self.tasks.close();
         self.end.cancel();
         self.router.end_all();
         let deadline = Instant::now() + self.settings.patience();
         if self.until(Some(deadline), self.tasks.wait()).await.is_none() {
             tracing::warn!("shut down before Redis took all permits back; their leases will end");
+            // It was waited for long enough.
+            let mut last = self.last_moment.lock().expect("nothing panics while it is locked");
+            last.get_or_insert_with(std::time::Instant::now);
         }
     }
 }

@@ -18,7 +18,7 @@
 //!     println!("one of three: {}", permit.id());
 //!     permit.release().await?;
 //!
-//!     semaphores.shutdown().await;
+//!     semaphores.shutdown().await; // Before the end of a program: delivers what was dropped.
 //!     Ok(())
 //! }
 //! ```
@@ -48,9 +48,16 @@
 //!
 //! The feature `tower` (default: off) has a layer for HTTP services: the module `tower`.
 //!
+//! The crates [`redis`] and [`include_dir`], whose types are part of this crate's API, are
+//! re-exported: `redis_semaphore::redis` is the version that matches. Import items by name. A glob
+//! (`use redis_semaphore::*`) imports the two names as well, and they hide crates of these names that
+//! your program depends on.
+//!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
 #![forbid(unsafe_code)]
+// docs.rs shows the feature that an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers` checks:
 // runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis, context, semaphore, client, blocking, tower
@@ -78,8 +85,13 @@ mod wakeup;
 pub use client::{Names, Semaphores, SemaphoresBuilder};
 pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
+/// The crate whose `Dir` [`ScriptRegistry::from_dir`] reads.
+#[doc(no_inline)]
 pub use include_dir;
 pub use protocol::{Holder, Inspection, Waiter};
+/// The crate redis, in the version whose types are part of this crate's API. Write
+/// `redis_semaphore::redis`.
+#[doc(no_inline)]
 pub use redis;
 pub use scripts::{Script, ScriptRegistry};
 pub use semaphore::{

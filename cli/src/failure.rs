@@ -104,7 +104,9 @@ fn with_cause(error: &Error) -> String {
     {
         return format!("{option}: {}", reason.replace(AUTHORITY, WITH_TLS_CA));
     }
-    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    // That of redis-rs: one without a source is told by the library's words.
+    let cause = error.source().and_then(StdError::source);
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     // One line, whatever a parser has to say.
     format!("{}{}", with_options(error), cause.lines().collect::<Vec<_>>().join(" "))
 }

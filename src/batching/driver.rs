@@ -25,6 +25,7 @@ impl<R: Request> Batcher<R> {
         deadline: Deadline,
         may_drive: bool,
     ) -> Reply<R> {
+        owner.check_process()?;
         let operation = request.operation();
         let mut asked = Asked::new(owner, request, deadline, may_drive, false);
         let mut runtimes = 1;

@@ -19,6 +19,9 @@ pub(crate) trait Owner: Send + Sync + 'static {
     /// Spawns at home, or wherever it still can.
     fn spawn(&self, calls: BoxFuture<'static, ()>);
 
+    /// Fails in another process than the one that connected.
+    fn check_process(&self) -> Result<(), Error>;
+
     fn response_timeout(&self) -> Duration;
 
     /// For one more caller that drives its calls itself, if there may be one more.

@@ -9,15 +9,18 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
+use super::ending::{self, Ending, Over, SetOver};
 use crate::client::Semaphores;
 use crate::error::Error;
 
-/// When the last one who has it drops it, the thread shuts down what was connected, so that what
-/// was dropped is given back, and ends.
+/// When the last handle that has it is dropped, the thread shuts down what was connected, so that
+/// what was dropped is given back, and ends. The drop waits for that, where it may.
 pub(super) struct Home {
     handle: Handle,
     semaphores: Semaphores,
-    end: Option<oneshot::Sender<Semaphores>>,
+    ending: Arc<Ending>,
+    /// The thread goes on until this is dropped, as others may still be calling.
+    _here: oneshot::Sender<()>,
 }
 
 impl Home {
@@ -29,17 +32,25 @@ impl Home {
         let failed = |error| Error::invalid("thread", format!("none can be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (end, ended) = oneshot::channel::<Semaphores>();
-        let run = async {
+        let (tell, told) = oneshot::channel::<Semaphores>();
+        let (here, gone) = oneshot::channel::<()>();
+        let over = Arc::<Over>::default();
+        let set_over = SetOver(over.clone());
+        let run = async move {
             // An error where nothing was connected.
-            if let Ok(semaphores) = ended.await {
+            if let Ok(semaphores) = told.await {
                 semaphores.shutdown().await;
             }
+            drop(set_over);
+            // Nothing is ever sent.
+            let _ = gone.await;
         };
         let thread = thread::Builder::new().name("redis-semaphore".to_owned());
         thread.spawn(move || runtime.block_on(run)).map_err(failed)?;
         let semaphores = handle.block_on(connecting)?;
-        Ok(Arc::new(Self { handle, semaphores, end: Some(end) }))
+        let ending = Arc::new(Ending::new(tell, semaphores.clone(), over));
+        ending::note(&ending);
+        Ok(Arc::new(Self { handle, semaphores, ending, _here: here }))
     }
 
     pub(super) fn semaphores(&self) -> &Semaphores {
@@ -49,15 +60,22 @@ impl Home {
     /// Waits for it, on a thread that may.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
+        self.semaphores.context().check_process()?;
+        ending::note(&self.ending);
         Ok(self.handle.block_on(future))
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            // It waits for that as long as this is there.
-            let _ = end.send(self.semaphores.clone());
+        // The thread is one of the process that connected.
+        if self.semaphores.context().is_forked() {
+            return;
+        }
+        self.ending.tell();
+        ending::note(&self.ending);
+        if !is_async_thread() {
+            self.ending.wait();
         }
     }
 }

@@ -4,6 +4,21 @@
 //! what a runtime would: it renews permits, and hears of wake-ups. [`Semaphores::connect`] starts
 //! it, and it ends when nothing is left that needs it.
 //!
+//! # The end of a program
+//!
+//! Permits that are dropped are given back in the background. The drop of the last handle (of
+//! [`Semaphores`], [`Semaphore`], [`Permit`] and what they make) waits until that is done, for up to
+//! twice the response timeout (default 4 s). So the end of `main` loses none of them, also after `?` or
+//! a panic. A handle in a `static` is never dropped, and `std::process::exit` drops nothing. There the
+//! end of the main thread waits, if that thread has used the client: on Linux with glibc, and on macOS.
+//! Elsewhere, before `exit` on another thread, and in a program that a signal ends, call
+//! [`Semaphores::shutdown`]. On a thread of an async runtime the drop does not wait.
+//!
+//! In a process that was forked from the one that connected, each call is an
+//! [`Error::Invalid`](crate::Error::Invalid) whose `what` is `"process"`: connect again there.
+//!
+//! # Threads of async runtimes
+//!
 //! Whoever waits here waits with a thread, so a thread of an async runtime must not: what waits is
 //! an [`Error::Invalid`](crate::Error::Invalid) there. In `tokio::task::spawn_blocking` it works.
 //! (Where that cannot be told, tokio panics: in a `Drop` while a runtime ends, and inside of
@@ -28,6 +43,7 @@
 
 mod acquire_all;
 mod builder;
+mod ending;
 mod home;
 mod permit;
 mod request;

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::semaphore::{PermitParts, PermitWatch};
 
 /// As [`Permit`](crate::Permit), for threads. Dropped, on whatever thread, it is given back in the
-/// background.
+/// background. [The end of a program](super#the-end-of-a-program) waits for that.
 ///
 /// # Examples
 ///

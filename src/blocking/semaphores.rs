@@ -133,8 +133,8 @@ impl Semaphores {
         self.home.wait(self.home.semaphores().doctor())?
     }
 
-    /// As [`Semaphores::shutdown`](crate::Semaphores::shutdown). Call it at the end of `main`: the
-    /// end of a process ends the thread that would give back what was dropped.
+    /// As [`Semaphores::shutdown`](crate::Semaphores::shutdown). The drop of the last handle does the
+    /// same: see [the end of a program](super#the-end-of-a-program).
     ///
     /// # Errors
     ///

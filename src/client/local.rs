@@ -21,7 +21,8 @@ impl Semaphores {
     /// Time is tokio's. So a test that pauses it (tokio's feature `test-util`) does not wait for
     /// leases, timeouts and losses: while all tasks wait, the clock goes on by itself to the next
     /// moment at which one of them goes on, or a test advances it with `tokio::time::advance`. Each
-    /// runtime has a clock of its own, so a test that pauses it does all in one.
+    /// runtime has a clock of its own, so a test that pauses it does all in one. As every client, it
+    /// belongs to the [runtime](Self#runtimes) in which it is made: tests cannot share one in a `static`.
     ///
     /// # Errors
     ///

@@ -44,6 +44,15 @@ pub use names::Names;
 ///   documented are then measured by the first one, as long as it runs. When it has ended, calls
 ///   end with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
 ///
+/// So a client belongs to the runtime that connected it. Each `#[tokio::test]` has a runtime of its own,
+/// which ends with the test: tests that share a client in a `static` fail now and then with
+/// [`Error::Shutdown`], when the test that connected ends first. Connect in each test, or have a test
+/// runtime in a `static`, too.
+///
+/// A client belongs to its process, too. In a process that was forked from the one that connected, each
+/// call is an [`Error::Invalid`] whose `what` is `"process"`: connect again there. (Do not go on with
+/// the runtime of the parent there either: tokio does not support that.)
+///
 /// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
 /// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
 /// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores, or have them
@@ -77,6 +86,8 @@ impl Semaphores {
     /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With the
     /// feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
     /// authority that the system trusts (for others see `SemaphoresBuilder::certificates`).
+    ///
+    /// The client belongs to the [runtime](Self#runtimes) in which this is called, and ends with it.
     ///
     /// # Errors
     ///
@@ -139,11 +150,17 @@ impl Semaphores {
         self.in_a_runtime(async move { examine(&context.servers, &context.prefix).await }).await
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Here, or by a task where the caller has no runtime.
     async fn in_a_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
+        self.context.check_process()?;
         if current_runtime().is_some() {
             return work.await;
         }
@@ -154,6 +171,9 @@ impl Semaphores {
     /// Ends the background work in order: waits end with [`Error::Shutdown`] and leave their
     /// queues, dropped permits are given back or left. Returns when Redis has confirmed that, or
     /// after twice the response timeout.
+    ///
+    /// Call it before a program ends. The end of the runtime that connected delivers dropped permits
+    /// as well (see [`Permit`](crate::Permit#dropping)), but `std::process::exit` does not.
     ///
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at
     /// the end of their leases unless they are released or dropped before.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use redis::{Client, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::error::ConnectErrorKind as Kind;
@@ -103,6 +105,7 @@ async fn may_connect(address: &ConnectionAddr, limit: Duration) -> bool {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             timeout(limit, TcpStream::connect((host.as_str(), *port))).await.map(|tcp| tcp.is_ok())
         }
+        #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             timeout(limit, UnixStream::connect(path)).await.map(|unix| unix.is_ok())
         }
@@ -120,6 +123,7 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             let ping = async { ping(TcpStream::connect((host.as_str(), *port)).await?).await };
             timeout(limit, ping).await
         }
+        #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             timeout(limit, async { ping(UnixStream::connect(path).await?).await }).await
         }

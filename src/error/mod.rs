@@ -1,5 +1,5 @@
 //! What can go wrong. A text says what was found and what to do, in words of our own. What redis-rs
-//! or the server said is the source of an error, so whoever prints a chain reads each thing once.
+//! or the server said is the source of an error, and is not part of that text.
 
 mod answer;
 mod cause;
@@ -27,10 +27,27 @@ const MAX_PRINTED: usize = 400;
 /// What can go wrong. "Did not get it" is not among them: a try that finds no permit
 /// free answers `None`.
 ///
-/// Displayed it is one line: what was found, and what to do. What Redis or the network said is its
-/// [`source`](std::error::Error::source), and is told there only.
+/// Displayed, it is one line: what was found, and what to do. What Redis or the network said is its
+/// [`source`](std::error::Error::source), a [`RedisError`], and is in that text only. So code that has
+/// only a chain of errors, as the crates anyhow and eyre make it, finds the [`RedisError`] in it with
+/// `downcast_ref`. (The source of a [`RedisError`] has the same text as the [`RedisError`]. To print
+/// each cause once, print the error and its `source`, or its `Debug`.)
 ///
 /// # Examples
+///
+/// ```
+/// use std::error::Error as _;
+///
+/// use redis_semaphore::Semaphores;
+/// use redis_semaphore::redis::RedisError;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let error = Semaphores::connect("redis://127.0.0.1:1/").await.unwrap_err();
+/// let source = error.source().and_then(|source| source.downcast_ref::<RedisError>());
+/// assert!(source.is_some_and(|source| source.is_connection_refusal()));
+/// # }
+/// ```
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -46,9 +63,9 @@ const MAX_PRINTED: usize = 400;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread or runtime
-    /// in which a call cannot. Nothing was sent for it; but a permit whose release is refused so is
-    /// given back all the same, in the background.
+    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread, runtime or
+    /// process in which a call cannot. Nothing was sent for it; but a permit whose release is refused so
+    /// is given back all the same, in the background (in a forked process: it stays the parent's).
     #[non_exhaustive]
     Invalid {
         /// What the value is for.
@@ -281,7 +298,7 @@ impl Error {
     /// first command.)
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
-            Self::TooHeavy { .. } | Self::NoLimit { .. } => true,
+            Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,
             Self::Refused { source, .. } => {
                 source.code().is_some_and(|code| code.starts_with("SEM_")) || says(source, "OOM")
             }
@@ -361,7 +378,7 @@ impl Display for Error {
                  connect anew, in one that goes on running",
             ),
             Self::Script(what) => write!(f, "script: {what}"),
-            Self::Redis(error) => error.fmt(f),
+            Self::Redis(error) => f.write_str(&cause_of(error).reason()),
         }
     }
 }
@@ -371,7 +388,8 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut printed = f.debug_tuple(self.variant());
         printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
-        if let Some(source) = self.source() {
+        // What has no source of its own is told by our words.
+        if let Some(source) = self.source().and_then(StdError::source) {
             printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
         }
         printed.finish()
@@ -381,10 +399,9 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            // Those of redis-rs that have a source repeat its text.
-            Self::Connect { source, .. } => source.as_ref()?.source(),
-            Self::Unavailable { source, .. } | Self::Refused { source, .. } => source.source(),
-            Self::Redis(error) => error.source()?.source(),
+            Self::Connect { source, .. } => Some(source.as_ref()?),
+            Self::Unavailable { source, .. } | Self::Refused { source, .. } => Some(source),
+            Self::Redis(error) => Some(error),
             _ => None,
         }
     }

@@ -55,6 +55,10 @@ impl Ledger {
         !std::mem::replace(&mut self.is_kept, true)
     }
 
+    pub(super) fn into_entries(self) -> Vec<Arc<Entry>> {
+        self.entries.into_values().map(|placed| placed.entry).collect()
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -40,6 +40,9 @@ pub(crate) trait GivenUp: Send + Sync {
     /// [`Releases::changed`] is called when that call is back.
     fn is_out(&self) -> bool;
 
+    /// Whether it is a permit that was handed out.
+    fn is_permit(&self) -> bool;
+
     /// What no other request of this process has.
     fn number(&self) -> u128;
 
@@ -145,12 +148,12 @@ impl Releases {
         self.with(|ledger| ledger.expired(Instant::now()))
     }
 
-    /// The keeper ends before its work is done, because its runtime has ended. All entries are left
-    /// to their leases; they must not keep their semaphores for ever.
-    pub(crate) fn abandon(&self) {
+    /// The keeper ends before its work is done, because its runtime has ended. Returns what is left
+    /// to do: here it would keep its semaphores for ever.
+    pub(crate) fn abandon(&self) -> Vec<Arc<Entry>> {
         let left = self.with(std::mem::take);
-        drop(left);
         self.changed();
+        left.into_entries()
     }
 }
 

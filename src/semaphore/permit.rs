@@ -68,10 +68,23 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
 /// write that comes with a lower token than it has seen.
 ///
+/// # Dropping
+///
 /// Dropping a permit gives it back in the background, or [leaves](Self::leave) it where the
 /// semaphore was [built](crate::SemaphoreBuilder::leave_on_drop) so. It never blocks and never
-/// panics, outside of a runtime too. After the runtime that connected has ended it is given back in
-/// the one in which it is dropped; outside of any nobody is there to do that, and its lease ends.
+/// panics, outside of a runtime too.
+///
+/// When the runtime that connected ends, permits that were dropped before, and those that its tasks
+/// still hold, are delivered first. The end of the runtime waits for that, for up to the response
+/// timeout (default 2 s). So the end of `#[tokio::main]` loses none of them, also after `?` or a
+/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait: call
+/// [`Semaphores::shutdown`](crate::Semaphores::shutdown) before. Otherwise a permit that was dropped
+/// a moment earlier counts until its lease expires (default 30 s).
+///
+/// After the runtime that connected has ended, a permit is given back in the runtime in which it is
+/// dropped. Outside of any runtime nothing can deliver it, and its lease expires.
+///
+/// In a process that was forked from the holder's, dropping a permit does nothing.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
@@ -372,6 +385,10 @@ impl Drop for Permit {
         let Some(on_drop) = self.on_drop.take() else {
             return;
         };
+        // The process that was forked from its holder does not have it.
+        if self.core.context.is_forked() {
+            return;
+        }
         let was_lost = self.let_go();
         match on_drop.unless_lost(was_lost) {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),

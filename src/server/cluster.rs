@@ -165,6 +165,10 @@ impl Cluster {
         self.slots.lock().expect("nothing panics while it is locked")
     }
 
+    pub(super) fn leave_connections(&self) {
+        self.links().values().for_each(|link| link.leave_connection());
+    }
+
     fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
         self.links.lock().expect("nothing panics while it is locked")
     }

@@ -163,6 +163,16 @@ impl Servers {
         }
     }
 
+    /// The runtime that drove the connections has ended, or ends: the next call makes new ones.
+    pub(crate) fn leave_connections(&self) {
+        match self {
+            Self::One(link) => link.leave_connection(),
+            Self::Cluster(cluster) => cluster.leave_connections(),
+            #[cfg(feature = "local")]
+            Self::Local(_) => {}
+        }
+    }
+
     /// What a call over another connection to that server has answered.
     pub(crate) fn note_redirect(&self, slot: u16, error: &RedisError) {
         if let Self::Cluster(cluster) = self {

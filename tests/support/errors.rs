@@ -14,14 +14,17 @@ pub fn kind_of(error: &Error) -> Option<ConnectErrorKind> {
     }
 }
 
-/// The texts of an error and of its sources.
+/// The texts of an error and of its sources. Those of redis-rs have the text of their source.
 pub fn chain(error: &Error) -> Vec<String> {
     let mut texts = vec![error.to_string()];
     let mut source = error.source();
     while let Some(error) = source {
-        texts.push(error.to_string());
+        if let Some(cause) = error.source() {
+            texts.push(cause.to_string());
+        }
         source = error.source();
     }
+    texts.dedup();
     texts
 }
 

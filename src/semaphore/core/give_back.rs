@@ -111,6 +111,10 @@ impl GivenUp for GivenUpRequest {
         self.acquisition.in_flight.is_behind(ACQUIRE | ADOPT)
     }
 
+    fn is_permit(&self) -> bool {
+        self.acquisition.lease().is_some()
+    }
+
     fn number(&self) -> u128 {
         self.acquisition.number
     }
@@ -154,6 +158,10 @@ impl GivenUp for UnwantedPermit {
         false
     }
 
+    fn is_permit(&self) -> bool {
+        false
+    }
+
     fn number(&self) -> u128 {
         word::number_of(&self.id).unwrap_or_default()
     }
@@ -185,6 +193,10 @@ struct AbandonedCall {
 impl GivenUp for AbandonedCall {
     fn is_out(&self) -> bool {
         !self.is_over.load(Ordering::SeqCst)
+    }
+
+    fn is_permit(&self) -> bool {
+        false
     }
 
     fn number(&self) -> u128 {

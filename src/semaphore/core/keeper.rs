@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::Core;
+use super::{Core, Undelivered};
 use crate::batching::Owner;
 use crate::error::Error;
 use crate::releases::{ReleaseCall, Work};
@@ -123,10 +123,16 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// The runtime ended in the middle. Something that is given up later starts another keeper.
+    /// The runtime ended in the middle: permits are delivered all the same. What waits in the queue is
+    /// skipped when its process is gone. Something that is given up later starts another keeper.
     fn drop(&mut self) {
-        if !self.is_done {
-            self.core.releases.abandon();
+        if self.is_done {
+            return;
         }
+        let left = self.core.releases.abandon();
+        let permits = left.iter().filter(|entry| entry.given_up.is_permit());
+        let permits =
+            permits.filter_map(|entry| Some((entry.mode, entry.given_up.id()?.to_owned())));
+        drop(Undelivered::releases(&self.core, permits.collect()));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Core, Refresh, Task};
+use super::{Core, Refresh, Task, Undelivered};
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
@@ -26,31 +26,36 @@ impl Core {
     /// that has ended.
     pub(crate) fn leave(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if !self.enqueue(Task::Leave(acquisition.clone())) {
-            let (core, left) = (self.clone(), [acquisition.clone()]);
-            let deadline = Deadline::after(self.context.settings.patience());
-            self.context.spawn_tracked(async move { core.leave_all(&left, deadline).await });
+            let left = Undelivered::left(self, vec![acquisition.clone()]);
+            let (core, patience) = (self.clone(), self.context.settings.patience());
+            self.context.spawn_tracked(async move {
+                core.leave_all(left, Deadline::after(patience)).await;
+            });
         }
     }
 
     /// Starts their last leases, and goes on until Redis confirms it.
     pub(crate) async fn leave_all(
         self: &Arc<Self>,
-        acquisitions: &[Arc<Acquisition>],
+        mut undelivered: Undelivered,
         deadline: Deadline,
     ) {
         let ask = |acquisition| {
             self.insist(deadline, move || self.ask_along(self.last_lease(acquisition), deadline))
         };
-        let answers = join_all(acquisitions.iter().map(ask)).await;
+        let left = undelivered.left.clone();
+        let answers = join_all(left.iter().map(ask)).await;
         let mut failed = Vec::new();
-        for (acquisition, answer) in acquisitions.iter().zip(answers) {
+        for (acquisition, answer) in left.iter().zip(answers) {
             match answer {
                 Ok(answer) if !answer.reply => self.lose(acquisition),
                 Ok(_) => {}
                 Err(error) => failed.push(error),
             }
         }
-        if let Some(error) = failed.first() {
+        if undelivered.settle(&failed)
+            && let Some(error) = failed.first()
+        {
             tracing::warn!(
                 semaphore = self.name,
                 permits = failed.len(),
@@ -59,7 +64,7 @@ impl Core {
                 "left permits could not be renewed for the last time; their leases end earlier"
             );
         }
-        acquisitions.iter().for_each(|left| self.part_with(left));
+        left.iter().for_each(|left| self.part_with(left));
     }
 
     /// The whole of it, also where that is beyond `max_hold`.

@@ -18,6 +18,7 @@ mod refresh;
 mod release;
 mod remote;
 mod replication;
+mod undelivered;
 mod upkeep;
 
 use std::borrow::Cow;
@@ -31,6 +32,7 @@ pub(crate) use adopt::Adopt;
 pub(crate) use refresh::Refresh;
 pub(crate) use release::Release;
 pub(crate) use remote::{Change, Limits};
+pub(crate) use undelivered::Undelivered;
 pub(crate) use upkeep::Tasks;
 
 use crate::batching::Batcher;

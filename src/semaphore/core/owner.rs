@@ -77,6 +77,10 @@ impl Owner for Core {
         self.context.spawn(calls);
     }
 
+    fn check_process(&self) -> Result<(), Error> {
+        self.context.check_process()
+    }
+
     fn response_timeout(&self) -> Duration {
         self.context.settings.response_timeout
     }

@@ -11,7 +11,7 @@ use crate::batching::{Owner, Request};
 use crate::context::Undone;
 use crate::error::Error;
 use crate::protocol::word::{self, MAX_TIME};
-use crate::protocol::{Inspection, millis, wake_in_of};
+use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::settings::Limit;
@@ -50,6 +50,7 @@ impl Core {
         patience: Duration,
         write: impl Fn(&mut Cmd),
     ) -> Result<Answer<T>, Error> {
+        self.context.check_process()?;
         let deadline = Deadline::after(patience);
         let mut arguments = Cmd::new();
         self.write_keys(&mut arguments);
@@ -111,6 +112,22 @@ impl Core {
         let answer: Answer<(i64, i64, u64)> = self.call("wake", "wake", patience, |_| {}).await?;
         let (_, next, queued) = answer.reply;
         Ok((wake_in_of(next), queued))
+    }
+
+    /// Not through the batcher: nobody may drive its calls any more.
+    pub(super) async fn release_words(
+        self: &Arc<Self>,
+        mode: ReleaseMode,
+        words: &[String],
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let write = |cmd: &mut Cmd| {
+            cmd.arg(mode.text()).arg(words);
+        };
+        let answer: Answer<Vec<i64>> =
+            self.call(Release::SCRIPT, Release::SCRIPT, patience, write).await?;
+        Release::read(self, &answer.reply, words.len());
+        Ok(())
     }
 
     /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::Done;
 use crate::runtime::Deadline;
-use crate::semaphore::acquisition::Acquisition;
-use crate::semaphore::core::Core;
+use crate::semaphore::core::{Core, Undelivered};
 
 /// It goes on until the leases have ended anyway.
-pub(super) async fn leave(core: Arc<Core>, left: Vec<Arc<Acquisition>>) -> Done {
-    core.leave_all(&left, Deadline::after(core.until_leases_end())).await;
+pub(super) async fn leave(core: Arc<Core>, undelivered: Undelivered) -> Done {
+    core.leave_all(undelivered, Deadline::after(core.until_leases_end())).await;
     Done::Left
 }

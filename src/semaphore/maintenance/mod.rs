@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::batching::MAX_BATCH;
-use crate::semaphore::core::{Core, Task, Tasks};
+use crate::semaphore::core::{Core, Task, Tasks, Undelivered};
 
 /// What a job has done.
 enum Done {
@@ -142,6 +142,8 @@ impl Maintenance {
         }
         if let Some(core) = of.filter(|_| !left.is_empty()) {
             self.leaving += 1;
+            // Made here: a runtime that ends does not begin with a job, but drops it.
+            let left = Undelivered::left(&core, left);
             self.jobs.spawn(leaving::leave(core, left));
         }
     }
@@ -230,6 +232,8 @@ impl Drop for Maintenance {
     /// to it. Where this one panics the others go on.
     fn drop(&mut self) {
         self.tasks.close();
+        // Dropped, it is seen to.
+        drop(Undelivered::of(&mut self.tasks));
         let Some(core) = self.core.upgrade().filter(|_| !self.is_done) else { return };
         if std::thread::panicking() {
             core.closing.shut_down();

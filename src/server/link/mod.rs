@@ -179,6 +179,12 @@ impl Link {
         self.source.patience(&self.dialer)
     }
 
+    /// The next call makes a new one. None was lost.
+    pub(super) fn leave_connection(&self) {
+        *self.state() = State::Away;
+        self.connections.send_replace(0);
+    }
+
     fn current(&self) -> Option<Connected> {
         match &*self.state() {
             State::Connected(connected) => Some(connected.clone()),

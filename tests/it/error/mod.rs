@@ -3,6 +3,7 @@
 mod debug;
 mod not_ready;
 mod passwords;
+mod sources;
 mod states;
 
 use std::error::Error as StdError;

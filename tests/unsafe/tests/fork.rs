@@ -1,63 +1,161 @@
-//! A process that forks with a connection: both go on from the same memory.
+//! A process that forks with a connection: the child has the memory of its parent, and neither its
+//! connections nor its threads.
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, pipe};
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphores, blocking};
 use test_support::server::{shared_url, unique_name};
+use tokio::runtime::{Builder, Runtime};
 
-const IDS: usize = 5;
+/// Much longer than a call takes that fails at once, on a busy machine.
+const SECONDS: u32 = 60;
+/// What must not be waited for in the child: a wait without an end would be ended by the alarm, and
+/// one that ends by itself takes as long.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Of permits that nobody gives back.
-async fn ids(semaphore: &Semaphore) -> Vec<String> {
-    let mut ids = Vec::new();
-    for _ in 0..IDS {
-        let permit = semaphore.acquire().await.unwrap();
-        ids.push(permit.id().to_owned());
-        std::mem::forget(permit);
-    }
-    ids
-}
-
-/// They share a connection that only one of them may use at a time: the parent goes on when the
-/// child has ended.
-#[test]
-fn after_a_fork_no_id_is_made_twice() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let semaphore = runtime.block_on(async {
-        let semaphores = Semaphores::builder().response_timeout(Duration::from_secs(60));
-        let semaphores = semaphores.liveness(Duration::from_secs(3600));
-        let semaphores = semaphores.connect(&shared_url()).await.unwrap();
-        let semaphore = semaphores.semaphore(unique_name()).limit(20).build().unwrap();
-        // The limit is declared now.
-        semaphore.acquire().await.unwrap().release().await.unwrap();
-        semaphore
-    });
+/// Runs in a forked child, which ends where it hangs. Answers what it returned.
+fn in_a_child(work: impl FnOnce() -> String) -> String {
     let (from_child, to_parent) = pipe().unwrap();
-    // SAFETY: the child uses no lock that another thread may hold: the runtime has no other thread,
-    // and that of the tests only waits for this one.
+    // SAFETY: the C library makes its own locks usable in the child; that of what is tested is what
+    // this is about.
     let child = match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
-            alarm::set(60); // Ends it where it hangs.
-            let made = runtime.block_on(ids(&semaphore)).join("\n");
-            let written = File::from(to_parent).write_all(made.as_bytes());
-            // Nothing is dropped: what the parent has would be closed.
+            alarm::set(SECONDS);
+            let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or("it panicked".to_owned());
+            let written = File::from(to_parent).write_all(done.as_bytes());
             // SAFETY: it only ends the process.
             unsafe { nix::libc::_exit(i32::from(written.is_err())) }
         }
         ForkResult::Parent { child } => child,
     };
     drop(to_parent);
-    let mut of_child = String::new();
-    File::from(from_child).read_to_string(&mut of_child).unwrap();
-    assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
-    let of_child: Vec<&str> = of_child.lines().collect();
-    let of_parent = runtime.block_on(ids(&semaphore));
-    assert_eq!((of_child.len(), of_parent.len()), (IDS, IDS));
-    assert!(of_parent.iter().all(|id| !of_child.contains(&&**id)), "{of_parent:?} {of_child:?}");
-    let held = runtime.block_on(semaphore.inspect()).unwrap().held;
-    assert_eq!(held, 2 * IDS as u64);
+    let mut said = String::new();
+    File::from(from_child).read_to_string(&mut said).unwrap();
+    assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0), "it hung: {said}");
+    said
+}
+
+/// What is wrong with the outcome of a call, if anything is.
+fn wrong<T>(call: &str, outcome: Result<T, Error>) -> Option<String> {
+    match outcome {
+        Err(Error::Invalid { what: "process", .. }) => None,
+        Err(error) => Some(format!("{call}: {error}\n")),
+        Ok(_) => Some(format!("{call} worked\n")),
+    }
+}
+
+#[test]
+fn each_call_for_threads_fails_at_once_in_a_child() {
+    let (url, name) = (shared_url(), unique_name());
+    let settings = Semaphores::builder().response_timeout(PATIENCE);
+    let semaphores = blocking::Semaphores::connect_with(settings.connect(&url)).unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(3).build().unwrap();
+    let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
+    let (parts, id) = (third.into_parts(), first.id().to_owned());
+    let its = (semaphores.clone(), semaphore.clone());
+    // They are the parent's: the child gets copies of the memory.
+    let permits = std::cell::RefCell::new(Some((first, second)));
+    let said = in_a_child(|| {
+        let (semaphores, semaphore) = its;
+        let (first, second) = permits.take().unwrap();
+        let request = || semaphore.request();
+        let all = [
+            wrong("acquire", semaphore.acquire()),
+            wrong("acquire_many", semaphore.acquire_many(2)),
+            wrong("acquire_timeout", semaphore.acquire_timeout(Duration::from_secs(2))),
+            wrong("try_acquire", semaphore.try_acquire()),
+            wrong("try_acquire_many", semaphore.try_acquire_many(2)),
+            wrong("request", request().acquire()),
+            wrong("request for a try", request().try_acquire()),
+            wrong("acquire_all", blocking::acquire_all([request()])),
+            wrong("available_permits", semaphore.available_permits()),
+            wrong("inspect", semaphore.inspect()),
+            wrong("limit", semaphore.limit()),
+            wrong("set_limit", semaphore.set_limit(1)),
+            wrong("wake", semaphore.wake()),
+            wrong("revoke", semaphore.revoke(&id)),
+            wrong("adopt", semaphore.adopt(parts.clone())),
+            wrong("names", semaphores.names()),
+            wrong("doctor", semaphores.doctor()),
+            wrong("refresh", first.refresh()),
+            wrong("lost", first.lost()),
+            wrong("lost_timeout", first.lost_timeout(Duration::from_secs(2))),
+            wrong("release", first.release()),
+            wrong("shutdown", semaphores.shutdown()),
+        ];
+        drop((second, semaphore, semaphores));
+        // It may have a client of its own.
+        let its = blocking::Semaphores::connect(&url).unwrap();
+        let held = its.semaphore(&name).limit(3).build().unwrap().inspect().unwrap().held;
+        assert_eq!(held, 3, "the parent's");
+        all.into_iter().flatten().collect()
+    });
+    assert_eq!(said, "");
+    let (first, second) = permits.take().unwrap();
+    first.refresh().unwrap();
+    first.release().unwrap();
+    second.release().unwrap();
+}
+
+async fn fails_at_once(
+    semaphores: Semaphores,
+    semaphore: redis_semaphore::Semaphore,
+    permit: redis_semaphore::Permit,
+) -> String {
+    let all = [
+        wrong("acquire", semaphore.acquire().await),
+        wrong("acquire_timeout", semaphore.acquire_timeout(Duration::from_secs(2)).await),
+        wrong("try_acquire", semaphore.try_acquire().await),
+        wrong("request", semaphore.request().acquire().await),
+        wrong("acquire_all", redis_semaphore::acquire_all([semaphore.request()]).await),
+        wrong("inspect", semaphore.inspect().await),
+        wrong("set_limit", semaphore.set_limit(5).await),
+        wrong("names", semaphores.names().await),
+        wrong("doctor", semaphores.doctor().await),
+        wrong("refresh", permit.refresh().await),
+        wrong("release", permit.release().await),
+    ];
+    semaphores.shutdown().await;
+    all.into_iter().flatten().collect()
+}
+
+/// In a new runtime, and in that of the parent where the thread that forked can drive it.
+#[test]
+fn each_async_call_fails_at_once_in_a_child() {
+    for is_of_one_thread in [true, false] {
+        let runtime = match is_of_one_thread {
+            true => Builder::new_current_thread().enable_all().build().unwrap(),
+            false => Runtime::new().unwrap(),
+        };
+        let (semaphores, semaphore, permits) = runtime.block_on(async {
+            let settings = Semaphores::builder().response_timeout(PATIENCE);
+            let semaphores = settings.connect(&shared_url()).await.unwrap();
+            let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+            let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
+            (semaphores, semaphore, permits)
+        });
+        let permits = std::cell::RefCell::new(Some(permits));
+        let said = in_a_child(|| {
+            let [first, second] = permits.take().unwrap();
+            let calls = fails_at_once(semaphores.clone(), semaphore.clone(), first);
+            let said = match is_of_one_thread {
+                true => runtime.block_on(calls),
+                false => Runtime::new().unwrap().block_on(calls),
+            };
+            drop(second);
+            said
+        });
+        assert_eq!(said, "");
+        let [first, second] = permits.take().unwrap();
+        runtime.block_on(async {
+            assert_eq!(semaphore.inspect().await.unwrap().held, 2);
+            first.release().await.unwrap();
+            second.release().await.unwrap();
+        });
+    }
 }

@@ -1,0 +1,124 @@
+//! What the background gives back or leaves, until Redis has confirmed it: also where the runtime
+//! ends before.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+
+use super::{Core, Task, Tasks};
+use crate::batching::MAX_BATCH;
+use crate::error::Error;
+use crate::protocol::ReleaseMode;
+use crate::semaphore::acquisition::Acquisition;
+
+/// A task that is to give these back, or to leave these, has this. A runtime that ends drops its tasks,
+/// wherever they are: what is dropped before it is [settled](Self::settle) goes out over a connection of its own, and
+/// the end of the runtime waits for that. So the end of `main`, which drops permits and then the
+/// runtime, loses none of them.
+pub(crate) struct Undelivered {
+    core: Arc<Core>,
+    /// The IDs of permits.
+    releases: Vec<(ReleaseMode, String)>,
+    pub(crate) left: Vec<Arc<Acquisition>>,
+}
+
+impl Undelivered {
+    pub(super) fn releases(core: &Arc<Core>, releases: Vec<(ReleaseMode, String)>) -> Self {
+        Self { core: core.clone(), releases, left: Vec::new() }
+    }
+
+    pub(crate) fn left(core: &Arc<Core>, left: Vec<Arc<Acquisition>>) -> Self {
+        Self { core: core.clone(), releases: Vec::new(), left }
+    }
+
+    /// What the maintenance has not got to.
+    pub(crate) fn of(tasks: &mut Tasks) -> Option<Self> {
+        let mut of = None;
+        while let Ok((core, task)) = tasks.try_recv() {
+            if let Task::Leave(acquisition) = task {
+                let undelivered = of.get_or_insert_with(|| Self::left(&core, Vec::new()));
+                undelivered.left.push(acquisition);
+            }
+        }
+        of
+    }
+
+    /// It was tried, with these failures, if any: Redis has confirmed the rest. Answers whether that is
+    /// all that can be done: not where the tasks that made the calls were dropped before this one.
+    pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
+        let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
+        if was_stopped && !self.core.context.runs() {
+            return false;
+        }
+        self.left.clear();
+        true
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        let permits = self.releases.len() + self.left.len();
+        if permits == 0 {
+            return;
+        }
+        let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
+        let left = std::mem::take(&mut self.left);
+        let done = self.core.context.at_the_end(|time| {
+            // Inside of a runtime no other one can be driven.
+            let thread = thread::Builder::new().name("redis-semaphore".to_owned());
+            let work = move || in_a_runtime(time, core.deliver(releases, left, time));
+            thread.spawn(work).map(thread::JoinHandle::join)
+        });
+        let failure = match done {
+            None | Some(Ok(Ok(Ok(Ok(()))))) => return,
+            Some(Ok(Ok(Ok(Err(error))))) => error.to_string(),
+            Some(Ok(Ok(Err(error))) | Err(error)) => error.to_string(),
+            Some(Ok(Err(_))) => "it panicked".to_owned(),
+        };
+        tracing::warn!(
+            semaphore = self.core.name,
+            permits,
+            error = failure,
+            "the runtime has ended before Redis took permits back; their leases end by themselves"
+        );
+    }
+}
+
+/// No longer than that, whatever blocks.
+fn in_a_runtime<T>(patience: Duration, work: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async { tokio::time::timeout(patience, work).await });
+    // A name that is being resolved would hold it up.
+    runtime.shutdown_background();
+    done.map_err(Into::into)
+}
+
+impl Core {
+    async fn deliver(
+        self: Arc<Self>,
+        releases: Vec<(ReleaseMode, String)>,
+        left: Vec<Arc<Acquisition>>,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        self.context.servers.leave_connections();
+        for mode in [ReleaseMode::Return, ReleaseMode::Consume] {
+            let of_mode = releases.iter().filter(|(its, _)| *its == mode);
+            let mut ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();
+            // A call takes an ID once.
+            ids.sort_unstable();
+            ids.dedup();
+            for some in ids.chunks(MAX_BATCH) {
+                self.release_words(mode, some, patience).await?;
+            }
+        }
+        let lease = self.settings.first_lease();
+        for some in left.chunks(MAX_BATCH) {
+            let some: Vec<_> = some.iter().map(|acquisition| (&**acquisition, lease)).collect();
+            self.renew(&some, patience).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Programs that end in every way: what they dropped before is free for the next process. It has a
+//! `main` of its own, since it is the main thread's end that counts.
+
+mod ways;
+
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use redis_semaphore::{Semaphore, Semaphores};
+use test_support::observer::{connected, until};
+use test_support::server::{Server, shared_url, unique_name};
+
+/// Nothing is free because a lease ends.
+pub const LEASE: Duration = Duration::from_secs(600);
+/// For a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+/// In a child the environment has way, URL and name.
+const WAY: &str = "REDIS_SEMAPHORE_WAY";
+const URL: &str = "REDIS_SEMAPHORE_WAY_URL";
+const NAME: &str = "REDIS_SEMAPHORE_WAY_NAME";
+
+fn main() -> ExitCode {
+    if let [Ok(way), Ok(url), Ok(name)] = [WAY, URL, NAME].map(std::env::var) {
+        return ways::go(&way, &url, &name);
+    }
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let is_chosen = |way: &&str| {
+        let name = format!("ends::{way}");
+        chosen.is_empty() || chosen.iter().any(|part| name.contains(part))
+    };
+    if std::env::args().any(|arg| arg == "--list") {
+        ways::ALL.iter().for_each(|(way, _)| println!("ends::{way}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let tests = ways::ALL.iter().filter(|(way, _)| is_chosen(way));
+    let mut passed = 0;
+    for (way, status) in tests {
+        next_is_served(way, *status);
+        passed += 1;
+    }
+    for way in ["blocking_drop", "async_drop"].iter().filter(|way| is_chosen(way)) {
+        an_outage_holds_up_no_end(way);
+        passed += 1;
+    }
+    println!("test result: ok. {passed} passed; 0 failed; 0 ignored");
+    ExitCode::SUCCESS
+}
+
+fn start(way: &str, url: &str, name: &str) -> Child {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.env(WAY, way).env(URL, url).env(NAME, name).env("RUST_BACKTRACE", "0");
+    program.spawn().unwrap()
+}
+
+fn ended(mut program: Child) -> (Option<i32>, Duration) {
+    let (started, mut status) = (Instant::now(), None);
+    until("the program has ended", || {
+        status = program.try_wait().unwrap();
+        status.is_some()
+    });
+    (status.and_then(|status| status.code()), started.elapsed())
+}
+
+async fn observer(url: &str, name: &str) -> (Semaphores, Semaphore) {
+    let semaphores = connected(Semaphores::builder().response_timeout(SOON), url).await;
+    let semaphore = semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap();
+    (semaphores, semaphore)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn next_is_served(way: &str, status: i32) {
+    let (url, name) = (shared_url(), unique_name());
+    let (semaphores, semaphore) = observer(&url, &name).await;
+    let (code, took) = ended(start(way, &url, &name));
+    assert_eq!(code, Some(status), "{way}");
+    let started = Instant::now();
+    let served = semaphore.acquire_timeout(SOON).await;
+    let served = served.unwrap_or_else(|error| panic!("after {way}: {error}"));
+    let waited = started.elapsed();
+    println!("test ends::{way} ... ok ({took:.1?}; the next one waited {waited:.1?})");
+    served.release().await.unwrap();
+    semaphores.shutdown().await;
+}
+
+/// The end of a program waits for Redis, but not for ever. The child has the server pause.
+fn an_outage_holds_up_no_end(way: &str) {
+    let server = Server::start();
+    let (code, took) = ended(start(&format!("{way}_away"), &server.admin_url(), &unique_name()));
+    assert_eq!(code, Some(0), "{way}");
+    assert!(took < SOON, "{way}: {took:?}");
+    println!("test ends::{way} while Redis is away ... ok ({took:.1?})");
+}

@@ -1,0 +1,153 @@
+//! What the programs do. Each gets a permit, and ends.
+
+use std::error::Error;
+use std::process::{self, ExitCode};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use redis_semaphore::{Semaphores, SemaphoresBuilder, blocking};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::LEASE;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// With the status that each ends with; 101 is a panic's.
+pub const ALL: [(&str, i32); 18] = [
+    ("blocking_scope", 0),
+    ("blocking_drop", 0),
+    ("blocking_question_mark", 1),
+    ("blocking_panic", 101),
+    ("blocking_exit", 3),
+    ("blocking_static", 0),
+    ("blocking_static_in_a_thread", 0),
+    ("blocking_among_async", 0),
+    ("async_scope", 0),
+    ("async_scope_of_one_thread", 0),
+    ("async_drop", 0),
+    ("async_question_mark", 1),
+    ("async_panic", 101),
+    ("async_panic_of_one_thread", 101),
+    ("async_task", 0),
+    ("async_static", 0),
+    ("async_unpolled_release", 0),
+    ("async_several", 0),
+];
+
+pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
+    let (way, is_away) = match way.strip_suffix("_away") {
+        Some(way) => (way, true),
+        None => (way, false),
+    };
+    // Why something was not delivered.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let done = match way.strip_prefix("async_") {
+        Some(way) => of_async(way, url, name, is_away),
+        None => of_threads(way, url, name, is_away),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Such that a busy machine delivers in time, and an outage is over soon.
+fn settings(is_away: bool) -> SemaphoresBuilder {
+    Semaphores::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
+}
+
+/// From now on it answers nothing.
+fn pause(url: &str) -> Outcome {
+    let mut admin = redis::Client::open(url)?.get_connection()?;
+    Ok(redis::cmd("CLIENT").arg("PAUSE").arg(600_000).exec(&mut admin)?)
+}
+
+static BLOCKING: OnceLock<blocking::Semaphores> = OnceLock::new();
+
+fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
+    let connect = || blocking::Semaphores::connect_with(settings(is_away).connect(url));
+    let acquire = |semaphores: &blocking::Semaphores| {
+        semaphores.semaphore(name).limit(1).lease(LEASE).build()?.acquire()
+    };
+    match way {
+        "blocking_static" => {
+            BLOCKING.get_or_init(|| connect().unwrap());
+            drop(acquire(BLOCKING.wait())?);
+            return Ok(());
+        }
+        "blocking_static_in_a_thread" => {
+            let work = || drop(acquire(BLOCKING.get_or_init(|| connect().unwrap())).unwrap());
+            thread::scope(|scope| scope.spawn(work).join()).unwrap();
+            // This thread has used it, too.
+            BLOCKING.wait().semaphore(name).limit(1).build()?.available_permits()?;
+            return Ok(());
+        }
+        "blocking_among_async" => {
+            return Runtime::new()?.block_on(async {
+                let permit = tokio::task::block_in_place(|| acquire(&connect()?))?;
+                drop(permit);
+                Ok(())
+            });
+        }
+        _ => {}
+    }
+    let semaphores = connect()?;
+    let permit = acquire(&semaphores)?;
+    if is_away {
+        pause(url)?;
+    }
+    match way {
+        "blocking_scope" => {}
+        "blocking_drop" => drop(permit),
+        "blocking_question_mark" => Err("what had to be done has failed")?,
+        "blocking_panic" => panic!("as it must"),
+        "blocking_exit" => {
+            drop(permit);
+            process::exit(3)
+        }
+        _ => unreachable!("{way} is on the list"),
+    }
+    Ok(())
+}
+
+static ASYNC: OnceLock<Semaphores> = OnceLock::new();
+
+fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
+    let runtime = match way.strip_suffix("_of_one_thread") {
+        Some(_) => Builder::new_current_thread().enable_all().build()?,
+        None => Runtime::new()?,
+    };
+    runtime.block_on(async {
+        let semaphores = settings(is_away).connect(url).await?;
+        let semaphore = semaphores.semaphore(name).limit(1).lease(LEASE).build()?;
+        let permit = semaphore.acquire().await?;
+        if is_away {
+            pause(url)?;
+        }
+        match way.trim_end_matches("_of_one_thread") {
+            "scope" => {}
+            "drop" => drop(permit),
+            "question_mark" => Err("what had to be done has failed")?,
+            "panic" => panic!("as it must"),
+            // It has the permit to the end.
+            "task" => _ = tokio::spawn(async move { permit.lost().await }),
+            "static" => {
+                let semaphores = ASYNC.get_or_init(|| semaphores);
+                drop((permit, semaphores));
+            }
+            "unpolled_release" => drop(permit.release()),
+            // As many semaphores as tasks, which all end with the runtime.
+            "several" => {
+                drop(permit);
+                for other in 0..20 {
+                    let other = semaphores.semaphore(format!("{name}.{other}")).limit(1).build()?;
+                    let permit = other.acquire().await?;
+                    tokio::spawn(async move { permit.lost().await });
+                }
+            }
+            _ => unreachable!("{way} is on the list"),
+        }
+        Ok(())
+    })
+}

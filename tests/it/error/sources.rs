@@ -1,0 +1,57 @@
+//! The error of redis-rs in chains of errors, where `downcast_ref` finds it.
+
+use std::error::Error as StdError;
+
+use redis_semaphore::redis::RedisError;
+use redis_semaphore::{Error, ScriptRegistry, Semaphores};
+
+use test_support::errors::whole;
+use test_support::scripts::keys_of;
+use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
+
+use super::assert_told_once;
+
+/// As code finds it that has any error, in a box of anyhow's or of its own.
+fn found<'a>(mut error: &'a (dyn StdError + 'static)) -> &'a RedisError {
+    loop {
+        if let Some(found) = error.downcast_ref() {
+            return found;
+        }
+        error = error.source().expect("it is in the chain");
+    }
+}
+
+/// Redis said this, and it is printed once: in the chain, and for debugging.
+fn assert_said(error: Error, said: &str) {
+    assert_told_once(&error);
+    for printed in [whole(&error), format!("{error:?}")] {
+        assert_eq!(printed.matches(said).count(), 1, "{said:?} in {printed}");
+    }
+    let error: Box<dyn StdError> = Box::new(error);
+    assert!(found(&*error).to_string().contains(said), "{error}");
+}
+
+#[tokio::test]
+async fn the_error_of_redis_rs_is_found_and_printed_once() {
+    let connecting = Semaphores::connect("redis://127.0.0.1:1/").await;
+    assert_said(connecting.unwrap_err(), "Connection refused");
+
+    let (url, name) = (shared_url(), unique_name());
+    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let mut admin = connect(&shared_admin_url());
+    redis::cmd("SET").arg(&keys_of(&name)[0]).arg("other").exec(&mut admin).unwrap();
+    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let refused = semaphore.acquire().await.unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+    assert_said(refused, "exists and is not");
+
+    let client = redis::Client::open(shared_admin_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (keys, none): (Vec<String>, [&str; 0]) = (keys_of(&name), []);
+    let registry = ScriptRegistry::embedded();
+    let refused = registry.run::<_, _, _, ()>(&mut connection, "wake", &keys[..1], &none).await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Error::Redis(_)), "{refused:?}");
+    let said = found(&refused).detail().unwrap().to_owned();
+    assert_said(refused, &said);
+}
