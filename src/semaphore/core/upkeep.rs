@@ -10,10 +10,12 @@ use super::{Core, Task};
 /// What [`Core::enqueue`] sends.
 pub(crate) type Tasks = UnboundedReceiver<(Arc<Core>, Task)>;
 
+type Way = UnboundedSender<(Arc<Core>, Task)>;
+
 pub(super) struct Upkeep {
     start: fn(&Arc<Core>, Tasks),
     /// The way to the task, if there is one.
-    tasks: Mutex<Option<UnboundedSender<(Arc<Core>, Task)>>>,
+    tasks: Mutex<Option<Way>>,
 }
 
 impl Upkeep {
@@ -21,7 +23,7 @@ impl Upkeep {
         Self { start, tasks: Mutex::new(None) }
     }
 
-    fn tasks(&self) -> MutexGuard<'_, Option<UnboundedSender<(Arc<Core>, Task)>>> {
+    fn tasks(&self) -> MutexGuard<'_, Option<Way>> {
         self.tasks.lock().expect("nothing panics while it is locked")
     }
 }
