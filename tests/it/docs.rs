@@ -26,6 +26,29 @@ fn each_line_of_operations_stands_in_the_source() {
     }
 }
 
+/// A case that is said to be held has a test that can be found.
+#[test]
+fn each_case_from_elsewhere_names_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = include_str!("../cases.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
+    let is_head = |row: &&&str| row.starts_with("| report ") || row.starts_with("| --- ");
+    let rows: Vec<_> = rows.iter().filter(|row| !is_head(row)).collect();
+    assert!(rows.len() > 40, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [report, _, held_by] = cells[..] else { panic!("three cells: {row}") };
+        assert!(report.contains('/') && report.contains('#'), "owner/repository#number: {row}");
+        if held_by.starts_with("no test, as ") {
+            continue;
+        }
+        let (file, test) = held_by.split_once("::").unwrap_or((held_by, ""));
+        let text =
+            fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(text.contains(test), "{file} has no {test}");
+    }
+}
+
 fn read_all(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let read = |path: std::path::PathBuf| match path.is_dir() {
