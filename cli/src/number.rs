@@ -8,7 +8,13 @@ pub fn number(allowed: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, Stri
         let number = text.parse().ok().filter(|number| allowed.contains(number));
         let is_plain = text.chars().all(|c| c.is_ascii_digit());
         number.filter(|_| is_plain).ok_or_else(|| {
-            format!("must be a number from {} to {}", allowed.start(), allowed.end())
+            let (start, end) = (allowed.start(), allowed.end());
+            let is_too_large = is_plain && text.parse::<u32>().is_err() && !text.is_empty();
+            let advice = match is_too_large && *end == u32::MAX {
+                true => ": count in a larger unit, such as MiB in place of bytes",
+                false => "",
+            };
+            format!("must be a number from {start} to {end}{advice}")
         })
     }
 }
@@ -24,5 +30,13 @@ mod tests {
         for wrong in ["", "0", "11", "+1", "-1", "1x", "4294967296"] {
             assert_eq!(read(wrong), Err("must be a number from 1 to 10".to_owned()));
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_in_a_larger_unit() {
+        let read = number(0..=u32::MAX);
+        assert_eq!(read("4294967295"), Ok(u32::MAX));
+        assert!(read("4294967296").unwrap_err().ends_with("such as MiB in place of bytes"));
+        assert_eq!(read("x"), Err("must be a number from 0 to 4294967295".to_owned()));
     }
 }

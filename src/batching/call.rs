@@ -40,7 +40,7 @@ pub(super) async fn call<R: Request>(owner: Arc<R::Owner>, mut batch: Batch<R>) 
     };
     R::sending(&owner, requests.iter().map(|waiting| &waiting.request));
     let answer = {
-        let mut attempt = pin!(R::attempt(&owner, write, limit));
+        let mut attempt = pin!(R::attempt(&owner, batch.mark, write, limit));
         loop {
             let Some(next) = impatient.iter().map(|impatient| impatient.deadline).min() else {
                 break attempt.await;

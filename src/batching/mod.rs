@@ -85,13 +85,14 @@ pub(crate) trait Request: Send + Sync + Sized + 'static {
         owner.response_timeout()
     }
 
-    /// Makes a call.
+    /// Makes a call, after what had been given up at that mark.
     fn attempt(
         owner: &Self::Owner,
+        mark: u64,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
-        owner.attempt(Self::SCRIPT, write, limit)
+        owner.attempt(mark, Self::SCRIPT, write, limit)
     }
 
     /// Reads the reply to a batch of that many: one for each request.
@@ -178,6 +179,9 @@ enum Next<R: Request> {
 /// Requests that are out, until it is dropped.
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
+    /// From before its requests were out. So no two batches wait for each other, nor one for itself,
+    /// if their requests are given up meanwhile.
+    mark: u64,
     requests: Vec<Waiting<R>>,
 }
 
@@ -203,11 +207,12 @@ impl<R: Request> Batcher<R> {
 
     /// `may_send`: a call may go out now. `is_idle`: none is out.
     fn next(&self, owner: &Arc<R::Owner>, may_send: bool, is_idle: bool) -> Next<R> {
+        let mark = owner.mark();
         let mut state = self.state();
         if may_send {
             let requests = state.take(owner);
             if !requests.is_empty() {
-                return Next::Send(Batch { owner: owner.clone(), requests });
+                return Next::Send(Batch { owner: owner.clone(), mark, requests });
             }
         }
         if is_idle && state.waiting.is_empty() {

@@ -34,9 +34,13 @@ pub(crate) trait Owner: Send + Sync + 'static {
 
     fn write_keys(&self, cmd: &mut Cmd);
 
-    /// Makes a call, whose arguments these are.
+    /// Stands for what has been given up so far.
+    fn mark(&self) -> u64;
+
+    /// Makes a call, whose arguments these are, after what had been given up by then.
     fn attempt(
         &self,
+        mark: u64,
         script: &'static str,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,

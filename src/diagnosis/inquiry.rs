@@ -199,15 +199,19 @@ async fn refusal(dialer: &Dialer, client: &Client) -> Option<Found> {
     let settings = RedisConnectionInfo::default().set_skip_set_lib_name();
     let nobody = info.set_redis_settings(settings);
     let nobody = Client::open(nobody).ok()?;
-    answered(dialer, &nobody, &auth).await
+    match answered(dialer, &nobody, &auth).await {
+        // A server that takes no more connections says so before it is asked, and closes.
+        None => stranger(dialer, client, Kind::Authentication).await,
+        found => found,
+    }
 }
 
 /// What the server says to refuse a command.
 async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Found> {
     let ask = async {
         let config = dialer.config();
-        let mut connection = dialer.open(client, &config).await?.connection;
-        command.exec_async(&mut connection).await
+        let dialed = dialer.open(client, &config).await?;
+        command.exec_async(&mut dialed.connection.clone()).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {
         Err(error) if error.code().is_some() => Found::said(error),

@@ -153,6 +153,16 @@ fn of_network(error: &RedisError) -> Option<Cause> {
     if let Some((found, advice)) = super::tls::trouble(io_error) {
         return Some(Cause { kind: Kind::Tls, found: found.into(), advice });
     }
+    // EMFILE and ENFILE.
+    #[cfg(unix)]
+    if let Some(24 | 23) = io_error.raw_os_error() {
+        let advice = "raise `ulimit -n`, or close some";
+        return Some(Cause {
+            kind: Kind::Unreachable,
+            found: "this process or system has too many open files".into(),
+            advice,
+        });
+    }
     let (kind, found, advice) = match io_error.kind() {
         io::ErrorKind::ConnectionAborted if error.to_string().contains(TOO_LARGE) => {
             (Kind::NotRedis, TOO_LARGE, SEE_STRANGER)

@@ -165,10 +165,14 @@ pub(crate) struct GivenUpBefore {
 }
 
 impl Releases {
-    /// What has been given up so far.
-    pub(crate) fn so_far(self: &Arc<Self>) -> GivenUpBefore {
-        let end = if self.len() == 0 { 0 } else { self.ledger().next_number() };
-        GivenUpBefore { releases: self.clone(), end }
+    /// Stands for what has been given up so far.
+    pub(crate) fn mark(&self) -> u64 {
+        if self.len() == 0 { 0 } else { self.ledger().next_number() }
+    }
+
+    /// What had been given up at that mark.
+    pub(crate) fn until(self: &Arc<Self>, mark: u64) -> GivenUpBefore {
+        GivenUpBefore { releases: self.clone(), end: mark }
     }
 }
 

@@ -236,6 +236,25 @@ impl ScriptRegistry {
         self.run_script(connection, name, write).await
     }
 
+    /// Runs a script by its text, which the server need not know.
+    pub(crate) async fn run_text<C, T>(
+        &self,
+        connection: &mut C,
+        name: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error>
+    where
+        C: ConnectionLike,
+        T: FromRedisValue,
+    {
+        let script = self
+            .script(name)
+            .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;
+        let mut eval = redis::cmd("EVAL");
+        write(eval.arg(script.source()));
+        Ok(eval.query_async(connection).await?)
+    }
+
     async fn run_script<C, T>(
         &self,
         connection: &mut C,

@@ -71,7 +71,8 @@ impl SemaphoreBuilder {
 
     /// The weight that may be held at once: at least 1. Each process declares it when it first
     /// acquires the semaphore; where processes differ, the newest declaration is in force, and a
-    /// warning is logged.
+    /// warning is logged. It is at most 4,294,967,295: count what does not fit in a larger unit, such
+    /// as MiB in place of bytes.
     ///
     /// # Examples
     ///

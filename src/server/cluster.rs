@@ -73,6 +73,9 @@ impl Cluster {
             refreshes: AtomicUsize::new(0),
         })
     }
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.dialer.response_timeout()
+    }
 
     pub(super) async fn attempt<T: FromRedisValue>(
         self: &Arc<Self>,

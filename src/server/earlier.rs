@@ -2,6 +2,7 @@
 //! connection, whose commands Redis serves in the order in which they are written.
 
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures_util::future::{join, join_all, poll_fn};
 use redis::aio::ConnectionLike;
@@ -39,41 +40,78 @@ pub(crate) trait EarlierCall: Send {
     fn answered(self, answer: Result<Vec<i64>, RedisError>);
 }
 
-/// Runs a script over this connection, after what must take effect before.
+/// How scripts are called over a connection.
+pub(super) struct Way<'a, C> {
+    pub(super) connection: C,
+    pub(super) number: u64,
+    pub(super) call_by: CallBy,
+    /// Whether `release` was called over it before.
+    pub(super) has_released: &'a AtomicBool,
+}
+
+impl<C: ConnectionLike + Clone> Way<'_, C> {
+    /// A server that was restarted or promoted may know the script of one call, and not that of the
+    /// release before it, which would then take another trip. So the first release has its text.
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &str,
+        write: impl Fn(&mut Cmd),
+    ) -> Result<T, Error> {
+        let (registry, mut connection) = (ScriptRegistry::embedded(), self.connection.clone());
+        let is_known = script != RELEASE || self.has_released.load(Ordering::Relaxed);
+        if is_known || self.call_by != CallBy::Sha1 {
+            return registry.run_with(&mut connection, self.call_by, script, write).await;
+        }
+        let answer = Box::pin(registry.run_text(&mut connection, script, write)).await;
+        self.has_released.fetch_or(answer.is_ok(), Ordering::Relaxed);
+        answer
+    }
+}
+
+const RELEASE: &str = "release";
+
+/// Runs a script, after what must take effect before.
 pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
-    connection: C,
-    number: u64,
-    call_by: CallBy,
+    way: Way<'_, C>,
     earlier: &impl Earlier,
     (script, write): (&str, impl Fn(&mut Cmd)),
 ) -> Result<T, Error> {
-    let registry = ScriptRegistry::embedded();
+    let number = way.number;
     let calls = earlier.unwritten(number);
-    let mut own = connection.clone();
-    let run = pin!(registry.run_with(&mut own, call_by, script, write));
+    let writes = AtomicU32::new(0);
+    let counted = |cmd: &mut Cmd| {
+        writes.fetch_add(1, Ordering::Relaxed);
+        write(cmd);
+    };
+    let run = pin!(way.run(script, counted));
     let run = then_once_polled(run, || earlier.written(number));
     if calls.is_empty() {
         return run.await;
     }
-    let calls =
-        calls.into_iter().map(|call| run_earlier(connection.clone(), number, call_by, call));
+    let calls = calls.into_iter().map(|call| run_earlier(&way, call));
     // They are polled in this order, and the first poll writes the command.
-    Box::pin(join(join_all(calls), run)).await.1
+    let (was_late, answer) = Box::pin(join(join_all(calls), run)).await;
+    if answer.is_ok() && was_late.contains(&true) && writes.load(Ordering::Relaxed) == 1 {
+        // It has overtaken what took another trip. Calls of these scripts may be repeated.
+        return Box::pin(way.run(script, &write)).await;
+    }
+    answer
 }
 
-async fn run_earlier<C: ConnectionLike, E: EarlierCall>(
-    mut connection: C,
-    number: u64,
-    call_by: CallBy,
-    call: E,
-) {
+/// Returns whether it came late: the server did not know the script, which took another trip.
+
+async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
+    let writes = AtomicU32::new(0);
     let answer = {
-        let write = |cmd: &mut Cmd| call.write(cmd);
-        let registry = ScriptRegistry::embedded();
-        let run = pin!(registry.run_with(&mut connection, call_by, E::SCRIPT, write));
-        then_once_polled(run, || call.written(number)).await
+        let write = |cmd: &mut Cmd| {
+            writes.fetch_add(1, Ordering::Relaxed);
+            call.write(cmd);
+        };
+        let run = pin!(way.run(E::SCRIPT, write));
+        then_once_polled(run, || call.written(way.number)).await
     };
     call.answered(answer.map_err(|error| CallError::from(error).error));
+    writes.into_inner() > 1
 }
 
 /// Does something after the first poll.

@@ -103,7 +103,9 @@ impl Servers {
     ) -> Result<T, CallError> {
         if !earlier.is_ready() {
             let started = Instant::now();
-            let ready = tokio::time::timeout(limit, earlier.ready()).await;
+            // Nothing is out for longer.
+            let patience = limit.min(self.response_timeout());
+            let ready = tokio::time::timeout(patience, earlier.ready()).await;
             ready.map_err(|_| CallError::unsent_in_time())?;
             limit = limit.saturating_sub(started.elapsed());
         }
@@ -114,6 +116,15 @@ impl Servers {
             }
             #[cfg(feature = "local")]
             Self::Local(local) => local.attempt(earlier, script, write).await,
+        }
+    }
+
+    fn response_timeout(&self) -> Duration {
+        match self {
+            Self::One(link) => link.response_timeout(),
+            Self::Cluster(cluster) => cluster.response_timeout(),
+            #[cfg(feature = "local")]
+            Self::Local(_) => Duration::MAX,
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) async fn open(
         }
         _ => return Ok(None),
     };
-    Ok(Some(Bounded { stream, replies: Replies::default() }))
+    Ok(Some(Bounded { stream, replies: Replies::default(), read_ahead: None }))
 }
 
 /// To all addresses of a name at the same time: one of them may be unreachable.
@@ -66,12 +66,29 @@ pub(super) async fn tcp(
 pub(crate) struct Bounded {
     stream: Box<dyn Duplex>,
     replies: Replies,
+    read_ahead: Option<u8>,
 }
 
 impl Bounded {
+    /// Why a write has failed. A server that refuses a certificate says so before it closes, and the
+    /// write may find out first. What is read instead of a reason is kept for the reader.
+    fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
+        if self.read_ahead.is_some() {
+            return error;
+        }
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        self.read_ahead = buffer.filled().first().copied();
+        match read {
+            Poll::Ready(Err(reason)) => reason,
+            _ => error,
+        }
+    }
+
     #[cfg(feature = "tls")]
     pub(super) fn new(stream: impl Duplex + 'static) -> Self {
-        Self { stream: Box::new(stream), replies: Replies::default() }
+        Self { stream: Box::new(stream), replies: Replies::default(), read_ahead: None }
     }
 }
 
@@ -82,7 +99,10 @@ impl AsyncRead for Bounded {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        match self.read_ahead.take() {
+            Some(byte) => buffer.put_slice(&[byte]),
+            None => ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?,
+        }
         Poll::Ready(self.replies.read(&buffer.filled()[before..]))
     }
 }
@@ -93,11 +113,13 @@ impl AsyncWrite for Bounded {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        Poll::Ready(flushed.map_err(|error| self.reason(cx, error)))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -109,7 +131,8 @@ impl AsyncWrite for Bounded {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, parts));
+        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -71,9 +71,9 @@ pub fn block_on_runtime<T>(
     let built = builder.enable_all().build();
     let runtime = built.map_err(Failure::system("the runtime cannot be started"))?;
     let done = runtime.block_on(work);
-    // A name of a host that is still being looked up must not hold this up, nor must a call that
-    // has no answer yet.
-    runtime.shutdown_background();
+    // This process ends soon, and has waited for Redis as long as it should: neither the name of a
+    // host that is still being looked up may hold it up, nor what the library would still deliver.
+    std::mem::forget(runtime);
     Ok(done)
 }
 

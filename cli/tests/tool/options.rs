@@ -28,7 +28,10 @@ fn options_are_told_by_their_names() {
         (&["run", "jobs", "--limit", "1", "--ahead", "2h"], "--ahead: must be"),
         (&["--response-timeout", "0s", "run", "jobs"], "--response-timeout: must be"),
         (&["--prefix", "a_b{", "run", "jobs"], "--prefix: \"a_b{\" has"),
-        (&["--url", "nowhere", "run", "jobs"], "--url (REDIS_URL): \"nowhere\" does not begin"),
+        (
+            &["--url", "nowhere", "run", "jobs"],
+            "--url (REDIS_URL): it does not begin with redis://",
+        ),
     ] {
         server.tool(&[arguments, &["--", "true"]].concat()).fails(2, words);
     }
@@ -40,6 +43,6 @@ fn no_url_with_a_password_is_recommended() {
     for url in ["nowhere", "http://jobs", "redis://"] {
         let refused = Outcome::of(tool(&["--url", url, "ls"]));
         refused.fails(2, "a URL looks like redis://");
-        assert!(!refused.stderr.contains("password"), "{refused:?}");
+        assert!(!refused.stderr.contains("://:"), "{refused:?}");
     }
 }

@@ -8,7 +8,8 @@ const LONGEST = 7 * 24 * 60 * 60 * 1000;
 /** Wrong arguments are found before they are sent: one would have the calls of others refused. */
 function integer(what, value, least, most) {
   if (!Number.isInteger(value) || value < least || value > most) {
-    throw new RangeError(`${what} must be an integer from ${least} to ${most}, got ${value}`);
+    const advice = value > MOST && most === MOST ? ": count in a larger unit" : "";
+    throw new RangeError(`${what} must be an integer from ${least} to ${most}, got ${value}${advice}`);
   }
   return value;
 }

@@ -104,6 +104,7 @@ impl Request for Acknowledge {
 
     async fn attempt(
         core: &Core,
+        mark: u64,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> Result<Vec<i64>, CallError> {
@@ -114,7 +115,7 @@ impl Request for Acknowledge {
         let Some(link) = servers.link_of(core.slot)? else {
             // As a server without replicas does.
             let mut reply: Vec<i64> = servers
-                .attempt(core.slot, &core.releases.so_far(), Self::SCRIPT, write, limit)
+                .attempt(core.slot, &core.releases.until(mark), Self::SCRIPT, write, limit)
                 .await?;
             tokio::time::sleep(wanted.within).await;
             reply.push(0);

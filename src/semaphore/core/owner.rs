@@ -102,13 +102,18 @@ impl Owner for Core {
         cmd.arg(keys.len()).arg(&keys);
     }
 
+    fn mark(&self) -> u64 {
+        self.releases.mark()
+    }
+
     fn attempt(
         &self,
+        mark: u64,
         script: &'static str,
         write: impl Fn(&mut Cmd) + Send + Sync,
         limit: Duration,
     ) -> impl Future<Output = Result<Vec<i64>, CallError>> + Send {
-        let earlier = self.releases.so_far();
+        let earlier = self.releases.until(mark);
         async move { self.context.servers.attempt(self.slot, &earlier, script, write, limit).await }
     }
 

@@ -56,7 +56,8 @@ impl Core {
         self.write_keys(&mut arguments);
         write(&mut arguments);
         let core = self.clone();
-        let (earlier, (caller, over)) = (self.releases.so_far(), self.abandonable_call());
+        let (earlier, (caller, over)) =
+            (self.releases.until(self.releases.mark()), self.abandonable_call());
         let run = Box::pin(async move {
             let _over = over;
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);

@@ -12,7 +12,7 @@ use crate::error::{Error, is_full, is_missing_function, says};
 use crate::server::asking::Asking;
 use crate::server::backoff::Backoff;
 use crate::server::call_error::{CallError, within};
-use crate::server::earlier::{Earlier, run_in_order};
+use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
@@ -30,14 +30,15 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, CallError> {
-        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
+        let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let run = run_in_order(connection, number, self.call_by, earlier, (script, write));
+        let way = self.way(&connected, connected.connection.clone());
+        let run = run_in_order(way, earlier, (script, write));
         let answer = match limit == self.response_timeout() {
             true => run.await, // The connection has that timeout itself.
             false => within(limit, run).await,
         };
-        self.judge(number, sent, Some(script), answer)
+        self.judge(connected.number, sent, Some(script), answer)
     }
 
     /// As [`attempt`](Self::attempt), for a slot of a cluster that is on its way to this server.
@@ -48,12 +49,17 @@ impl Link {
         write: impl Fn(&mut Cmd),
         limit: Duration,
     ) -> Result<T, CallError> {
-        let (Connected { number, connection, .. }, limit) = self.connected_within(limit).await?;
+        let (connected, limit) = self.connected_within(limit).await?;
         let sent = Instant::now();
-        let asking = Asking(connection);
-        let run = run_in_order(asking, number, self.call_by, earlier, (script, write));
+        let way = self.way(&connected, Asking(connected.connection.clone()));
+        let run = run_in_order(way, earlier, (script, write));
         let answer = within(limit, run).await;
-        self.judge(number, sent, Some(script), answer)
+        self.judge(connected.number, sent, Some(script), answer)
+    }
+
+    fn way<'a, C>(&self, connected: &'a Connected, connection: C) -> Way<'a, C> {
+        let (number, has_released) = (connected.number, &*connected.has_released);
+        Way { connection, number, call_by: self.call_by, has_released }
     }
 
     /// Runs any other command, within the response timeout.

@@ -5,7 +5,7 @@
 
 mod calls;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,8 @@ pub(crate) struct Connected {
     pub(crate) number: u64,
     pub(crate) connection: MultiplexedConnection,
     _dialed: Dialed,
+    /// The script `release` was called over it, so the server knows it.
+    has_released: Arc<AtomicBool>,
     /// Leads to the same server.
     pub(crate) client: Arc<Client>,
 }
@@ -147,7 +149,9 @@ impl Link {
                     return Err(error.clone());
                 }
                 // One that takes longer is left alone: its runtime is driven no more.
-                State::Connecting { since, attempt, .. } if since.elapsed() < self.patience() => {
+                State::Connecting { since, attempt, .. }
+                    if since.elapsed() < self.response_timeout() =>
+                {
                     attempt.clone()
                 }
                 others => {
@@ -228,7 +232,8 @@ impl Link {
         self.timeouts.store(0, Ordering::Relaxed);
         self.name_server(Some(source::address(&client)));
         let connection = dialed.connection.clone();
-        let connected = Connected { number, connection, _dialed: dialed, client: Arc::new(client) };
+        let (client, has_released) = (Arc::new(client), Arc::default());
+        let connected = Connected { number, connection, _dialed: dialed, has_released, client };
         *state = State::Connected(connected.clone());
         Ok(connected)
     }

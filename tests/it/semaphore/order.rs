@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphore, Semaphores, acquire_all, blocking};
+use redis_semaphore::{Error, ScriptRegistry, Semaphore, Semaphores, acquire_all, blocking};
 
 use test_support::observer::{eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -220,6 +220,8 @@ async fn the_order_takes_no_round_trip() {
     let proxy = Proxy::start(server.port).await;
     let semaphores = patient(&proxy).await;
     let semaphore = build(&semaphores, 1);
+    // The first release over a connection has the script's text.
+    semaphore.acquire().await.unwrap().release().await.unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let mut observer = server.connect();
     let before = calls(&mut observer);
@@ -260,5 +262,24 @@ async fn the_order_survives_connections_that_are_cut() {
         };
         let (permit, ()) = tokio::join!(semaphore.try_acquire(), cut);
         assert!(permit.unwrap().is_some(), "round {round}");
+    }
+}
+
+/// A server that was restarted, or promoted, may know the script of the call, and not that of the
+/// release. Then the release takes another trip.
+#[tokio::test]
+async fn the_order_survives_scripts_that_are_forgotten() {
+    let server = Server::start();
+    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = build(&semaphores, 1);
+    let mut admin = server.connect();
+    let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
+    for _ in 0..ROUNDS {
+        let permit = semaphore.acquire().await.unwrap();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SCRIPT").arg("FLUSH").cmd("SCRIPT").arg("LOAD").arg(acquire.source());
+        pipeline.exec(&mut admin).unwrap();
+        drop(permit);
+        assert!(semaphore.try_acquire().await.unwrap().is_some());
     }
 }

@@ -345,7 +345,7 @@ async fn connecting_says_what_is_wrong() {
     let nodes: [&str; 0] = [];
     let refused = Semaphores::builder().connect_cluster(nodes).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
-    for node in ["redis+unix:///nowhere", "redis://127.0.0.1/3", "no url"] {
+    for node in ["redis+unix:///nowhere", "redis://127.0.0.1/x", "no url"] {
         let refused = Semaphores::builder().connect_cluster([node]).await.unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
     }

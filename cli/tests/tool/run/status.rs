@@ -112,8 +112,10 @@ fn a_lack_of_descriptors_is_a_line() {
     for limit in 4..12 {
         let text = format!("ulimit -n {limit}; exec $TOOL run a --limit 1 -- true");
         let (status, told) = outcome(&mut script(&url, &text));
-        assert_eq!((status, told.lines().count()), (71, 1), "{limit}: {told}");
-        assert!(told.contains("ulimit -n"), "{limit}: {told}");
+        assert_eq!(status, 71, "{limit}: {told}");
+        // The connection and the guard may both lack some.
+        assert!((1..=2).contains(&told.lines().count()), "{limit}: {told}");
+        assert!(told.lines().all(|line| line.contains("ulimit -n")), "{limit}: {told}");
     }
 }
 
