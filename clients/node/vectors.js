@@ -51,7 +51,8 @@ class Case {
   async call(step) {
     const keys = (step.with_keys ?? KEYS).map((key) => this.variables[key]);
     const args = step.args.map((word) => this.#value(word));
-    const connection = { call: async (command) => ({ reply: await this.client.sendCommand(command) }) };
+    const byText = async ({ source }, args) => ({ reply: await this.client.sendCommand(["EVAL", source, ...args]) });
+    const connection = { run: byText };
     let reply;
     try {
       ({ reply } = await run(connection, step.call, keys, args));

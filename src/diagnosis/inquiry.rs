@@ -19,6 +19,7 @@ use crate::server::credentials::who;
 const LONGEST: Duration = Duration::from_millis(500);
 /// Of what a stranger says.
 const MAX_BYTES: usize = 80;
+const TLS_ATTEMPTS: u32 = 5;
 const LOOK: &str = "see what listens there";
 
 /// Without a client there is more than one server, and nothing to ask.
@@ -131,8 +132,13 @@ async fn stranger(dialer: &Dialer, client: &Client, kind: Kind) -> Option<Found>
             let ready = dialer.ready(client).await.ok()?;
             let cut = "the connection over TLS was cut: see the server's log, and whether it wants \
                        TLS at this port; without it, try redis:// instead of rediss://";
-            let refused = answered(dialer, &ready, &redis::cmd("PING")).await;
-            return refused.or_else(|| Found::new(kind, cut));
+            // Why it refuses a certificate may be lost when it closes: another attempt may get it.
+            for _ in 0..TLS_ATTEMPTS {
+                if let Some(found) = answered(dialer, &ready, &redis::cmd("PING")).await {
+                    return Some(found);
+                }
+            }
+            return Found::new(kind, cut);
         }
         _ => return None,
     };
@@ -214,7 +220,9 @@ async fn answered(dialer: &Dialer, client: &Client, command: &Cmd) -> Option<Fou
         command.exec_async(&mut dialed.connection.clone()).await
     };
     match timeout(dialer.response_timeout(), ask).await.ok()? {
-        Err(error) if error.code().is_some() => Found::said(error),
+        Err(error) if error.code().is_some() || cause_of(&error).kind == Kind::Tls => {
+            Found::said(error)
+        }
         _ => None,
     }
 }

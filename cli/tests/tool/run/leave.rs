@@ -123,16 +123,16 @@ fn await_heartbeat(url: &str) {
 
 /// Of a tool that gets its permit when the server answers nothing any more: how it ends.
 fn outcome_in_an_outage(command: &[&str]) -> (Option<i32>, String) {
-    let (_server, mut tool) = start_in_an_outage("500ms", command);
+    let (_server, mut tool) = start_in_an_outage("1h", "500ms", command);
     (tool.ended().code(), tool.errors())
 }
 
-fn start_in_an_outage(response_timeout: &str, command: &[&str]) -> (Server, Tool) {
+fn start_in_an_outage(lease: &str, response_timeout: &str, command: &[&str]) -> (Server, Tool) {
     let server = Server::start();
     let sleep = ["a", "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"];
     let mut holder = Tool::start(&mut run(&server.url, &sleep));
     assert_eq!(holder.line(), "on");
-    let head = ["a", "--leave", "--lease", "1h", "--response-timeout", response_timeout, "--"];
+    let head = ["a", "--leave", "--lease", lease, "--response-timeout", response_timeout, "--"];
     let waiting = Tool::start(&mut run(&server.url, &[&head, command].concat()));
     await_held_and_queued(&server.url, "a", (1, 1));
     await_heartbeat(&server.url);
@@ -156,16 +156,18 @@ fn a_start_that_cannot_be_counted_is_told() {
 
 #[test]
 fn what_cannot_be_started_and_still_counts_is_told() {
-    let (status, told) = outcome_in_an_outage(&["/no/such/command"]);
+    let (_server, mut tool) = start_in_an_outage("10s", "500ms", &["/no/such/command"]);
+    let (status, told) = (tool.ended().code(), tool.errors());
     assert_eq!(status, Some(127), "{told}");
-    assert!(told.contains("the permit stays taken until its lease ends"), "{told}");
+    assert!(told.contains("the release is retried until the lease of the permit ends"), "{told}");
+    assert!(told.contains("the lease of the permit has ended"), "{told}");
     assert!(told.contains("/no/such/command"), "{told}");
 }
 
 #[test]
 fn a_signal_ends_the_leaving_without_redis() {
     let script = "trap '' TERM; echo on; exit 3";
-    let (_server, mut tool) = start_in_an_outage("10min", &["sh", "-c", script]);
+    let (_server, mut tool) = start_in_an_outage("1h", "10min", &["sh", "-c", script]);
     assert_eq!(tool.line(), "on");
     assert_eq!(tool.ended_by(Signal::SIGTERM).code(), Some(3));
     let told = tool.errors();

@@ -65,7 +65,7 @@ fn whoever_gets_no_permit_in_time_is_told() {
         &[&name, "--limit", "1", "--", "sh", "-c", "echo on; sleep 600"],
     ));
     assert_eq!(holder.line(), "on");
-    for wait in [&["--no-wait"][..], &["--timeout", "0s"], &["--timeout", "50ms"]] {
+    for wait in [&["--no-wait"][..], &["--timeout", "0s"], &["--timeout", "3s"]] {
         let arguments = [&[&*name], wait, &["--", "echo", "no"]].concat();
         let (status, told) = outcome(&mut run(&url, &arguments));
         assert_eq!(status, 75, "{told}");
@@ -91,7 +91,7 @@ fn the_tools_statuses_are_those_that_were_asked_for() {
     let mut holder = Tool::start(&mut with(&url, &hold));
     assert_eq!(holder.line(), "on");
     assert_eq!(outcome(&mut with(&url, &["--no-wait", "--", "false"])).0, 0);
-    assert_eq!(outcome(&mut with(&url, &["--timeout", "20ms", "--", "false"])).0, 0);
+    assert_eq!(outcome(&mut with(&url, &["--timeout", "3s", "--", "false"])).0, 0);
     redis::cmd("DEL").arg(format!("sem:{{{name}}}:permits")).exec(&mut connect(&url)).unwrap();
     holder.signal(Signal::SIGTERM);
     assert_eq!(holder.ended().code(), Some(41));
@@ -113,9 +113,9 @@ fn a_lack_of_descriptors_is_a_line() {
         let text = format!("ulimit -n {limit}; exec $TOOL run a --limit 1 -- true");
         let (status, told) = outcome(&mut script(&url, &text));
         assert_eq!(status, 71, "{limit}: {told}");
-        // The connection and the guard may both lack some.
+        // The guard may have a line of its own.
         assert!((1..=2).contains(&told.lines().count()), "{limit}: {told}");
-        assert!(told.lines().all(|line| line.contains("ulimit -n")), "{limit}: {told}");
+        assert!(told.lines().any(|line| line.contains("ulimit -n")), "{limit}: {told}");
     }
 }
 
