@@ -99,7 +99,6 @@ pub(super) async fn run_in_order<C: ConnectionLike + Clone, T: FromRedisValue>(
 }
 
 /// Returns whether it came late: the server did not know the script, which took another trip.
-
 async fn run_earlier<C: ConnectionLike + Clone, E: EarlierCall>(way: &Way<'_, C>, call: E) -> bool {
     let writes = AtomicU32::new(0);
     let answer = {
