@@ -174,7 +174,7 @@ impl Probe {
         let is_foreign = match answer.map(|_: Value| ()) {
             Ok(_) => true,
             Err(Error::Redis(error)) if matches!(error.code(), Some("SEM_KEYS" | "OOM")) => false,
-            Err(error) if unknown::is_unknown(&error.to_string()) => {
+            Err(Error::Redis(error)) if unknown::is_unknown(&error.to_string()) => {
                 return Err(self.unknown("FCALL", version(&hello(&connection).await)));
             }
             Err(Error::Redis(error)) if error.code() == Some("ERR") => true,
