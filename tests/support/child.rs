@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 const ROLE: &str = "REDIS_SEMAPHORE_CHILD_ROLE";
 const SAID: &str = "child says ";
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(240);
 
 pub struct Process {
     child: Child,
