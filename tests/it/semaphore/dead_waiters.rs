@@ -250,9 +250,8 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
     passed(Instant::now() + Duration::from_secs(1)).await;
     let calls = wakes.load(Ordering::Relaxed) - before;
     println!("{late:?} late, {calls} calls of wake; timers were late by {:?}", lag.most());
-    // A machine that runs other tests beside two thousand clients is late itself.
-    assert!(late < 4 * PROMPT + lag.most(), "{late:?}");
-    assert!(calls <= MANY / 2, "{calls} calls");
+    assert!(late < PROMPT + lag.most(), "{late:?}");
+    assert!(calls <= 100, "{calls} calls");
     waits.shutdown().await;
     for semaphores in alive {
         semaphores.shutdown().await;
