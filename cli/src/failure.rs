@@ -3,8 +3,10 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Formatter};
 use std::io;
+use std::sync::Arc;
 
 use nix::errno::Errno;
+use redis_semaphore::redis::RedisError;
 use redis_semaphore::{ConnectErrorKind, Error};
 
 /// The answer is no.
@@ -77,6 +79,14 @@ pub fn remedy(error: &io::Error) -> Option<&'static str> {
     })
 }
 
+/// Whether a connection failed for such a lack.
+fn is_lack(error: &RedisError) -> bool {
+    let cause =
+        error.source().and_then(|cause| cause.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.and_then(remedy).is_some()
+}
+
 impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
@@ -91,6 +101,7 @@ impl From<Error> for Failure {
             Error::Invalid { .. } | Error::TooHeavy { .. } | Error::NoLimit { .. } => USAGE,
             Error::Lost { .. } => LOST,
             Error::Timeout { .. } => NO_PERMIT,
+            Error::Connect { source: Some(ref source), .. } if is_lack(source) => SYSTEM,
             _ => UNAVAILABLE,
         };
         Self::new(status, with_cause(&error))

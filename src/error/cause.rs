@@ -153,9 +153,7 @@ fn of_network(error: &RedisError) -> Option<Cause> {
     if let Some((found, advice)) = super::tls::trouble(io_error) {
         return Some(Cause { kind: Kind::Tls, found: found.into(), advice });
     }
-    // EMFILE and ENFILE.
-    #[cfg(unix)]
-    if let Some(24 | 23) = io_error.raw_os_error() {
+    if lacks_files(error) {
         let advice = "raise `ulimit -n`, or close some";
         return Some(Cause {
             kind: Kind::Unreachable,
@@ -307,6 +305,12 @@ fn of_client(error: &RedisError) -> Cause {
 }
 
 /// What the network said, where it is about that.
+/// Whether this process, or its system, may not open another file (EMFILE, ENFILE).
+pub(crate) fn lacks_files(error: &RedisError) -> bool {
+    let code = io_error(error).and_then(io::Error::raw_os_error);
+    cfg!(unix) && matches!(code, Some(24 | 23))
+}
+
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let inner: &Arc<dyn StdError + Send + Sync> = error.source()?.downcast_ref()?;
     inner.downcast_ref()

@@ -16,7 +16,7 @@ use std::time::Duration;
 use redis::RedisError;
 
 pub(crate) use answer::{is_missing_function, says};
-pub(crate) use cause::{TOO_LARGE, lacks_right, of as cause_of};
+pub(crate) use cause::{TOO_LARGE, lacks_files, lacks_right, of as cause_of};
 pub use kind::ConnectErrorKind;
 pub(crate) use outlook::{is_full, is_refusal, is_transient};
 pub(crate) use rounded::Rounded;
@@ -288,10 +288,14 @@ impl Error {
 }
 
 impl Error {
-    /// Whether a client that keeps on connecting may get in: also if the server has no room yet.
+    /// Whether a client that keeps on connecting may get in: also if the server has no room yet, but
+    /// not if this process may not open a connection.
     pub(crate) fn may_pass(&self) -> bool {
-        let is_full = matches!(self, Self::Connect { source: Some(source), .. } if is_full(source));
-        is_full || self.is_transient()
+        match self {
+            Self::Connect { source: Some(source), .. } if is_full(source) => true,
+            Self::Connect { source: Some(source), .. } if lacks_files(source) => false,
+            _ => self.is_transient(),
+        }
     }
 
     /// Whether a script has refused a call before it changed anything. (On a full server that is its

@@ -26,11 +26,10 @@ mod starter;
 mod terminal;
 mod times;
 
-use std::io::{self, IsTerminal, stderr};
+use std::io::{IsTerminal, stderr};
 use std::panic;
 use std::pin::pin;
 use std::process::ExitCode;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -63,22 +62,15 @@ enum End {
     Told(ExitCode),
 }
 
-/// The process of the guard is started while other things take their time.
-type Starting = JoinHandle<io::Result<guard::Started>>;
-
 pub fn run(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     ended(server, asked).map_err(|failure| asked.own(failure))
 }
 
 fn ended(server: &Server, asked: &Run) -> Result<ExitCode, Failure> {
     let times = Times::of(asked)?;
-    let grace = times.grace;
-    let start = || {
-        let asked = asked.clone();
-        thread::Builder::new().spawn(move || guard::Started::start(asked, grace))
-    };
+    let start = || guard::Started::start(asked.clone(), times.grace);
     let guard = (!asked.leave).then(start).transpose();
-    let guard = guard.map_err(Failure::system("a thread cannot be started"))?;
+    let guard = guard.map_err(Failure::system("the guard cannot be started"))?;
     Ok(match block_on(connected(server, asked, &times, guard))?? {
         End::With(ended) => ExitCode::from(ended.status()),
         End::Lost => ExitCode::from(asked.own_status(LOST)),
@@ -100,10 +92,11 @@ async fn connected(
     server: &Server,
     asked: &Run,
     times: &Times,
-    guard: Option<Starting>,
+    guard: Option<guard::Started>,
 ) -> Result<End, Failure> {
     let mut signals =
         Signals::listen().map_err(Failure::system("signals cannot be listened to"))?;
+    let mut guard = guard.map(started).transpose()?;
     let told = outages::Told::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
     let builder = Semaphores::builder()
@@ -112,10 +105,8 @@ async fn connected(
         .outage_tolerance(patience.max(OUTAGE_TOLERANCE));
     let connected = tokio::select! {
         connected = connect(server, builder) => connected.map(Ok),
-        // Children stay until the guard is known among them.
         signal = signals.next_fatal(|| ()) => Ok(Err(signal)),
     };
-    let mut guard = guard.map(started).transpose()?;
     let ended = match connected {
         Ok(Ok(semaphores)) => {
             let waits = Waits { told, began };
@@ -136,11 +127,9 @@ struct Waits {
     began: Instant,
 }
 
-fn started(guard: Starting) -> Result<Guard, Failure> {
-    let guard = guard.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
-    let guard = guard.and_then(Guard::of);
-    // Where that one is killed, what it has started comes here.
-    guard
+fn started(guard: guard::Started) -> Result<Guard, Failure> {
+    // If the guard is killed, its children become children of this process.
+    Guard::of(guard)
         .and_then(|guard| Ok(set_child_subreaper(Some(getpid())).map(|()| guard)?))
         .map_err(Failure::system("the guard cannot be started"))
 }

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write, stdin};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write, stdin};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -71,7 +71,11 @@ pub fn watch(grace: Duration) -> io::Result<()> {
     }
     set_child_subreaper(Some(getpid()))?;
     let socket = UnixStream::from(stdin().as_fd().try_clone_to_owned()?);
-    let (input, command) = accept_command(&socket)?;
+    let (input, command) = match accept_command(&socket) {
+        // The tool has ended already: there is nothing to guard, and the tool has said why.
+        Err(error) if has_gone(&error) => return Ok(()),
+        passed => passed?,
+    };
     // From here on the input is that of the command, which inherits it.
     rustix::stdio::dup2_stdin(input)?;
     let (events, heard) = mpsc::channel();
@@ -111,18 +115,27 @@ pub fn pass_command(mut socket: &UnixStream, command: &[OsString]) -> io::Result
 fn accept_command(mut socket: &UnixStream) -> io::Result<(OwnedFd, Vec<OsString>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let (mut byte, mut control) = ([0], RecvAncillaryBuffer::new(&mut space));
-    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let message =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.bytes == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     let passed = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    let input = passed.ok_or_else(|| io::Error::other("the tool has gone"))?;
+    // The system drops a file from a message if this process may not have another one.
+    let input = passed.ok_or(rustix::io::Errno::MFILE)?;
     let mut length = usize::to_le_bytes(0);
     socket.read_exact(&mut length)?;
     let mut words = vec![0; usize::from_le_bytes(length)];
     socket.read_exact(&mut words)?;
     let words = words.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned());
     Ok((input, words.collect()))
+}
+
+fn has_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
 /// Tells what the tool says.

@@ -95,14 +95,12 @@ fn an_outage_is_told_to_who_waits_and_its_end() {
     let name = unique_name();
     let (_holder, mut waiter) = two(&server, &name, &["--limit", "1"]);
     server.kill();
+    // A restart that is over at the second attempt is not worth a line.
+    waiter.tells("trying again");
     // Empty, so that nobody holds.
     server.start_again();
     assert_eq!((waiter.ended().code(), &*waiter.line()), (Some(0), "ran"));
-    // A restart that is over at the second attempt is not worth a line.
-    let told = waiter.errors();
-    if !told.is_empty() {
-        assert_told_once(&told, &name);
-    }
+    assert_told_once(&waiter.errors(), &name);
 }
 
 #[test]
@@ -111,8 +109,8 @@ fn a_timeout_comes_in_time_without_redis() {
     let timeout = [&PATIENT[..], &["--timeout", "10s"]].concat();
     let (_holder, mut waiter) = two(&server, &unique_name(), &timeout);
     server.signal(Signal::SIGSTOP);
-    assert_eq!(waiter.ended().code(), Some(75));
-    let told = waiter.errors();
+    let (status, told) = (waiter.ended().code(), waiter.errors());
+    assert_eq!(status, Some(75), "{told}");
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines[0].contains("no permit within "), "{told}");
     assert!(lines[1].contains("within 1s: the request leaves the queue"), "{told}");
@@ -128,7 +126,7 @@ fn a_timeout_in_an_outage_is_one_of_redis() {
     server.kill();
     assert_eq!(waiter.ended().code(), Some(69));
     let told = waiter.errors();
-    assert!(told.contains(" is unavailable: nothing listens there"), "{told}");
+    assert!(told.contains(" is unavailable: "), "{told}");
 }
 
 /// Whatever it has answered before: an answer to the request itself says that others are at it.
@@ -146,6 +144,7 @@ async fn a_timeout_before_the_first_answer_is_one_of_redis() {
         let (status, told) = outcome(&mut run(&url, &[&[&*name], &patience[..]].concat()));
         if status == 75 {
             // Before that it was one of Redis, whether it was connected by then or not.
+            println!("{told_before}");
             assert!(!told_before.is_empty());
             return;
         }

@@ -1,9 +1,10 @@
 //! `redis-semaphore run` as a process.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -49,7 +50,9 @@ pub struct Tool {
     process: Process,
     /// Of the command's output.
     lines: Receiver<String>,
-    errors: Option<thread::JoinHandle<String>>,
+    /// What it has written to its error output so far.
+    told: Arc<Mutex<String>>,
+    errors: Option<thread::JoinHandle<()>>,
 }
 
 impl Tool {
@@ -62,13 +65,15 @@ impl Tool {
                 let _ = sender.send(line);
             }
         });
-        let mut stderr = process.0.stderr.take().unwrap();
+        let stderr = BufReader::new(process.0.stderr.take().unwrap());
+        let told = Arc::<Mutex<String>>::default();
+        let copy = told.clone();
         let errors = Some(thread::spawn(move || {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).unwrap();
-            text
+            for line in stderr.lines() {
+                *copy.lock().unwrap() += &(line.unwrap() + "\n");
+            }
         }));
-        Self { process, lines, errors }
+        Self { process, lines, told, errors }
     }
 
     pub fn id(&self) -> i32 {
@@ -107,9 +112,15 @@ impl Tool {
         })
     }
 
-    /// Once it has ended.
+    /// Waits until it has written this to its error output.
+    pub fn tells(&self, text: &str) {
+        eventually(text, || self.told.lock().unwrap().contains(text).then_some(()));
+    }
+
+    /// What it has written to its error output. For a tool that has ended.
     pub fn errors(&mut self) -> String {
-        self.errors.take().unwrap().join().unwrap()
+        self.errors.take().unwrap().join().unwrap();
+        self.told.lock().unwrap().clone()
     }
 }
 
