@@ -24,7 +24,7 @@ impl Rules {
         after: &Contents,
         keys: &[String],
     ) -> Result<(), String> {
-        self.check_weight(answer.now, after)?;
+        self.check_weight(call, answer.now, after)?;
         self.check_removals(call, answer.now, after)?;
         self.check_order(call, after)?;
         self.check_numbers(answer, after)?;
@@ -36,13 +36,14 @@ impl Rules {
     }
 
     /// S1
-    fn check_weight(&mut self, now: i64, after: &Contents) -> Result<(), String> {
+    fn check_weight(&mut self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let (limit, largest) = (after.limit(), &mut self.largest_limit);
-        // Another word may stand for a permit from now on.
         let earlier = self.before.live(now).filter_map(|word| largest.get(word)).max().copied();
+        // `refresh` may exchange the id of a permit.
+        let of_new = if call.script == "refresh" { earlier } else { None };
         largest.retain(|id, _| after.permits.contains_key(id));
         for id in after.permits.keys() {
-            let known = largest.entry(id.clone()).or_insert(limit);
+            let known = largest.entry(id.clone()).or_insert(of_new.unwrap_or(limit));
             *known = limit.max(*known);
         }
         let held: i64 = after.live(now).map(|id| weight(id)).sum();

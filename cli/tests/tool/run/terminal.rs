@@ -134,6 +134,23 @@ fn a_command_that_is_stopped_goes_on_with_its_permit() {
     fs::remove_file(file(&name)).unwrap();
 }
 
+/// With `stty tostop`, what writes in the background is stopped until it is in the foreground.
+#[test]
+fn a_command_that_writes_in_the_background_is_stopped_where_the_terminal_says_so() {
+    let (url, name) = (shared_url(), unique_name());
+    let mut shell = Shell::start(&url);
+    shell.enter(&format!(
+        "stty tostop; $TOOL run {name} --limit 1 -- sh -c 'echo out\"\"put; exit 4' & true"
+    ));
+    shell.enter("until jobs -s | grep -q TOOL; do read -t 0.05; done; echo sto''pped");
+    shell.sees("stopped");
+    assert_eq!(held_and_queued(&mut connect(&url), &name), (1, 0));
+    shell.enter("fg; echo then $?");
+    shell.sees("output");
+    shell.sees("then 4");
+    await_held_and_queued(&url, &name, (0, 0));
+}
+
 #[test]
 fn a_command_that_was_stopped_for_longer_than_its_lease_does_not_go_on() {
     let (url, name) = (shared_url(), unique_name());

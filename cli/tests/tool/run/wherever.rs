@@ -10,14 +10,14 @@ use rustix::process::geteuid;
 
 use super::support::server::{await_held_and_queued, connect, held_and_queued, shared_url};
 use super::support::tool::{Tool, children, is_alive, run};
-use crate::support::tool::unaware;
+use crate::support::tool::{TOOL, unaware};
 use crate::support::{eventually, unique_name};
 
 /// What runs far away tells its process, and ends by nothing but SIGKILL.
 const FAR: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
 
 /// Ways to leave, for `bash`. `$FAR` is what runs there.
-const WAYS: [&str; 7] = [
+const WAYS: [&str; 9] = [
     r#"timeout 100 sh -c "$FAR"; true"#,
     r#"setsid -w sh -c "$FAR"; true"#,
     r#"set -m; sh -c "$FAR" & wait"#,
@@ -27,6 +27,18 @@ const WAYS: [&str; 7] = [
     r#"printf 'all:\n\t@timeout 100 sh -c "$$FAR"\n' | make -s -j2 -f -; true"#,
     r#"python3 -c 'import os, subprocess
 subprocess.call(["sh", "-c", os.environ["FAR"]], start_new_session=True)'; true"#,
+    // With a terminal of its own, as `ssh -t` has it.
+    r#"script -qec 'sh -c "$FAR"' /dev/null; true"#,
+    // Below a parent that does not reap its children.
+    r#"setsid python3 -c 'import os, signal, time
+if not os.fork():
+    os._exit(0)
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+if not os.fork():
+    os.execlp("sh", "sh", "-c", os.environ["FAR"])
+while True:
+    time.sleep(60)'; true"#,
 ];
 
 fn command(name: &str, way: &str) -> Command {
@@ -113,6 +125,71 @@ fn after_the_guard_was_killed_what_is_below_the_command_ends() {
     lose(&name);
     assert_eq!(tool.ended().code(), Some(70));
     assert!(!is_alive(far));
+}
+
+/// As below the first process of a container that is a plain program.
+#[test]
+fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
+    let text = r#"$TOOL run "$@" & echo $!; exec sleep 600"#;
+    for signal in [None, Some(Signal::SIGKILL)] {
+        let name = unique_name();
+        let inner = command(&name, WAYS[3]);
+        let mut outer = unaware("sh");
+        outer.args(["-c", text, "sh"]).args(inner.get_args().skip_while(|word| *word != &*name));
+        for (name, value) in inner.get_envs() {
+            value.map(|value| outer.env(name, value));
+        }
+        let mut parent = Tool::start(outer.stdin(Stdio::null()));
+        let [tool, far] = [(); 2].map(|()| parent.line().parse().unwrap());
+        match signal {
+            Some(signal) => kill(Pid::from_raw(tool), signal).unwrap(),
+            None => lose(&name),
+        }
+        eventually("the end of the tool", || (!is_alive(tool)).then_some(()));
+        await_end(far);
+        parent.signal(Signal::SIGKILL);
+        parent.ended();
+    }
+}
+
+/// What runs as another user cannot be ended. It is named, so that somebody who may can do so.
+#[test]
+fn what_may_not_be_ended_is_named() {
+    let folder = std::env::temp_dir().join(unique_name());
+    let folder = folder.to_str().unwrap();
+    // Not the user of the tool, but allowed to become anybody.
+    let [tool, other] = [TOOL, "/usr/bin/setpriv"].map(|program| {
+        let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
+        as_root(&["install", "-D", "-m", "4755", program, &format!("{folder}/{name}")]);
+        format!("{folder}/{name}")
+    });
+    as_root(&["chmod", "755", &tool]);
+    let name = unique_name();
+    let script = format!("{other} --reuid 0 --clear-groups sh -c \"$FAR\"; true");
+    let inner = command(&name, &script);
+    let mut command = unaware(if geteuid().is_root() { "setpriv" } else { "env" });
+    if geteuid().is_root() {
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    command.args([&tool, "run"]).args(inner.get_args().skip_while(|word| *word != &*name));
+    for (name, value) in inner.get_envs() {
+        value.map(|value| command.env(name, value));
+    }
+    let mut tool = Tool::start(command.stdin(Stdio::null()));
+    let far: i32 = tool.line().parse().unwrap();
+    lose(&name);
+    assert_eq!(tool.ended().code(), Some(70));
+    tool.tells(&format!("not ended, and still there without a permit: process {far} (sh)"));
+    assert!(is_alive(far));
+    as_root(&["kill", "-9", &far.to_string()]);
+    as_root(&["rm", "-r", folder]);
+}
+
+fn as_root(words: &[&str]) {
+    let sudo = if geteuid().is_root() { &[][..] } else { &["sudo", "-n"] };
+    let words = [sudo, words].concat();
+    let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(done.status.success(), "{words:?}: {done:?}");
 }
 
 /// Whoever stops the processes of an unknown name does not keep the tool from its work.
