@@ -95,6 +95,14 @@ impl Cluster {
         self.nodes[node].connect()
     }
 
+    /// Each node serves its slots while other slots are not served.
+    pub fn allow_gaps(&self) {
+        let coverage = ["SET", "cluster-require-full-coverage", "no"];
+        for node in &self.nodes {
+            redis::cmd("CONFIG").arg(&coverage).exec(&mut node.connect()).unwrap();
+        }
+    }
+
     pub fn run<T: FromRedisValue>(&self, node: usize, arguments: &[&str]) -> T {
         redis::cmd("CLUSTER").arg(arguments).query(&mut self.connect(node)).unwrap()
     }
