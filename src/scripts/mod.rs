@@ -247,12 +247,14 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
-        let script = self
-            .script(name)
-            .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;
+        let script = self.known(name)?;
         let mut eval = redis::cmd("EVAL");
         write(eval.arg(script.source()));
         Ok(eval.query_async(connection).await?)
+    }
+
+    fn known(&self, name: &str) -> Result<&Script, Error> {
+        self.script(name).ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))
     }
 
     async fn run_script<C, T>(
@@ -265,9 +267,7 @@ impl ScriptRegistry {
         C: ConnectionLike,
         T: FromRedisValue,
     {
-        let script = self
-            .script(name)
-            .ok_or_else(|| Error::Script(format!("there is no script \"{name}\"")))?;
+        let script = self.known(name)?;
         let call = |command: &str, body: &str| {
             let mut cmd = redis::cmd(command);
             write(cmd.arg(body));

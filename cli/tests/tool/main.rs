@@ -10,6 +10,7 @@ mod one;
 mod options;
 mod output;
 mod run;
+mod secrets;
 mod sentinel;
 mod server;
 mod silence;

@@ -1,0 +1,112 @@
+//! A secret is in no output and in no log, wherever it was written and whatever is asked.
+
+use test_support::folder::Folder;
+
+use crate::support::server::Server;
+use crate::support::tool::{Outcome, tool};
+use crate::support::unique_name;
+
+const SECRET: &str = "Xq7Zw9";
+/// The same in a URL.
+const ENCODED: &str = "%58q7Zw9";
+
+/// `@PORT` is a server that takes the secret; nobody listens at port 1.
+const URLS: [&str; 12] = [
+    "redis://importer:SECRET@127.0.0.1:@PORT/",
+    "redis://importer:ENCODED@127.0.0.1:@PORT/",
+    "redis://nobody:SECRET@127.0.0.1:@PORT/",
+    "redis://:SECRET@127.0.0.1:@PORT/",
+    "redis://:SECRET@127.0.0.1:1/,redis://:SECRET@127.0.0.1:1/",
+    "rediss://:SECRET@127.0.0.1:@PORT/",
+    "redis://:SECRET@127.0.0.1:1/#fragment",
+    "redis://127.0.0.1:1/?password=SECRET",
+    "unix:///nowhere.sock?user=importer&pass=SECRET",
+    "unix:///:SECRET@/nowhere.sock",
+    "redis+unix:/nowhere.sock?pass=ENCODED",
+    "redis//:SECRET@127.0.0.1:1/",
+];
+
+const COMMANDS: [&[&str]; 5] = [
+    &["ls", "--json"],
+    &["doctor", "--json"],
+    &["inspect", "NAME", "--json"],
+    &["limit", "NAME", "3"],
+    &["run", "NAME", "--limit", "1", "--timeout", "100ms", "--", "true"],
+];
+
+fn server() -> Server {
+    let server = Server::start();
+    server.run(&format!("ACL SETUSER importer on >{SECRET} ~* &* +@all"));
+    server.run("ACL SETUSER default resetpass >another-one");
+    server
+}
+
+/// Returns the output of each command, with all that it logs.
+fn outcomes(arguments: &[&str], variables: &[(&str, &str)]) -> Vec<Outcome> {
+    let name = unique_name();
+    let outcome = |command: &&[&str]| {
+        let words = command.iter().map(|word| if *word == "NAME" { &*name } else { word });
+        let mut tool = tool(&words.collect::<Vec<_>>());
+        // Options that name a server stand before what belongs to a command of `run`.
+        if command[0] == "run" {
+            tool = self::tool(&[&["run"], arguments, &[&*name], &command[2..]].concat());
+        } else {
+            tool.args(arguments);
+        }
+        tool.env("RUST_LOG", "trace").envs(variables.iter().copied());
+        Outcome::of(tool)
+    };
+    COMMANDS.iter().map(outcome).collect()
+}
+
+#[track_caller]
+fn are_silent(outcomes: &[Outcome], written: &str) {
+    for outcome in outcomes {
+        for text in [&outcome.stdout, &outcome.stderr] {
+            let shown = [SECRET, ENCODED].into_iter().find(|secret| text.contains(secret));
+            assert_eq!(shown, None, "{written}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_of_a_url_is_in_no_output() {
+    let server = server();
+    let mut served = 0;
+    for url in URLS {
+        let url = url.replace("SECRET", SECRET).replace("ENCODED", ENCODED);
+        let url = url.replace("@PORT", &server.port.to_string());
+        let by_variable = outcomes(&[], &[("REDIS_URL", &url)]);
+        served += by_variable.iter().filter(|outcome| outcome.status == Some(0)).count();
+        are_silent(&by_variable, &url);
+        are_silent(&outcomes(&["--url", &url], &[]), &url);
+    }
+    // `ls`, `limit` and `run`, with both forms of the right password.
+    assert_eq!(served, 6);
+}
+
+#[test]
+fn a_secret_from_elsewhere_is_in_no_output() {
+    let server = server();
+    let folder = Folder::create();
+    for (number, content) in [
+        SECRET.to_owned(),
+        format!("{SECRET}\n"),
+        format!("\u{feff}{SECRET}\n"),
+        format!("{SECRET}\nsecond line {SECRET}\n"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let file = folder.join(&number.to_string());
+        std::fs::write(&file, content).unwrap();
+        let options = ["--user", "importer", "--password-file", file.to_str().unwrap()];
+        are_silent(&outcomes(&options, &[("REDIS_URL", &server.url)]), content);
+    }
+    for user in ["importer", "nobody"] {
+        let variables = [("REDIS_URL", &*server.url), ("REDIS_PASSWORD", SECRET)];
+        let outcomes = outcomes(&["--user", user], &variables);
+        assert_eq!(outcomes[0].status == Some(0), user == "importer", "{outcomes:?}");
+        are_silent(&outcomes, user);
+    }
+}
