@@ -236,13 +236,10 @@ fn spawn(
         if child.try_wait().unwrap().is_some() {
             return None;
         }
-        // With a password set an error is an answer, too.
-        if let Ok(mut connection) = client.get_connection() {
-            let answer = redis::cmd("PING").query::<String>(&mut connection);
-            if answer.is_ok_and(|pong| pong == "PONG") {
-                return Some(child);
-            }
-        } else if client.get_connection().is_err_and(|error| !error.is_io_error()) {
+        let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
+        let answer = client.get_connection().and_then(ping);
+        // With a password set, or while it loads its data, an error is an answer, too.
+        if !answer.is_err_and(|error| error.is_io_error()) {
             return Some(child);
         }
         std::thread::yield_now();

@@ -8,7 +8,7 @@ use redis::RedisError;
 use redis_semaphore::{ConnectErrorKind, Semaphores};
 
 use super::{assert_says, refusal};
-use test_support::observer::eventually;
+use test_support::observer::{eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::Server;
 
@@ -93,4 +93,45 @@ async fn too_many_connections() {
     let words = ["as many connections as it takes", "raise maxclients"];
     assert_says(&refused, ConnectErrorKind::NotReady, &words);
     assert!(refused.is_transient());
+}
+
+/// A server that was started again, and loads what it had, takes its time.
+#[tokio::test]
+async fn a_server_that_loads_its_data_will_have_them() {
+    // It looks at its clients each time after two megabytes, so that many pauses follow.
+    let slow = ["--key-load-delay", "300000", "--rdbcompression", "no"];
+    let mut server = Server::start_with(&slow);
+    for key in 0..40 {
+        let value = vec![b'v'; 2_100_000];
+        redis::cmd("SET").arg(key).arg(value).exec(&mut server.connect()).unwrap();
+    }
+    let build = |semaphores: &Semaphores| semaphores.semaphore("slow").limit(1).build().unwrap();
+    let before = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphore = build(&before);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    redis::cmd("SAVE").exec(&mut server.connect()).unwrap();
+    server.kill();
+    server.start_again();
+    let refused = refusal(&server.url()).await;
+    let words = ["the server is loading its data (LOADING): call again"];
+    assert_says(&refused, ConnectErrorKind::NotReady, &words);
+    assert!(refused.is_transient());
+    // A call, and a client that comes, wait for the end of that.
+    let patient = Semaphores::builder().connect_timeout(Duration::from_secs(600));
+    let url = server.url();
+    let call = tokio::spawn(async move { semaphore.try_acquire().await });
+    let connecting = tokio::spawn(async move { patient.connect(&url).await });
+    let mut admin = server.connect();
+    let rejected = async || -> usize {
+        let info: String = redis::cmd("INFO").arg("errorstats").query(&mut admin).unwrap();
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_LOADING:count="));
+        count.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    eventually("attempts of both", rejected, |count| *count > 10).await;
+    assert!(!call.is_finished() && !connecting.is_finished());
+    redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut admin).unwrap();
+    let permit = in_time("the call", call).await.unwrap().unwrap().expect("nobody holds");
+    permit.release().await.unwrap();
+    let after = in_time("the client", connecting).await.unwrap().unwrap();
+    build(&after).acquire().await.unwrap().release().await.unwrap();
 }
