@@ -109,7 +109,10 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 semaphore = client.semaphore("a", limit=1, lease=0.6)
                 async with semaphore.acquire():
                     wait = asyncio.create_task(semaphore._acquire(None, 1))
-                    await asyncio.sleep(0.7)  # it asks again, it pings, the lease is renewed
+                    calls = lambda name: server.connection.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
+                    before = [calls("evalsha"), calls("ping")]
+                    # It asks again, it pings, and the lease is renewed.
+                    await until_async(lambda: calls("evalsha") >= before[0] + 3 and calls("ping") > before[1])
                 await (await wait).release()
                 await client.close()
                 self.assertEqual(server.connection.execute_command("ACL", "LOG"), [])
