@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use redis_semaphore::Error;
 use redis_semaphore::redis::RedisError;
-use redis_semaphore::{ConnectErrorKind, Error};
 
 /// The answer is no.
 pub const NO: u8 = 1;
@@ -119,28 +119,27 @@ fn with_cause(error: &Error) -> String {
     let cause = error.source().and_then(StdError::source);
     let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
     // One line, whatever a parser has to say.
-    format!("{}{}", with_options(error), cause.lines().collect::<Vec<_>>().join(" "))
+    format!("{}{}", with_options(&error.to_string()), cause.lines().collect::<Vec<_>>().join(" "))
 }
 
 const AUTHORITY: &str = "name the authority to the client";
 const WITH_TLS_CA: &str = "name the authority with --tls-ca";
 
-/// The library cannot know how a client gets its certificates, and its password.
-fn with_options(error: &Error) -> String {
-    let text = error.to_string();
-    match error {
-        Error::Connect { kind: ConnectErrorKind::Tls, .. } => text
-            .replace(AUTHORITY, WITH_TLS_CA)
-            .replace("give the client one", "give one with --tls-cert and --tls-key"),
-        Error::Connect { kind: ConnectErrorKind::Authentication, .. } => text.replace(
-            "give one, as in redis://user:password@host:6379/",
-            "give one by REDIS_PASSWORD or --password-file, and its user by --user",
-        ),
-        Error::Connect { kind: ConnectErrorKind::TimedOut, .. } => {
-            text.replace("response_timeout", "--response-timeout")
-        }
-        _ => text,
-    }
+/// What the library says, and what it is called here: the library cannot know how a client gets its
+/// certificates, and its password.
+const WORDS: [(&str, &str); 4] = [
+    (AUTHORITY, WITH_TLS_CA),
+    ("give the client one", "give one with --tls-cert and --tls-key"),
+    (
+        "give one, as in redis://user:password@host:6379/",
+        "give one by REDIS_PASSWORD or --password-file, and its user by --user",
+    ),
+    ("needs a longer response_timeout", "needs a longer --response-timeout"),
+];
+
+/// A text of the library with the names of this tool's options.
+pub fn with_options(text: &str) -> String {
+    WORDS.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 fn option_of(what: &str) -> Option<&'static str> {

@@ -47,6 +47,9 @@ impl Pattern {
         if let Some(name) = first_like(pattern, str::to_lowercase) {
             return Some(is_there(name) + ": upper and lower case differ");
         }
+        if pattern.is_empty() {
+            return Some("no name is empty: write \"*\" for all of them".to_owned());
+        }
         let part = format!("*{pattern}*");
         let name = first_like(&part, str::to_owned)?;
         Some(format!("{}: the whole name is compared: write {part:?}", is_there(name)))
@@ -131,6 +134,7 @@ mod tests {
     fn a_pattern_that_fits_nothing_is_explained() {
         let names = ["Mailer", "caf\u{e9}"].map(str::to_owned);
         for (pattern, advice) in [
+            ("", Some("no name is empty: write \"*\" for all of them")),
             ("{*", Some("a name has no braces: write \"*\"")),
             ("{mailer}", Some("a name has no braces: write \"mailer\"")),
             ("sem:{mailer}:state", Some("a name has no braces: write \"mailer\"")),

@@ -1,5 +1,7 @@
 //! Connecting again, for as long as the builder was told to.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -7,6 +9,9 @@ use crate::client::SemaphoresBuilder;
 use crate::error::{ConnectErrorKind, Error, Rounded};
 use crate::runtime::Deadline;
 use crate::server::{Backoff, LOG_TARGET};
+
+/// With less time left there is no other attempt.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl SemaphoresBuilder {
     /// Connects, and again while the failure passes by itself and there is time. Every attempt
@@ -43,10 +48,12 @@ impl SemaphoresBuilder {
                 // An attempt that is cut short finds out less than the one before it.
                 Err(_) => return Err(last.unwrap_or_else(|| self.no_connection(server))),
             };
-            let pause = backoff.next();
-            if deadline.left_at(Instant::now()) <= pause {
+            let left = deadline.left_at(Instant::now());
+            if left < SHORTEST_PAUSE {
                 return Err(error);
             }
+            // The last attempts come closer together, so that the time is used to its end.
+            let pause = backoff.next().min(left / 2);
             if let (None, Error::Connect { address, reason, .. }) = (&told, &error) {
                 tracing::warn!(
                     target: LOG_TARGET,

@@ -166,7 +166,7 @@ fn of_network(error: &RedisError) -> Option<Cause> {
             (Kind::NotRedis, TOO_LARGE, SEE_STRANGER)
         }
         io::ErrorKind::ConnectionRefused => {
-            (Kind::Refused, "nothing listens there", "start the server, or mend host and port")
+            (Kind::Refused, "nothing listens there", "start the server, or mend the address")
         }
         io::ErrorKind::NotFound => {
             (Kind::Refused, "there is no such socket", "start the server, or mend the path")

@@ -105,9 +105,11 @@ impl Releases {
         done
     }
 
-    /// Enters something that was given up. Returns whether a keeper must be started.
-    pub(crate) fn add(&self, entry: Entry) -> bool {
-        let needs_keeper = self.with(|ledger| ledger.add(Arc::new(entry)));
+    /// Enters what was given up. Returns whether a keeper must be started.
+    pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
+        let needs_keeper = self.with(|ledger| {
+            entries.into_iter().fold(false, |needs, entry| ledger.add(Arc::new(entry)) || needs)
+        });
         self.changed();
         needs_keeper
     }

@@ -188,18 +188,25 @@ impl Permit {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.patience());
             let was_lost = self.let_go();
+            // Nobody needs the server to know that.
+            let failed = |operation, error| match was_lost {
+                true => self.loss(operation),
+                false => error,
+            };
             let (was_found, operation) = match how.unless_lost(was_lost) {
                 OnDrop::Release(mode) => {
                     let request = Release { acquisition: self.acquisition.clone(), mode };
                     let operation = request.operation();
-                    let answer = core.ask(request, deadline).await?;
+                    let answer = core.ask(request, deadline).await;
+                    let answer = answer.map_err(|error| failed(operation, error))?;
                     // Where a reply was lost, the second answer is "unknown". But the lease had not
                     // ended when the first attempt was made, so it was that one which found the
                     // permit, unless somebody has revoked it.
                     (answer.reply || answer.is_repeated, operation)
                 }
                 OnDrop::Leave => {
-                    let answer = core.ask(core.last_lease(&self.acquisition), deadline).await?;
+                    let answer = core.ask(core.last_lease(&self.acquisition), deadline).await;
+                    let answer = answer.map_err(|error| failed("leave", error))?;
                     core.part_with(&self.acquisition);
                     (answer.reply, "leave")
                 }

@@ -6,12 +6,17 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
 use super::LOG_TARGET;
 use crate::error::{ConnectErrorKind, cause_of, is_full, says};
+
+/// A server that grants permits takes writes again, whichever script it rejected.
+const ACQUIRE: &str = "acquire";
+/// If nothing was rejected for so long, because nothing was asked, calls of other scripts count.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// What the attempts are about, as the log names it.
 #[derive(Clone, Copy)]
@@ -39,8 +44,8 @@ pub(crate) struct Outages {
 /// Something has failed, and nothing succeeded since.
 struct State {
     first_failure: Instant,
-    /// Calls of this script are rejected, while others may succeed.
-    rejects: Option<String>,
+    /// A call of this script was rejected then, while others may succeed.
+    rejects: Option<(String, Instant)>,
     outage: Option<Outage>,
 }
 
@@ -80,12 +85,14 @@ impl Outages {
     ) -> bool {
         let mut state = self.state();
         self.is_fine.store(false, Ordering::Relaxed);
-        let rejects = script.filter(|_| rejects_writes(error)).map(str::to_owned);
+        let rejected = script.filter(|_| rejects_writes(error));
+        let rejects = rejected.map(|script| (script.to_owned(), Instant::now()));
         let Some(state) = &mut *state else {
             *state = Some(State { first_failure: Instant::now(), rejects, outage: None });
             return false;
         };
-        state.rejects = rejects;
+        // A server that rejects writes may be left for a new connection, which fails in other ways.
+        state.rejects = rejects.or(state.rejects.take());
         if began <= state.first_failure {
             return false;
         }
@@ -116,8 +123,12 @@ impl Outages {
             return false;
         }
         let mut state = self.state();
-        let goes_on =
-            |state: &State| state.rejects.as_ref().is_some_and(|name| script != Some(&**name));
+        let goes_on = |state: &State| {
+            state.rejects.as_ref().is_some_and(|(name, at)| {
+                let shows = [&**name, ACQUIRE].contains(&script.unwrap_or_default());
+                !shows && at.elapsed() < FORGOTTEN
+            })
+        };
         if state.as_ref().is_none_or(goes_on) {
             return false;
         }

@@ -62,7 +62,9 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
         return Err(Wrong::shown("it is empty"));
     }
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(Wrong::shown("there is white space in it (in a password a space is %20)"));
+        return Err(Wrong::shown(
+            "there is white space or a control character in it (in a password a space is %20)",
+        ));
     }
     let (scheme, rest) = url.split_once(':').ok_or_else(|| without_scheme(url))?;
     let scheme = scheme.to_ascii_lowercase();
@@ -238,7 +240,8 @@ fn info(
 fn parameters(query: &str) -> Result<Vec<(String, String)>, Wrong> {
     let mut found: Vec<(String, String)> = Vec::new();
     for part in query.split('&').filter(|part| !part.is_empty()) {
-        let Some((name, value)) = part.split_once('=') else {
+        let Some((name, value)) = part.split_once('=').filter(|(_, value)| !value.is_empty())
+        else {
             return Err(Wrong::shown("what stands behind \"?\" has no value"));
         };
         // Some read it as a space.

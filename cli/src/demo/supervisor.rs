@@ -17,6 +17,7 @@ use crate::demo::plan::{self, LIMIT, PAGES, WORKERS};
 use crate::demo::screen::Screen;
 use crate::demo::view::View;
 use crate::demo::{Result, proof, timeline};
+use crate::failure::Failure;
 use crate::interruption::interruption;
 use crate::output::tell;
 use crate::server::options::Server;
@@ -30,7 +31,8 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     // Runs must not meet each other, nor what else is on the server.
     let prefix = format!("{}:demo:{}", server.prefix, Uuid::new_v4());
     let server = Server { prefix, ..server };
-    let semaphores = plan::connect(&server, "supervisor").await?;
+    let connected = plan::connect(&server, "supervisor").await;
+    let semaphores = connected.map_err(|failure| for_all_runs(failure, &server.prefix))?;
     let semaphore = plan::database_connections(&semaphores)?;
     let job = Job::open(client, &server.prefix).await?;
 
@@ -45,6 +47,13 @@ pub async fn run(server: Server, client: Client) -> Result<ExitCode> {
     let code = outcome?;
     deleted?;
     Ok(code)
+}
+
+/// A right of a user is needed for all runs, and each has a prefix of its own.
+fn for_all_runs(failure: Failure, prefix: &str) -> Failure {
+    let base = prefix.rsplit_once(':').map_or(prefix, |(base, _)| base);
+    let reason = failure.reason.replace(&format!("~{prefix}:{{*"), &format!("~{base}:*"));
+    Failure { reason, ..failure }
 }
 
 struct Run {

@@ -17,6 +17,8 @@ use crate::output::note;
 /// After so long somebody at a terminal wonders.
 const SILENCE: Duration = Duration::from_secs(1);
 const UNTIL_NEXT_TRY: Duration = Duration::from_millis(200);
+/// With less time left there is no other try.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 pub async fn acquire(
     semaphores: &Semaphores,
@@ -45,11 +47,12 @@ async fn wait(semaphore: &Semaphore, asked: &Run, began: Instant) -> Result<Perm
     let permit = loop {
         let permit = attempt(semaphore, asked, began).await;
         let is_full = matches!(&permit, Some(Err(error)) if is_full(error));
-        if !is_full || began.elapsed() + UNTIL_NEXT_TRY >= asked.patience() {
+        let left = asked.patience().saturating_sub(began.elapsed());
+        if !is_full || left < SHORTEST_PAUSE {
             break permit;
         }
         // One that came earlier waits through that in the queue.
-        sleep(UNTIL_NEXT_TRY).await;
+        sleep(UNTIL_NEXT_TRY.min(left / 2)).await;
     };
     match permit {
         Some(Err(error @ Error::NoLimit { .. })) => {

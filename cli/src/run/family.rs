@@ -5,7 +5,7 @@ use std::{fs, thread};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::{Pid, getpgid, getpid};
+use nix::unistd::{Pid, getpgid, getpid, getppid};
 use rustix::process::{
     Pid as Process, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -21,7 +21,10 @@ pub struct Family {
     pub command: Pid,
     /// Those that belonged to it before, wherever their parents are now, and when they started. (Nothing
     /// gets away from the guard that is their parent.)
-    known: Vec<(Pid, String)>,
+    known: Vec<(Pid, u64)>,
+    /// The tool, and when the command started, if an earlier guard was killed: what that guard was
+    /// the parent of went to the tool.
+    heir: Option<(Pid, u64)>,
 }
 
 /// A process, as Linux tells it.
@@ -32,12 +35,18 @@ pub struct Entry {
     pub parent: Pid,
     group: Pid,
     /// In which a number that is used again differs.
-    started: String,
+    started: u64,
 }
 
 impl Family {
     pub fn below(root: Pid, command: Pid) -> Self {
-        Self { root, command, known: Vec::new() }
+        Self { root, command, known: Vec::new(), heir: None }
+    }
+
+    /// For a guard that replaces another one.
+    pub fn left_to_tool(command: Pid) -> Self {
+        let heir = Entry::read(command).map(|(entry, _)| (getppid(), entry.started));
+        Self { heir, ..Self::below(command, command) }
     }
 
     /// Finds again what loses its parent from here on.
@@ -107,8 +116,13 @@ impl Family {
 
     /// Those that are alive, below `root`, and in the group of the command. None where there is no /proc.
     fn entries(&self) -> Option<Vec<Entry>> {
+        // The tool may have children of other programs, which were there before the command.
+        let is_inherited = |entry: &Entry, (tool, started)| {
+            entry.parent == tool && entry.started >= started && entry.id != getpid()
+        };
         let is_known = |entry: &Entry| {
-            self.known.iter().any(|(id, started)| *id == entry.id && *started == entry.started)
+            self.known.contains(&(entry.id, entry.started))
+                || self.heir.is_some_and(|heir| is_inherited(entry, heir))
         };
         let (mut found, mut rest): (Vec<_>, Vec<_>) = all()?.into_iter().partition(is_known);
         let mut parents: Vec<_> = found.iter().map(|entry| entry.id).collect();
@@ -155,7 +169,7 @@ impl Entry {
             is_alive: state != "Z" && state != "X",
             parent: number(1)?,
             group: number(2)?,
-            started: (*fields.get(19)?).to_owned(),
+            started: fields.get(19)?.parse().ok()?,
         };
         Some((entry, state))
     }

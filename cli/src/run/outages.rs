@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use humantime::format_duration;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
@@ -12,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::failure::with_options;
 use crate::output::note;
 
 static STATE: Mutex<State> = Mutex::new(State { semaphore: None, outages: BTreeMap::new() });
@@ -19,8 +22,13 @@ static STATE: Mutex<State> = Mutex::new(State { semaphore: None, outages: BTreeM
 struct State {
     /// The semaphore whose user gets the lines.
     semaphore: Option<String>,
-    /// By connection and server: why it is unavailable.
-    outages: BTreeMap<(String, String), String>,
+    /// By connection and server.
+    outages: BTreeMap<(String, String), Outage>,
+}
+
+struct Outage {
+    began: Instant,
+    reason: String,
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -43,14 +51,16 @@ impl Drop for Told {
     }
 }
 
-/// Why Redis is unavailable, while it is.
+/// Since when Redis is unavailable, while it is, and what was found then.
 pub fn reason() -> Option<String> {
     let state = state();
-    state.outages.iter().next().map(|((_, server), reason)| unavailable(server, reason))
-}
-
-fn unavailable(server: &str, reason: &str) -> String {
-    format!("Redis at {server} is unavailable: {reason}")
+    let ((_, server), outage) = state.outages.iter().min_by_key(|(_, outage)| outage.began)?;
+    let since = Duration::from_secs(outage.began.elapsed().as_secs());
+    Some(format!(
+        "Redis at {server} became unavailable {} ago: {}",
+        format_duration(since),
+        outage.reason
+    ))
 }
 
 struct Connection;
@@ -71,9 +81,11 @@ impl<S: Subscriber> Layer<S> for Connection {
         let mut state = state();
         let line = match *event.metadata().level() {
             Level::WARN => {
-                let line = format!("{}: trying again", unavailable(&server, &error));
+                let reason = with_options(&error);
+                let line = format!("Redis at {server} is unavailable: {reason}: trying again");
                 let is_first = state.outages.is_empty();
-                let before = state.outages.insert((connection, server), error);
+                let outage = Outage { began: Instant::now(), reason };
+                let before = state.outages.insert((connection, server), outage);
                 // The same connection again: it fails for a reason that does not pass by itself.
                 (is_first || before.is_some()).then_some(line)
             }

@@ -130,8 +130,13 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
                 "--user (REDIS_USER) and the URL name different users: leave out one of the two",
             ));
         }
-        (Some(_), _) if of_url.is_none() && elsewhere.is_none() => return Err(no_password()),
-        (Some(user), _) => settings = settings.set_username(user),
+        (Some(user), _) => {
+            settings = settings.set_username(user);
+            // As with a URL that has a user only: redis-rs does not log in without a password.
+            if of_url.is_none() {
+                settings = settings.set_password("");
+            }
+        }
         (None, _) => {}
     }
     match (&elsewhere, &of_url) {
@@ -146,13 +151,6 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
         _ => {}
     }
     Ok(info.set_redis_settings(settings))
-}
-
-fn no_password() -> Failure {
-    Failure::usage(
-        "no password: --password-file names a file that has one, or REDIS_PASSWORD in the \
-         environment is one",
-    )
 }
 
 /// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs are
@@ -187,7 +185,9 @@ fn check_alike(sentinels: &[ConnectionInfo]) -> Result<(), Failure> {
 fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, Failure> {
     match passwords::read(server)? {
         Some(password) => Ok(Some((server.user.clone(), password))),
-        None if server.user.is_some() && server.sentinel.is_some() => Err(no_password()),
+        None if server.sentinel.is_some() => {
+            Ok(server.user.clone().map(|user| (Some(user), String::new())))
+        }
         None => Ok(None),
     }
 }

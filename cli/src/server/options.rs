@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::FalseyValueParser;
+use clap::builder::BoolishValueParser;
 
 /// Where the server is, and how to get in. The same for all commands.
 #[derive(Debug, Clone, Args)]
@@ -36,7 +36,7 @@ pub struct Server {
     #[arg(long, global = true, env = "REDIS_PASSWORD_FILE", value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// The URLs are nodes of a cluster
-    #[arg(long, global = true, env = "REDIS_CLUSTER", value_parser = FalseyValueParser::new())]
+    #[arg(long, global = true, env = "REDIS_CLUSTER", value_parser = BoolishValueParser::new())]
     pub cluster: bool,
     /// The URLs are sentinels, which know where the primary of this service is
     #[arg(long, global = true, env = "REDIS_SENTINEL", value_name = "SERVICE")]

@@ -15,8 +15,20 @@ impl Core {
     /// Gives back whatever the server has for this, before any later call and until that is
     /// confirmed. Never blocks.
     pub(crate) fn give_back(self: &Arc<Self>, acquisition: &Arc<Acquisition>, mode: ReleaseMode) {
-        let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
-        let needs_keeper = self.releases.add(given_up.into_entry(mode));
+        self.give_back_all(std::iter::once(acquisition), mode);
+    }
+
+    /// The same for several at once.
+    pub(super) fn give_back_all<'a>(
+        self: &Arc<Self>,
+        acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
+        mode: ReleaseMode,
+    ) {
+        let given_up = acquisitions.map(|acquisition| {
+            let given_up = GivenUpRequest { core: self.clone(), acquisition: acquisition.clone() };
+            given_up.into_entry(mode)
+        });
+        let needs_keeper = self.releases.add(given_up);
         self.keep_releases(needs_keeper);
     }
 
@@ -37,8 +49,8 @@ impl Core {
         for id in ids.into_iter().take(room) {
             let given_up = Box::new(UnwantedPermit { core: self.clone(), id });
             let until = Instant::now().checked_add(self.until_leases_end());
-            let needs_keeper =
-                self.releases.add(Entry { given_up, mode: ReleaseMode::Return, until });
+            let entry = Entry { given_up, mode: ReleaseMode::Return, until };
+            let needs_keeper = self.releases.add([entry]);
             self.keep_releases(needs_keeper);
         }
     }
@@ -63,7 +75,7 @@ impl Drop for Caller {
         if !self.is_over.load(Ordering::SeqCst) {
             let given_up = Box::new(AbandonedCall { is_over: self.is_over.clone() });
             let entry = Entry { given_up, mode: ReleaseMode::Return, until: None };
-            let needs_keeper = self.core.releases.add(entry);
+            let needs_keeper = self.core.releases.add([entry]);
             self.core.keep_releases(needs_keeper);
         }
     }

@@ -95,10 +95,15 @@ impl Keeper {
             return;
         }
         expired.iter().for_each(|entry| entry.given_up.left_to_lease());
+        let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
+        // A request that was canceled is skipped, since nobody reports it as waiting.
+        if permits == 0 {
+            return;
+        }
         let error = self.failure.as_ref().map(tracing::field::display);
         tracing::warn!(
             semaphore = self.core.name,
-            permits = expired.len(),
+            permits,
             error,
             "could not give permits back; their leases end by themselves"
         );
@@ -123,16 +128,20 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// The runtime ended in the middle: permits are delivered all the same. What waits in the queue is
-    /// skipped when its process is gone. Something that is given up later starts another keeper.
+    /// The runtime ended in the middle: what is left is delivered all the same, together with all that
+    /// waits here. Requests come first, so that no permit is handed to one of them. Something that is
+    /// given up later starts another keeper.
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
-        let left = self.core.releases.abandon();
-        let permits = left.iter().filter(|entry| entry.given_up.is_permit());
-        let permits =
-            permits.filter_map(|entry| Some((entry.mode, entry.given_up.id()?.to_owned())));
-        drop(Undelivered::releases(&self.core, permits.collect()));
+        self.core.context.end_with_home();
+        let (permits, requests): (Vec<_>, Vec<_>) = {
+            let left = self.core.releases.abandon().into_iter();
+            left.partition(|entry| entry.given_up.is_permit())
+        };
+        let left = requests.iter().chain(&permits);
+        let left = left.filter_map(|entry| Some((entry.mode, entry.given_up.id()?.to_owned())));
+        drop(Undelivered::releases(&self.core, left.collect()));
     }
 }

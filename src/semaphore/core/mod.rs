@@ -215,17 +215,15 @@ impl Core {
     /// Closes it: all waits end, and later acquires fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.closing.close();
+        self.take_over_calls();
         self.end_waits();
     }
 
     /// Gives back all that waits.
     fn end_waits(self: &Arc<Self>) {
-        self.take_over_calls();
         let waits = std::mem::take(&mut *self.waits());
-        for waiting in waits.into_values() {
-            waiting.end();
-            self.give_back(&waiting, ReleaseMode::Return);
-        }
+        waits.values().for_each(|waiting| waiting.end());
+        self.give_back_all(waits.values(), ReleaseMode::Return);
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<u128, Weak<Acquisition>>> {
@@ -343,10 +341,11 @@ impl Handler for Core {
 
     fn ended(self: Arc<Self>) {
         self.closing.shut_down();
-        // Those whose runtime has ended give back by themselves.
+        // At the end of a runtime no task could take them over.
         if self.context.was_told_to_end() {
-            self.end_waits();
+            self.take_over_calls();
         }
+        self.end_waits();
         self.releases.changed();
     }
 }

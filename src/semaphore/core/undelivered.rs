@@ -1,6 +1,7 @@
 //! What the background gives back or leaves, until Redis has confirmed it: also where the runtime
 //! ends before.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -20,7 +21,7 @@ use crate::semaphore::acquisition::Acquisition;
 /// runtime, loses none of them.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
-    /// The IDs of permits.
+    /// IDs, in the order in which they are to be released.
     releases: Vec<(ReleaseMode, String)>,
     pub(crate) left: Vec<Arc<Acquisition>>,
 }
@@ -60,8 +61,8 @@ impl Undelivered {
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        let permits = self.releases.len() + self.left.len();
-        if permits == 0 {
+        let requests = self.releases.len() + self.left.len();
+        if requests == 0 {
             return;
         }
         let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
@@ -80,9 +81,9 @@ impl Drop for Undelivered {
         };
         tracing::warn!(
             semaphore = self.core.name,
-            permits,
+            requests,
             error = failure,
-            "the runtime has ended before Redis took permits back; their leases end by themselves"
+            "the runtime has ended before Redis took back permits and requests; they end with their leases"
         );
     }
 }
@@ -105,11 +106,10 @@ impl Core {
     ) -> Result<(), Error> {
         self.context.servers.leave_connections();
         for mode in [ReleaseMode::Return, ReleaseMode::Consume] {
-            let of_mode = releases.iter().filter(|(its, _)| *its == mode);
-            let mut ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();
             // A call takes an ID once.
-            ids.sort_unstable();
-            ids.dedup();
+            let mut seen = HashSet::new();
+            let of_mode = releases.iter().filter(|(its, id)| *its == mode && seen.insert(id));
+            let ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();
             for some in ids.chunks(MAX_BATCH) {
                 self.release_words(mode, some, patience).await?;
             }

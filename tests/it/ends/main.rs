@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     let tests = ways::ALL.iter().filter(|(way, _)| is_chosen(way));
     let mut passed = 0;
     for (way, status) in tests {
-        next_is_served(way, *status);
+        // Where several wait, chance decides who does what at the end.
+        let times = if way.contains("waiters") { 10 } else { 1 };
+        (0..times).for_each(|_| next_is_served(way, *status));
         passed += 1;
     }
     for way in ["blocking_drop", "async_drop"].iter().filter(|way| is_chosen(way)) {

@@ -14,7 +14,7 @@ use crate::LEASE;
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// With the status that each ends with; 101 is a panic's.
-pub const ALL: [(&str, i32); 18] = [
+pub const ALL: [(&str, i32); 21] = [
     ("blocking_scope", 0),
     ("blocking_drop", 0),
     ("blocking_question_mark", 1),
@@ -33,6 +33,9 @@ pub const ALL: [(&str, i32); 18] = [
     ("async_static", 0),
     ("async_unpolled_release", 0),
     ("async_several", 0),
+    ("async_waiters", 0),
+    ("async_waiters_of_one_thread", 0),
+    ("async_waiters_panic", 101),
 ];
 
 pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
@@ -145,6 +148,22 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
                     let permit = other.acquire().await?;
                     tokio::spawn(async move { permit.lost().await });
                 }
+            }
+            // Its own tasks wait, by two semaphores of the name, and have turns meanwhile.
+            "waiters" | "waiters_panic" => {
+                let again = semaphores.semaphore(name).limit(1).lease(LEASE).build()?;
+                for task in 0..10 {
+                    let semaphore = if task % 2 == 0 { semaphore.clone() } else { again.clone() };
+                    tokio::spawn(async move {
+                        while let Ok(_permit) = semaphore.acquire().await {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                    });
+                }
+                while semaphore.inspect().await?.queued < 10 {}
+                drop(permit);
+                while semaphore.inspect().await?.queued == 10 {}
+                assert!(!way.ends_with("panic"), "as it must");
             }
             _ => unreachable!("{way} is on the list"),
         }

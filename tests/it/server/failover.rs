@@ -33,7 +33,8 @@ async fn by_asking(pair: &Pair) -> Semaphores {
 }
 
 fn build(semaphores: &Semaphores) -> Semaphore {
-    semaphores.semaphore("printer").limit(1).build().unwrap()
+    // A machine that is busy takes its time for a failover.
+    semaphores.semaphore("printer").limit(1).lease(Duration::from_secs(600)).build().unwrap()
 }
 
 /// One holds the only permit, another waits for it; they are two clients.

@@ -66,7 +66,9 @@ struct Watch {
 pub fn watch(grace: Duration) -> io::Result<()> {
     // Whoever ends all processes of the tool's name means the tool. The guard ends with it.
     rustix::thread::set_name(c"semaphore-guard")?;
-    for signal in not_ignored([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]) {
+    let ending = not_ignored([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM]);
+    // If the tool was started with SIGCHLD ignored, no child's end would be reported.
+    for signal in ending.chain([Signal::SIGCHLD]) {
         signal_hook::flag::register(signal as i32, Arc::default())?;
     }
     set_child_subreaper(Some(getpid()))?;
@@ -209,9 +211,8 @@ impl Watch {
                 };
                 self.tell(&report);
             }
-            // The first guard was the parent of what left it: this one finds what is below the command.
             Word::Started(command) => {
-                self.family = Some(Family::below(command, command));
+                self.family = Some(Family::left_to_tool(command));
                 self.learn();
             }
             Word::MayRun(left) => {

@@ -112,11 +112,13 @@ fn what_the_tool_was_told_to_ignore_the_command_ignores() {
 
 /// Programs that wait for signals in their own ways block them, and what they start inherits that.
 #[test]
-fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked() {
-    let name = unique_name();
-    let text = format!("exec env --block-signal=CHLD $TOOL run {name} --limit 1 -- sh -c 'exit 3'");
-    let mut tool = Tool::start(&mut script(&shared_url(), &text));
-    assert_eq!(tool.ended().code(), Some(3));
+fn the_end_of_the_command_is_heard_of_also_where_that_was_blocked_or_ignored() {
+    for option in ["--block-signal=CHLD", "--ignore-signal=CHLD"] {
+        let name = unique_name();
+        let text = format!("exec env {option} $TOOL run {name} --limit 1 -- sh -c 'exit 3'");
+        let mut tool = Tool::start(&mut script(&shared_url(), &text));
+        assert_eq!(tool.ended().code(), Some(3), "{option}");
+    }
 }
 
 /// The first process of a container inherits those whose parents have ended.
