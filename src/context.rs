@@ -23,6 +23,8 @@ use crate::server::{Servers, user_timeout};
 use crate::wakeup::{self, Listener, Router};
 
 const MAX_DRIVERS: usize = 16;
+/// A program that ends waits no longer, however patient its calls are.
+const LONGEST_END: Duration = Duration::from_secs(10);
 
 pub(crate) struct Context {
     pub(crate) servers: Servers,
@@ -249,7 +251,8 @@ impl Context {
         self.end_with_home();
         let mut last_moment = self.last_moment.lock().expect("nothing panics while it is locked");
         let now = std::time::Instant::now();
-        let last = *last_moment.get_or_insert(now + self.settings.response_timeout);
+        let patience = self.settings.response_timeout.min(LONGEST_END);
+        let last = *last_moment.get_or_insert(now + patience);
         let time = last.saturating_duration_since(now);
         (!time.is_zero()).then(|| deliver(time))
     }

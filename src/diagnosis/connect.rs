@@ -32,7 +32,9 @@ pub(crate) async fn check_one(
     let (allowed, subscribed) = join!(try_out(&probe, access), subscribe);
     let subscribed = subscribed.map_err(|error| probe.explain(error));
     match allowed.and(subscribed) {
-        Err(error) => Err(inquire(link.dialer(), link.source().client(), error).await),
+        Err(error) => {
+            Err(inquire(link.dialer(), |server| link.source().client_at(server), error).await)
+        }
         done => done,
     }
 }
@@ -50,7 +52,7 @@ pub(crate) async fn check_cluster(
             None => (cluster.to_string(), None, (ErrorKind::Io, "no node is known").into()),
         };
         let error = explain_map(address, prefix, error);
-        return Err(inquire(cluster.dialer(), client.as_ref(), error).await);
+        return Err(inquire(cluster.dialer(), |_| client.as_ref(), error).await);
     }
     let nodes = cluster.nodes();
     let checked = nodes.iter().map(|node| check_node(cluster, node, prefix, access));
@@ -91,7 +93,7 @@ async fn check_node(
     match allowed.and(heard) {
         Err(error) => {
             let link = &probe.link;
-            Err(inquire(link.dialer(), link.source().client(), error).await)
+            Err(inquire(link.dialer(), |server| link.source().client_at(server), error).await)
         }
         done => done,
     }

@@ -22,12 +22,16 @@ const MAX_BYTES: usize = 80;
 const TLS_ATTEMPTS: u32 = 5;
 const LOOK: &str = "see what listens there";
 
-/// Without a client there is more than one server, and nothing to ask.
-pub(crate) async fn inquire(dialer: &Dialer, client: Option<&Client>, error: Error) -> Error {
+/// `client_at` returns the server at an address, if it can be asked.
+pub(crate) async fn inquire<'a>(
+    dialer: &Dialer,
+    client_at: impl FnOnce(&str) -> Option<&'a Client>,
+    error: Error,
+) -> Error {
     let Error::Connect { address, kind, reason, source: Some(source), right: None } = &error else {
         return error;
     };
-    let Some(client) = client else {
+    let Some(client) = client_at(address) else {
         return error;
     };
     let patience = dialer.response_timeout();

@@ -108,7 +108,11 @@ impl Releases {
     /// Enters what was given up. Returns whether a keeper must be started.
     pub(crate) fn add(&self, entries: impl IntoIterator<Item = Entry>) -> bool {
         let needs_keeper = self.with(|ledger| {
-            entries.into_iter().fold(false, |needs, entry| ledger.add(Arc::new(entry)) || needs)
+            let mut needs_keeper = false;
+            for entry in entries {
+                needs_keeper |= ledger.add(Arc::new(entry));
+            }
+            needs_keeper
         });
         self.changed();
         needs_keeper

@@ -142,7 +142,7 @@ impl Semaphore {
     ///
     /// # Keep polling it
     ///
-    /// A future that was polled once has its place in the queue. If it is then kept and not polled,
+    /// A future that was polled once is in the queue, or on its way there. If it is then kept and not polled,
     /// it still takes its turn, and its permit stays unused for a lease each time. This happens to a
     /// pinned future outside of a `select!` that is left, and to futures in a stream such as
     /// `buffer_unordered` while the consumer of that stream awaits a permit of the same semaphore:

@@ -76,7 +76,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// When the runtime that connected ends, permits that were dropped before, and those that its tasks
 /// still hold, are delivered first. The end of the runtime waits for that, for up to the response
-/// timeout (default 2 s). So the end of `#[tokio::main]` loses none of them, also after `?` or a
+/// timeout (default 2 s), and 10 s at most. So the end of `#[tokio::main]` loses none of them, also after `?` or a
 /// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait: call
 /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) before. Otherwise a permit that was dropped
 /// a moment earlier counts until its lease expires (default 30 s).

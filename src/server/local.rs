@@ -64,13 +64,14 @@ impl Local {
         script: &str,
         write: impl Fn(&mut Cmd),
     ) -> Result<T, CallError> {
-        // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
-        tokio::task::yield_now().await;
         for call in earlier.unwritten(CONNECTION) {
             let answer = self.answer(E::Call::SCRIPT, |cmd| call.write(cmd));
             call.answered(answer);
         }
-        self.answer(script, write).map_err(CallError::from)
+        let answer = self.answer(script, write).map_err(CallError::from);
+        // An answer takes a moment, as everywhere. Others have their turn, and requests gather.
+        tokio::task::yield_now().await;
+        answer
     }
 
     fn answer<T: FromRedisValue>(

@@ -63,7 +63,7 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo, Wrong> {
     }
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(Wrong::shown(
-            "there is white space or a control character in it (in a password a space is %20)",
+            "there is white space in it, or a control character (in a password a space is %20)",
         ));
     }
     let (scheme, rest) = url.split_once(':').ok_or_else(|| without_scheme(url))?;

@@ -149,7 +149,12 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let connections = proxy.accepted();
     let tried = async {
         let many = |accepted: &usize| *accepted > connections + 6;
-        eventually("attempts", async || proxy.accepted(), many).await;
+        let looked = async || {
+            // It may be cut in the middle, and what succeeds says nothing about writes.
+            let _ = semaphore.inspect().await;
+            proxy.accepted()
+        };
+        eventually("attempts", looked, many).await;
         server_is("REPLICAOF NO ONE");
     };
     let (acquired, ()) = tokio::join!(semaphore.acquire(), tried);
@@ -160,4 +165,27 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     assert_eq!(log.count(&told), 1, "{log:?}");
     assert_eq!(log.count(&["WARN", commands]), 1, "{log:?}");
     assert_eq!(log.count(&["INFO", "Redis is available again", &address, commands]), 1, "{log:?}");
+}
+
+/// Whichever script was rejected: a server that grants permits takes writes again.
+#[tokio::test]
+async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
+    let (log, _logged) = Log::here();
+    let server = Server::start();
+    let replicas_are_needed = |number: &str| {
+        let set = ["SET", "min-replicas-to-write", number];
+        redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
+    };
+    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
+    let semaphores = builder.connect(&server.url()).await.unwrap();
+    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let counts = |words: &str| log.count(&[words, "connection=\"commands\""]);
+    for outage in 1..3 {
+        replicas_are_needed("1");
+        semaphore.set_limit(5).await.unwrap_err();
+        assert_eq!(counts("Redis is unavailable"), outage, "{log:?}");
+        replicas_are_needed("0");
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(counts("Redis is available again"), outage, "{log:?}");
+    }
 }

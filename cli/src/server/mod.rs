@@ -78,6 +78,19 @@ pub fn block_on_runtime<T>(
 }
 
 pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
+    let connected = connected(server, builder).await;
+    connected.map_err(|Failure { status, reason }| match &server.user {
+        // The library does not show a user without a password, which may be a password by mistake.
+        Some(user) => {
+            let named = format!("the user {user:?} without a password");
+            let reason = reason.replace("the user of the URL without a password", &named);
+            Failure { status, reason }
+        }
+        None => Failure { status, reason },
+    })
+}
+
+async fn connected(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
     passwords::check_places(server)?;
     let servers = servers(server)?;

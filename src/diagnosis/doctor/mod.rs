@@ -55,7 +55,7 @@ async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
 }
 
 async fn more_about(probe: &Probe, error: Error) -> Error {
-    inquire(probe.link.dialer(), probe.link.source().client(), error).await
+    inquire(probe.link.dialer(), |server| probe.link.source().client_at(server), error).await
 }
 
 async fn look_at_all(probe: &Probe) -> Result<Examination, Error> {

@@ -93,6 +93,14 @@ impl Source {
         }
     }
 
+    /// The server at that address, if it was named.
+    pub(crate) fn client_at(&self, server: &str) -> Option<&Client> {
+        match self {
+            Self::PrimaryOf(clients) => clients.iter().find(|client| address(client) == server),
+            _ => self.client(),
+        }
+    }
+
     /// Those that are known before one is asked.
     pub(crate) fn servers(&self) -> Vec<&ConnectionInfo> {
         match self {

@@ -119,6 +119,7 @@ fn every_form_that_is_refused() {
         ("unix:///p#foo", "nothing may stand behind \"#\""),
         ("unix:///p?foo=1", "is not taken"),
         ("unix:///p?foo", "has no value"),
+        ("unix:///p?pass=", "has no value"),
         ("unix:///p?password=geheim", "\"password\" behind \"?\" is not taken: write pass"),
         ("unix:/p?username=jobs", "\"username\" behind \"?\" is not taken: write user"),
         ("unix:/p?db=x", "invalid database number"),

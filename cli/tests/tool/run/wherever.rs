@@ -131,7 +131,7 @@ fn after_the_guard_was_killed_all_ends(way: &str) {
     let [guard] = *children(tool.id()) else { panic!("not one guard") };
     kill(Pid::from_raw(guard), Signal::SIGKILL).unwrap();
     let guards = || {
-        let names = children(tool.id()).into_iter().map(|child| name_of(child));
+        let names = children(tool.id()).into_iter().map(name_of);
         names.filter(|name| name == "semaphore-guard").count()
     };
     eventually("another guard", || {
