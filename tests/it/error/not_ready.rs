@@ -129,7 +129,10 @@ async fn a_server_that_loads_its_data_will_have_them() {
     };
     eventually("attempts of both", rejected, |count| *count > 10).await;
     assert!(!call.is_finished() && !connecting.is_finished());
-    redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut admin).unwrap();
+    // Redis 6.2 lets nobody hurry it.
+    if !server.is_older_than_7() {
+        redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut admin).unwrap();
+    }
     let permit = in_time("the call", call).await.unwrap().unwrap().expect("nobody holds");
     permit.release().await.unwrap();
     let after = in_time("the client", connecting).await.unwrap().unwrap();
