@@ -106,7 +106,9 @@ async fn a_server_that_loads_its_data_will_have_them() {
         redis::cmd("SET").arg(key).arg(value).exec(&mut server.connect()).unwrap();
     }
     let build = |semaphores: &Semaphores| semaphores.semaphore("slow").limit(1).build().unwrap();
-    let before = Semaphores::connect(&server.url()).await.unwrap();
+    // A call is made again for twice as long.
+    let before = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let before = before.connect(&server.url()).await.unwrap();
     let semaphore = build(&before);
     semaphore.acquire().await.unwrap().release().await.unwrap();
     redis::cmd("SAVE").exec(&mut server.connect()).unwrap();
