@@ -25,9 +25,8 @@ impl<R: Request> Batcher<R> {
         deadline: Deadline,
         may_drive: bool,
     ) -> Reply<R> {
-        owner.check_process()?;
         let operation = request.operation();
-        let mut asked = Asked::new(owner, request, deadline, may_drive, false);
+        let mut asked = Asked::new(owner, request, deadline, may_drive, false)?;
         let mut runtimes = 1;
         loop {
             match within(owner.home(), deadline, poll_fn(|cx| asked.poll(cx))).await {
@@ -36,7 +35,7 @@ impl<R: Request> Batcher<R> {
                 // Calls end with the runtime in which they are made: others ask anew.
                 Some(Ok(Outcome::Unserved(request))) if runtimes < MAX_RUNTIMES => {
                     runtimes += 1;
-                    asked = Asked::new(owner, request, deadline, may_drive, true);
+                    asked = Asked::new(owner, request, deadline, may_drive, true)?;
                 }
                 Some(_) => return Err(Error::Shutdown),
                 None => return Err(owner.home_stalled(operation, deadline.elapsed())),
@@ -60,9 +59,13 @@ impl<R: Request> Batcher<R> {
         owner: &Arc<R::Owner>,
         mut waiting: Waiting<R>,
         may_drive: bool,
-    ) -> Option<Driver<'_, R>> {
+    ) -> Result<Option<Driver<'_, R>>, Error> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
+        // A system call, which is not made for each of many.
+        if !state.is_dispatching {
+            owner.check_process()?;
+        }
         state.arrivals += 1;
         waiting.number = state.arrivals;
         state.waiting.push_back(waiting);
@@ -74,7 +77,7 @@ impl<R: Request> Batcher<R> {
                 && !owner.is_rush()
                 && let Some(slot) = owner.try_drive()
             {
-                return Some(Driver { owner, generation: state.generation, _slot: slot });
+                return Ok(Some(Driver { owner, generation: state.generation, _slot: slot }));
             }
         }
         let calls = state.calls.take();
@@ -86,7 +89,7 @@ impl<R: Request> Batcher<R> {
         if is_wanted {
             batcher.changed.notify_one();
         }
-        None
+        Ok(None)
     }
 }
 
@@ -103,10 +106,10 @@ impl<'a, R: Request> Asked<'a, R> {
         deadline: Deadline,
         may_drive: bool,
         is_repeated: bool,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting { number: 0, request, deadline, is_repeated, last: None, reply };
-        Self { driver: Batcher::enter(owner, waiting, may_drive), answer }
+        Ok(Self { driver: Batcher::enter(owner, waiting, may_drive)?, answer })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Outcome<R>, RecvError>> {
