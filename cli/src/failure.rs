@@ -125,8 +125,7 @@ fn with_cause(error: &Error) -> String {
 const AUTHORITY: &str = "name the authority to the client";
 const WITH_TLS_CA: &str = "name the authority with --tls-ca";
 
-/// What the library says, and what it is called here: the library cannot know how a client gets its
-/// certificates, and its password.
+/// Advice in the words of the library's API, and the same advice with the options of this tool.
 const WORDS: [(&str, &str); 4] = [
     (AUTHORITY, WITH_TLS_CA),
     ("give the client one", "give one with --tls-cert and --tls-key"),

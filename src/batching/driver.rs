@@ -38,7 +38,11 @@ impl<R: Request> Batcher<R> {
                     asked = Asked::new(owner, request, deadline, may_drive, true)?;
                 }
                 Some(_) => return Err(Error::Shutdown),
-                None => return Err(owner.home_stalled(operation, deadline.elapsed())),
+                None => {
+                    // In a forked process, calls that were under way at the fork never end.
+                    owner.check_process()?;
+                    return Err(owner.home_stalled(operation, deadline.elapsed()));
+                }
             }
         }
     }
@@ -62,7 +66,7 @@ impl<R: Request> Batcher<R> {
     ) -> Result<Option<Driver<'_, R>>, Error> {
         let batcher = R::batcher(owner);
         let mut state = batcher.state();
-        // A system call, which is not made for each of many.
+        // This makes a system call, which would be slow for each of many requests.
         if !state.is_dispatching {
             owner.check_process()?;
         }

@@ -188,7 +188,7 @@ impl Permit {
             let core = &self.core;
             let deadline = Deadline::after(core.context.settings.patience());
             let was_lost = self.let_go();
-            // Nobody needs the server to know that.
+            // This process knows that without a reply.
             let failed = |operation, error| match was_lost {
                 true => self.loss(operation),
                 false => error,

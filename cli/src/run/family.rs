@@ -120,11 +120,11 @@ impl Family {
         let is_inherited = |entry: &Entry, (tool, started)| {
             entry.parent == tool && entry.started >= started && entry.id != getpid()
         };
-        let is_known = |entry: &Entry| {
+        let is_member = |entry: &Entry| {
             self.known.contains(&(entry.id, entry.started))
                 || self.heir.is_some_and(|heir| is_inherited(entry, heir))
         };
-        let (mut found, mut rest): (Vec<_>, Vec<_>) = all()?.into_iter().partition(is_known);
+        let (mut found, mut rest): (Vec<_>, Vec<_>) = all()?.into_iter().partition(is_member);
         let mut parents: Vec<_> = found.iter().map(|entry| entry.id).collect();
         parents.push(self.root);
         while let Some(parent) = parents.pop() {

@@ -10,11 +10,11 @@ const SECRET: &str = "Xq7Zw9";
 /// The same in a URL.
 const ENCODED: &str = "%58q7Zw9";
 
-/// `@PORT` is a server that takes the secret; nobody listens at port 1.
+/// The server at `@PORT` accepts the secret as the password of `importer`. No server listens at port 1.
 const URLS: [&str; 12] = [
     "redis://importer:SECRET@127.0.0.1:@PORT/",
     "redis://importer:ENCODED@127.0.0.1:@PORT/",
-    "redis://nobody:SECRET@127.0.0.1:@PORT/",
+    "redis://stranger:SECRET@127.0.0.1:@PORT/",
     "redis://:SECRET@127.0.0.1:@PORT/",
     "redis://:SECRET@127.0.0.1:1/,redis://:SECRET@127.0.0.1:1/",
     "rediss://:SECRET@127.0.0.1:@PORT/",
@@ -103,7 +103,7 @@ fn a_secret_from_elsewhere_is_in_no_output() {
         let options = ["--user", "importer", "--password-file", file.to_str().unwrap()];
         are_silent(&outcomes(&options, &[("REDIS_URL", &server.url)]), content);
     }
-    for user in ["importer", "nobody"] {
+    for user in ["importer", "stranger"] {
         let variables = [("REDIS_URL", &*server.url), ("REDIS_PASSWORD", SECRET)];
         let outcomes = outcomes(&["--user", user], &variables);
         assert_eq!(outcomes[0].status == Some(0), user == "importer", "{outcomes:?}");

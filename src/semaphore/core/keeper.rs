@@ -96,7 +96,7 @@ impl Keeper {
         }
         expired.iter().for_each(|entry| entry.given_up.left_to_lease());
         let permits = expired.iter().filter(|entry| entry.given_up.is_permit()).count();
-        // A request that was canceled is skipped, since nobody reports it as waiting.
+        // The server skips a canceled request, since this client sends no heartbeat for it.
         if permits == 0 {
             return;
         }
@@ -128,9 +128,9 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// The runtime ended in the middle: what is left is delivered all the same, together with all that
-    /// waits here. Requests come first, so that no permit is handed to one of them. Something that is
-    /// given up later starts another keeper.
+    /// If the runtime ends before the work is done, delivers the rest, together with all requests of
+    /// this process that wait. Requests are released first, so that no permit is granted to one of them.
+    /// A permit that is dropped later starts another keeper.
     fn drop(&mut self) {
         if self.is_done {
             return;

@@ -83,7 +83,7 @@ impl Drop for Undelivered {
             semaphore = self.core.name,
             requests,
             error = failure,
-            "the runtime has ended before Redis took back permits and requests; they end with their leases"
+            "the runtime has ended before Redis took back permits and requests; both expire by themselves"
         );
     }
 }

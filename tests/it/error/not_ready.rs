@@ -131,7 +131,7 @@ async fn a_server_that_loads_its_data_will_have_them() {
     };
     eventually("attempts of both", rejected, |count| *count > 10).await;
     assert!(!call.is_finished() && !connecting.is_finished());
-    // Redis 6.2 lets nobody hurry it.
+    // Redis 6.2 rejects CONFIG SET while it loads.
     if !server.is_older_than_7() {
         redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut admin).unwrap();
     }

@@ -79,7 +79,7 @@ fn wait_and_die(url: String, ahead: Duration) {
         tokio::spawn(semaphore.request().ahead(ahead).acquire());
         until_queued(&semaphore, before + 1).await;
     });
-    // Nobody drives it any more, and its end delivers nothing.
+    // Its tasks are never polled again. It is not dropped, since that would deliver what is left.
     std::mem::forget(process);
 }
 

@@ -30,7 +30,7 @@ subprocess.call(["sh", "-c", os.environ["FAR"]], start_new_session=True)'; true"
     // With a terminal of its own, as `ssh -t` has it.
     r#"script -qec 'sh -c "$FAR"' /dev/null; true"#,
     // Below a parent that does not reap its children.
-    r#"setsid python3 -c 'import os, signal, time
+    r#"setsid python3 -c 'import os, signal
 if not os.fork():
     os._exit(0)
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -38,7 +38,7 @@ for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
 if not os.fork():
     os.execlp("sh", "sh", "-c", os.environ["FAR"])
 while True:
-    time.sleep(60)'; true"#,
+    signal.pause()'; true"#,
 ];
 
 fn command(name: &str, way: &str) -> Command {
@@ -167,12 +167,12 @@ fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
     }
 }
 
-/// What runs as another user cannot be ended. It is named, so that somebody who may can do so.
+/// The tool may not end the processes of another user. It names them, so that an operator can do it.
 #[test]
 fn what_may_not_be_ended_is_named() {
     let folder = std::env::temp_dir().join(unique_name());
     let folder = folder.to_str().unwrap();
-    // Not the user of the tool, but allowed to become anybody.
+    // The tool runs as an ordinary user. This copy of setpriv may become root.
     let [tool, other] = [TOOL, "/usr/bin/setpriv"].map(|program| {
         let name = std::path::Path::new(program).file_name().unwrap().to_str().unwrap();
         as_root(&["install", "-D", "-m", "4755", program, &format!("{folder}/{name}")]);

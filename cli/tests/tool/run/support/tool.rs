@@ -50,7 +50,7 @@ pub struct Tool {
     process: Process,
     /// Of the command's output.
     lines: Receiver<String>,
-    /// What it has written to its error output so far.
+    /// The text that the tool has written to its error output so far.
     told: Arc<Mutex<String>>,
     errors: Option<thread::JoinHandle<()>>,
 }
@@ -112,12 +112,12 @@ impl Tool {
         })
     }
 
-    /// Waits until it has written this to its error output.
+    /// Waits until the error output of the tool contains this text.
     pub fn tells(&self, text: &str) {
         eventually(text, || self.told.lock().unwrap().contains(text).then_some(()));
     }
 
-    /// What it has written to its error output. For a tool that has ended.
+    /// Returns the whole error output, once the tool has closed it.
     pub fn errors(&mut self) -> String {
         self.errors.take().unwrap().join().unwrap();
         self.told.lock().unwrap().clone()
