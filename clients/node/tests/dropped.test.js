@@ -6,7 +6,7 @@ const v8 = require("node:v8");
 const vm = require("node:vm");
 
 const { LeaseLost } = require("../index.js");
-const { admin, connect, empty, held, keyOf, newName, queued, test, until } = require("./support.js");
+const { admin, connect, empty, held, newName, queued, test, until } = require("./support.js");
 
 v8.setFlagsFromString("--expose-gc");
 const gc = vm.runInNewContext("gc");
@@ -64,7 +64,11 @@ test("a permit that the program has is not dropped, nor one that was released or
   process.on("warning", note);
   const permit = await semaphore.acquire();
   // A listener that refers to it has it, too.
-  await dropAfter(() => semaphore.acquire(), (listened) => listened.lost.addEventListener("abort", () => listened.release()));
+  let reference;
+  await dropAfter(() => semaphore.acquire(), (listened) => {
+    listened.lost.addEventListener("abort", () => listened.release());
+    reference = new WeakRef(listened);
+  });
   let goOn;
   const used = semaphore.use(() => new Promise((resolve) => (goOn = resolve)));
   await until("all hold", async () => (await held(send, name)) === 3);
@@ -84,11 +88,12 @@ test("a permit that the program has is not dropped, nor one that was released or
   }
   assert.equal(await held(send, name), 3);
   assert.equal(await permit.release(), true);
+  assert.equal(await reference.deref().release(), true);
   goOn();
   await used;
   process.off("warning", note);
   assert.deepEqual(warnings, []);
-  await send("DEL", keyOf(name, "permits"));
+  await empty(send, name);
 });
 
 test("maxHold bounds for how long a permit is held, however often it is renewed", async (t) => {
