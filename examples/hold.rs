@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::sync::oneshot;
 
 /// Whatever fails here ends up as a message for a person.
@@ -54,7 +54,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(how: How) -> Result<()> {
-    let semaphores = Semaphores::connect(&redis_url()?).await?;
+    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     match how {
         How::Try { name, limit } => {
             let semaphore = semaphores.semaphore(name).limit(limit).build()?;

@@ -18,7 +18,7 @@ use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, cmd, pipe};
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
 /// Whatever fails here ends up as a message for a person.
@@ -104,7 +104,7 @@ fn redis_url() -> Result<String> {
 
 /// A trader: a process that offers whatever it has, and tries to buy what others offer.
 async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
-    let semaphores = Semaphores::connect(&redis_url()?).await?;
+    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let locks = Locks::new(&semaphores, name, locking)?;
     let mut goods = Goods::open(name).await?;
     let mut bought = 0;
@@ -150,7 +150,7 @@ async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result
 struct Locks(Vec<Semaphore>);
 
 impl Locks {
-    fn new(semaphores: &Semaphores, name: &str, locking: Locking) -> Result<Self> {
+    fn new(semaphores: &SemaphoreClient, name: &str, locking: Locking) -> Result<Self> {
         let names = match locking {
             Locking::Whole => vec![name.to_owned()],
             Locking::Items => (1..=ITEMS).map(|item| format!("{name}-item-{item}")).collect(),

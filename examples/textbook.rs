@@ -22,7 +22,7 @@ use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{Client, Cmd, FromRedisValue, cmd, pipe};
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::process::Command;
 
 /// Whatever fails here ends up as a message for a person.
@@ -260,7 +260,7 @@ fn count(table: &Table, role: &str, meals: u32) -> Cmd {
 
 /// What the processes share: semaphores, and a few keys in Redis with the story of what was done.
 struct Table {
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     redis: MultiplexedConnection,
     name: String,
 }
@@ -268,7 +268,7 @@ struct Table {
 impl Table {
     async fn open(name: &str) -> Result<Self> {
         let url = redis_url()?;
-        let semaphores = Semaphores::connect(&url).await?;
+        let semaphores = SemaphoreClient::connect(&url).await?;
         let redis = Client::open(url)?.get_multiplexed_async_connection().await?;
         Ok(Self { semaphores, redis, name: name.to_owned() })
     }

@@ -7,7 +7,7 @@ use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 /// Takes a permit again and again, and says when
 #[derive(Parser)]
@@ -24,7 +24,7 @@ struct Options {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Options { name, limit, count, hold_ms, lease_ms } = Options::parse();
     let url = env::var("REDIS_URL").unwrap_or("redis://127.0.0.1".to_owned());
-    let semaphores = Semaphores::connect(&url).await?;
+    let semaphores = SemaphoreClient::connect(&url).await?;
     let lease = Duration::from_millis(lease_ms);
     let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
     for _ in 0..count {

@@ -6,12 +6,12 @@
 //! lease ends, by the server's clock: what other machines' clocks say does not count.
 //!
 //! ```
-//! use redis_semaphore::Semaphores;
+//! use redis_semaphore::SemaphoreClient;
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), redis_semaphore::Error> {
 //!     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
-//!     let semaphores = Semaphores::connect(&url).await?;
+//!     let semaphores = SemaphoreClient::connect(&url).await?;
 //!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
 //!
 //!     let permit = semaphore.acquire().await?;
@@ -23,25 +23,25 @@
 //! }
 //! ```
 //!
-//! - [`Semaphores`] is the connection: one for a process.
+//! - [`SemaphoreClient`] is the connection: one for a process.
 //! - [`Semaphore`] acquires, inspects, and changes the limit.
 //! - [`Permit`] is what a holder has. It is leased, renewed in the background, and can be
 //!   [lost](Permit::lost): code that must not go on without it races with that.
 //! - [`acquire_all`] acquires of several semaphores at once.
 //! - [`Error`] says what went wrong, with which semaphore.
-//! - [`Semaphores::doctor`] says what endangers semaphores on the server.
+//! - [`SemaphoreClient::doctor`] says what endangers semaphores on the server.
 //! - [`ScriptRegistry`] embeds, loads and runs Lua scripts: those of this crate, and yours.
 //!
 //! The scripts are a protocol of their own, for clients in any language. It is described, with what
 //! is guaranteed and what is not, in the folder `docs` of the repository.
 //!
 //! The feature `tls` (default: off) is for connections over TLS, by `rediss://` URLs and
-//! `SemaphoresBuilder::certificates`. It installs no provider of rustls for the program.
+//! `SemaphoreClientBuilder::certificates`. It installs no provider of rustls for the program.
 //!
 //! The feature `blocking` (default: off) has the same for threads: the module `blocking`.
 //!
 //! The feature `local` (default: off) has semaphores in memory, for tests of what uses them:
-//! `Semaphores::local`.
+//! `SemaphoreClient::local`.
 //!
 //! The feature `metrics` (default: off) counts what this process does, for the facade crate
 //! of that name: `docs/metrics.md` has the list.
@@ -82,7 +82,7 @@ mod server;
 pub mod tower;
 mod wakeup;
 
-pub use client::{Names, Semaphores, SemaphoresBuilder};
+pub use client::{Names, SemaphoreClient, SemaphoreClientBuilder};
 pub use diagnosis::{Check, Diagnosis, Examination, Verdict};
 pub use error::{ConnectErrorKind, Error};
 /// The crate whose `Dir` [`ScriptRegistry::from_dir`] reads.

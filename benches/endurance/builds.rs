@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::task::JoinSet;
 
 use crate::memory::Memory;
@@ -38,7 +38,7 @@ pub async fn run(minutes: f64) -> Result<Vec<Figure>> {
 }
 
 async fn serve(
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     customers: Arc<String>,
     built: Arc<AtomicU64>,
     end: Instant,

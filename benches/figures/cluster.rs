@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use test_support::cluster::Cluster;
 
 use crate::network::{CONTENTIONS, Contention};
@@ -22,7 +22,7 @@ pub async fn n7a() -> Result<Option<Figure>> {
     let way = Way::of(CONTENTIONS[0].one_way);
     let network = Network::listening(entrance, cluster.nodes[0].admin_url(), way)?;
     let address = network.address();
-    let connect = async || Semaphores::builder().connect_cluster([address.clone()]).await;
+    let connect = async || SemaphoreClient::builder().connect_cluster([address.clone()]).await;
     let n1 = Contention { id: "N7a", what: "N1 in a cluster", ..CONTENTIONS[0] };
     Ok(Some(n1.figure_at(&network.client()?, connect).await?))
 }

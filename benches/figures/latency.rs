@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 
 use crate::network::{FAR, NEAR};
 use crate::support::Result;
@@ -36,7 +36,7 @@ pub async fn n6() -> Result<Vec<Figure>> {
 async fn far_away(id: &'static str, what: &'static str, one_way: Duration) -> Result<Figure> {
     let client = Network::to(url()?, Way::of(one_way))?.client()?;
     let floor = Floor::at(&client).await?;
-    let semaphores = Semaphores::builder().connect_client(client).await?;
+    let semaphores = SemaphoreClient::builder().connect_client(client).await?;
     let semaphore = semaphores.semaphore(unique_name(id)).limit(1000).build()?;
     let rounds = in_turns(floor, semaphore, PAIRS_OVER_NETWORK).await?;
     let (medians @ (two_trips, _), _) = rounds.medians();

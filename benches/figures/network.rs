@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::Client;
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
@@ -59,7 +59,7 @@ pub const CONTENTIONS: [Contention; 4] = [
 impl Contention {
     pub async fn figure(&self) -> Result<Figure> {
         let client = Network::to(url()?, Way::of(self.one_way))?.client()?;
-        let connect = async || Semaphores::builder().connect_client(client.clone()).await;
+        let connect = async || SemaphoreClient::builder().connect_client(client.clone()).await;
         self.figure_at(&client, connect).await
     }
 
@@ -67,7 +67,7 @@ impl Contention {
     pub async fn figure_at(
         &self,
         client: &Client,
-        connect: impl AsyncFn() -> std::result::Result<Semaphores, Error>,
+        connect: impl AsyncFn() -> std::result::Result<SemaphoreClient, Error>,
     ) -> Result<Figure> {
         let floor = Floor::at(client).await?;
         let mut rounds = Rounds::default();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use crate::network::NEAR;
@@ -40,14 +40,14 @@ pub async fn n5() -> Result<Vec<Figure>> {
 /// Where pairs are counted.
 struct Place {
     floor: Floor,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
 }
 
 impl Place {
     async fn behind(one_way: Duration) -> Result<Self> {
         let client = Network::to(url()?, Way::of(one_way))?.client()?;
         let floor = Floor::at(&client).await?;
-        Ok(Self { floor, semaphores: Semaphores::builder().connect_client(client).await? })
+        Ok(Self { floor, semaphores: SemaphoreClient::builder().connect_client(client).await? })
     }
 
     async fn figure(

@@ -1,7 +1,7 @@
 //! N7: N1 over TLS, with a certificate made for it.
 
 use redis::{Client, TlsCertificates};
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use test_support::tls::TlsServer;
 
 use crate::network::{CONTENTIONS, Contention};
@@ -19,7 +19,7 @@ pub async fn n7() -> Result<Option<Figure>> {
     let root_cert = Some(server.authority.root_cert());
     let certificates = TlsCertificates { client_tls: None, root_cert };
     let client = Client::build_with_tls(network.address(), certificates)?;
-    let connect = async || Semaphores::builder().connect_client(client.clone()).await;
+    let connect = async || SemaphoreClient::builder().connect_client(client.clone()).await;
     let n1 = Contention { id: "N7", what: "N1 over TLS", ..CONTENTIONS[0] };
     Ok(Some(n1.figure_at(&client, connect).await?))
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
@@ -26,7 +26,7 @@ pub async fn n8() -> Result<Vec<Figure>> {
     let (mut from_connect, mut from_new) = (Vec::new(), Vec::new());
     for _ in 0..rounds_of(ROUNDS) {
         let connecting = network.round_trips();
-        let semaphores = Semaphores::builder().connect_client(network.client()?).await?;
+        let semaphores = SemaphoreClient::builder().connect_client(network.client()?).await?;
         from_connect.push(first_permit(&network, &semaphores).await? - connecting);
         let idle = network.round_trips();
         from_new.push(first_permit(&network, &semaphores).await? - idle);
@@ -46,7 +46,7 @@ pub async fn n8() -> Result<Vec<Figure>> {
 
 /// How many there were when a semaphore that nobody has used before gave its first permit. When
 /// this ends, nothing is on its way any more.
-async fn first_permit(network: &Network, semaphores: &Semaphores) -> Result<u32> {
+async fn first_permit(network: &Network, semaphores: &SemaphoreClient) -> Result<u32> {
     let semaphore = semaphores.semaphore(unique_name("n8")).limit(10).build()?;
     let permit = semaphore.acquire().await?;
     let round_trips = network.round_trips();

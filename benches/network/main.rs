@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use redis::Client;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use serde::Serialize;
 use support::Result;
 use support::arguments::Arguments;
@@ -86,7 +86,7 @@ async fn at(client: &Client, jitter: f64) -> Result<[Point; 2]> {
         let design = Relay::at(client, &name, LOAD.limit).await?;
         let turns = LOAD.turns(design, trip, length_of(ROUND)).await?;
         relay.add(turns.ideal, turns.taken);
-        let semaphores = Semaphores::builder().connect_client(client.clone()).await?;
+        let semaphores = SemaphoreClient::builder().connect_client(client.clone()).await?;
         let semaphore = semaphores.semaphore(name).limit(LOAD.limit).build()?;
         let turns = LOAD.turns(Ours { semaphore }, trip, length_of(ROUND)).await?;
         ours.add(turns.ideal, turns.taken);

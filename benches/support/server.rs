@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Connection, InfoDict, RedisResult};
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use super::Result;
 
@@ -97,8 +97,8 @@ pub fn client() -> Result<Client> {
     Ok(Client::open(url()?)?)
 }
 
-pub async fn semaphores() -> Result<Semaphores> {
-    Ok(Semaphores::connect(&url()?).await?)
+pub async fn semaphores() -> Result<SemaphoreClient> {
+    Ok(SemaphoreClient::connect(&url()?).await?)
 }
 
 /// A connection as the crate has one for its commands.

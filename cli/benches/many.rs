@@ -18,7 +18,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use redis::Connection;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::task::JoinSet;
 
 use scrape::Exporter;
@@ -58,7 +58,7 @@ async fn main() {
 }
 
 /// One permit of each is held, and goes on counting when this client has gone.
-async fn fill(semaphores: &Semaphores, number: usize) {
+async fn fill(semaphores: &SemaphoreClient, number: usize) {
     let mut fills = JoinSet::new();
     for i in 0..number {
         let builder = semaphores.semaphore(format!("jobs-{i}")).limit(3);

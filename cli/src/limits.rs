@@ -1,9 +1,9 @@
 //! The limit with which this tool opens a semaphore.
 
-use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, SemaphoreClient};
 
 /// One that is opened to be looked at, or changed.
-pub fn in_force(semaphores: &Semaphores, name: &str) -> Result<Semaphore, Error> {
+pub fn in_force(semaphores: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
     semaphores.semaphore(name).limit_in_force().build()
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Inspection, Semaphore, Semaphores};
+use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use crate::limits::{in_force, limit_of};
@@ -33,7 +33,7 @@ pub struct Summary {
 pub type Summaries = BTreeMap<String, Result<Summary, Error>>;
 
 pub async fn survey(
-    semaphores: &Semaphores,
+    semaphores: &SemaphoreClient,
     names: impl IntoIterator<Item = String>,
 ) -> Result<Summaries, Error> {
     let (mut found, mut looks) = (Summaries::new(), JoinSet::new());
@@ -56,7 +56,7 @@ pub async fn survey(
     }
 }
 
-async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Summary, Error> {
+async fn look_at(semaphores: &SemaphoreClient, name: &str) -> Result<Summary, Error> {
     let semaphore = in_force(semaphores, name)?;
     let now = semaphore.inspect_range(0..0, 0..PAGE).await?;
     Summary::of(&semaphore, &now).await

@@ -6,7 +6,7 @@
 //     for i in 1 2 3; do node example.js & done; wait
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { Semaphores, LeaseLost } = require("./index.js");
+const { SemaphoreClient, LeaseLost } = require("./index.js");
 
 async function main() {
   // After Ctrl-C the page is finished, its permit is given back, and then that signal ends the program. Without this
@@ -14,7 +14,7 @@ async function main() {
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => stop.abort(signal));
 
-  const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
+  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
   const printers = semaphores.semaphore("printers", { limit: 1, lease: 10_000 });
   const print = (page) => async (permit) => {
     console.log(`process ${process.pid} prints page ${page} with token ${permit.fencingToken}`);

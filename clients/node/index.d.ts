@@ -63,14 +63,14 @@ export interface AcquireOptions extends TryOptions {
  * A client: two connections to Redis, for as many semaphores as you like. It keeps the process alive only while
  * something of it waits, is held or is being released.
  */
-export class Semaphores {
+export class SemaphoreClient {
   private constructor();
   /**
    * `redis` is a URL, or options for node-redis. Rejects at once if the server cannot be used. Anything
    * else, such as a client, or an option that there is not, is a TypeError. So is a URL that cannot be used; the
    * error contains no part of the URL. A cluster or a Sentinel is Unsupported.
    */
-  static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<Semaphores>;
+  static connect(redis: string | RedisOptions, options?: ConnectOptions): Promise<SemaphoreClient>;
   /**
    * While anything of a name waits or is held, that is the one object of that name. Other options for
    * it are a RangeError then, here and from acquires of an object that was made before.

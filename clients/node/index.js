@@ -5,10 +5,10 @@ const {
 } = require("./lib/errors");
 const { Permit } = require("./lib/permit");
 const { Semaphore } = require("./lib/semaphore");
-const { Semaphores } = require("./lib/semaphores");
+const { SemaphoreClient } = require("./lib/client");
 
-// Written out, so that `import { Semaphores }` finds the names.
+// Written out, so that `import { SemaphoreClient }` finds the names.
 module.exports = {
-  Semaphores, Semaphore, Permit,
+  SemaphoreClient, Semaphore, Permit,
   AcquireTimeout, Closed, LeaseLost, Refused, SemaphoreError, TooHeavy, Unavailable, Unsupported,
 };

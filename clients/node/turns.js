@@ -2,7 +2,7 @@
 "use strict";
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { Semaphores } = require("./index.js");
+const { SemaphoreClient } = require("./index.js");
 
 const usage = `usage: turns.js NAME LIMIT COUNT HOLD_MS LEASE_MS
 
@@ -34,7 +34,7 @@ async function main([name, ...numbers]) {
   const now = wallClock();
   // To a pipe or a file this writes at once.
   const print = (...words) => process.stdout.write(`${words.join(" ")}\n`);
-  const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
+  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
   const semaphore = semaphores.semaphore(name, { limit, lease });
   for (let turn = 0; turn < count; turn += 1) {
     const permit = await semaphore.acquire();

@@ -16,7 +16,7 @@ URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
 
 
 async def with_asyncio() -> None:
-    async with redis_lease_semaphore.asyncio.Semaphores(URL) as semaphores:
+    async with redis_lease_semaphore.asyncio.SemaphoreClient(URL) as semaphores:
         semaphore = semaphores.semaphore("example-pages", limit=2)
 
         async def work(page: int) -> None:
@@ -32,7 +32,7 @@ async def with_asyncio() -> None:
 
 
 def with_threads() -> None:
-    with redis_lease_semaphore.Semaphores(URL) as semaphores:
+    with redis_lease_semaphore.SemaphoreClient(URL) as semaphores:
         semaphore = semaphores.semaphore("example-sheets", limit=2)
 
         def work(sheet: int) -> None:

@@ -4,7 +4,7 @@ import time
 import unittest
 
 from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, TooHeavy, scripts, words
-from redis_lease_semaphore.asyncio import Semaphores
+from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until_async
 
@@ -18,7 +18,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         self.semaphore = self.client.semaphore(self.name, limit=1)
 
     async def connect(self, url=URL, **settings):
-        client = Semaphores(url, **settings)
+        client = SemaphoreClient(url, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client
@@ -126,7 +126,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         for setting, values in wrong.items():
             for value in values:
                 with self.assertRaises(ValueError):
-                    Semaphores(URL, **{setting: value})
+                    SemaphoreClient(URL, **{setting: value})
         for name in ("", "a{b", "a\nb", "é" * 257, "\udc80", 5):
             with self.assertRaises(ValueError):
                 self.client.semaphore(name, limit=1)
@@ -168,7 +168,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_close_while_it_subscribes_again(self):
         for delay in range(0, 30, 2):
-            client = Semaphores(URL, liveness=3)
+            client = SemaphoreClient(URL, liveness=3)
             await client.connect()
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             await asyncio.sleep(delay / 1000)

@@ -8,7 +8,7 @@ import unittest
 
 import redis
 
-from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, Semaphores, Unavailable
+from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, SemaphoreClient, Unavailable
 
 from support import DEADLINE, URL, Keys, Server, Turns, new_name, until
 
@@ -25,7 +25,7 @@ class Blocking(unittest.TestCase):
         self.semaphore = self.client.semaphore(self.name, limit=1)
 
     def connect(self):
-        client = Semaphores(URL)
+        client = SemaphoreClient(URL)
         client.connect()
         self.addCleanup(client.close)
         return client
@@ -133,7 +133,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(server.close)
         keys = Keys(server.url, self.name)
         self.addCleanup(keys.close)
-        with Semaphores(server.url, response_timeout=0.2) as client:
+        with SemaphoreClient(server.url, response_timeout=0.2) as client:
             semaphore = client.semaphore(self.name, limit=2)
             held, start = semaphore.acquire(), time.monotonic()
             with semaphore.acquire():
@@ -160,7 +160,7 @@ class Blocking(unittest.TestCase):
         self.addCleanup(sys.setswitchinterval, interval)
         sys.setswitchinterval(1e-5)
         for _ in range(20):
-            client = Semaphores(URL)
+            client = SemaphoreClient(URL)
             client.connect()
             semaphore = client.semaphore(self.name, limit=1)
             is_closing = threading.Event()
@@ -236,7 +236,7 @@ class Blocking(unittest.TestCase):
         until(lambda: threading.active_count() == threads)
 
     def test_no_server(self):
-        client = Semaphores("redis://127.0.0.1:1")
+        client = SemaphoreClient("redis://127.0.0.1:1")
         with self.assertRaises(redis.ConnectionError):
             client.connect()
         client.close()

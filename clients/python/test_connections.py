@@ -11,7 +11,7 @@ import redis
 
 import redis_lease_semaphore
 from redis_lease_semaphore import SemaphoreError, scripts
-from redis_lease_semaphore.asyncio import Semaphores
+from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, Keys, Server, new_name, until_async
 
@@ -36,7 +36,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         return server
 
     async def connect(self, url, **settings):
-        client = Semaphores(url, **settings)
+        client = SemaphoreClient(url, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client
@@ -84,7 +84,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server = self.server()
         for settings in ({"max_connections": 1}, {"url": server.url + "?max_connections=1"}):
             with self.assertRaisesRegex(ValueError, "max_connections is at least 2"):
-                Semaphores(**{"url": server.url, **settings})
+                SemaphoreClient(**{"url": server.url, **settings})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for options in (
@@ -94,7 +94,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
                 is_old = int(redis.__version__.split(".")[0]) < 5
                 if is_old and options.keys() & {"protocol", "single_connection_client"}:
                     continue
-                async with Semaphores(server.url, **options) as client:
+                async with SemaphoreClient(server.url, **options) as client:
                     async with client.semaphore("a", limit=1).acquire():
                         pass
 
@@ -123,9 +123,9 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         server = self.server("--cluster-enabled", "yes")
         for _ in range(3):
             with self.assertRaisesRegex(SemaphoreError, f"127.0.0.1:{server.port}.*Redis Cluster"):
-                await Semaphores(server.url).connect()
+                await SemaphoreClient(server.url).connect()
         with self.assertRaisesRegex(SemaphoreError, "Redis Cluster"):
-            await asyncio.to_thread(redis_lease_semaphore.Semaphores(server.url).connect)
+            await asyncio.to_thread(redis_lease_semaphore.SemaphoreClient(server.url).connect)
 
     async def test_a_cluster_is_told_by_a_call(self):
         # Behind a proxy without HELLO.
@@ -135,7 +135,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         nodes[0].connection.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
         is_ok = lambda: "cluster_state:ok" in str(nodes[0].connection.execute_command("CLUSTER", "INFO"))
         await until_async(is_ok)
-        client = Semaphores(nodes[0].url)
+        client = SemaphoreClient(nodes[0].url)
         client._link.call = self.without_hello(client._link.call)
         with self.assertRaisesRegex(SemaphoreError, "MOVED .*Redis Cluster"):
             while True:  # until a name is on the other node
@@ -161,7 +161,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         ):
             with self.subTest(url):
                 with self.assertRaises(Exception) as caught:
-                    await asyncio.wait_for(Semaphores(url).connect(), DEADLINE)
+                    await asyncio.wait_for(SemaphoreClient(url).connect(), DEADLINE)
                 error = caught.exception
                 self.assertIsInstance(error, (ValueError, TypeError, redis.RedisError))
                 while error is not None:
@@ -188,10 +188,10 @@ class Connections(unittest.IsolatedAsyncioTestCase):
         at = f"127.0.0.1:{server.port}"
         server.connection.execute_command("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all")
         with self.assertRaisesRegex(redis.RedisError, f"{at}, connecting as user jobs: .*invalid"):
-            await Semaphores(f"redis://jobs:{SECRET}@{at}").connect()
+            await SemaphoreClient(f"redis://jobs:{SECRET}@{at}").connect()
         server.stop()
         with self.assertRaisesRegex(redis.TimeoutError, at):
-            await Semaphores(server.url, response_timeout=0.2).connect()
+            await SemaphoreClient(server.url, response_timeout=0.2).connect()
         server.go_on()
         client = await self.connect(server.url, response_timeout=0.2)
         server.kill()

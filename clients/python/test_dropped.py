@@ -9,7 +9,7 @@ import warnings
 
 import redis_lease_semaphore
 from redis_lease_semaphore import LeaseLost
-from redis_lease_semaphore.asyncio import Semaphores
+from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until, until_async
 
@@ -19,7 +19,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = Semaphores(URL)
+        self.client = SemaphoreClient(URL)
         await self.client.connect()
         self.addAsyncCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)
@@ -63,7 +63,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_permit_of_the_blocking_client_comes_back(self):
         def work():
-            with redis_lease_semaphore.Semaphores(URL) as client:
+            with redis_lease_semaphore.SemaphoreClient(URL) as client:
                 semaphore = client.semaphore(self.name, limit=1)
                 for _ in range(3):
                     semaphore.acquire(timeout=DEADLINE)
@@ -124,7 +124,7 @@ class InOrder(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(self.keys.close)
 
     async def test_with_asyncio(self):
-        async with Semaphores(URL) as client:
+        async with SemaphoreClient(URL) as client:
             semaphore = client.semaphore(self.name, limit=1)
             for _ in range(self.ROUNDS):
                 with warnings.catch_warnings():
@@ -142,7 +142,7 @@ class InOrder(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(self.keys.are_empty())
 
     def test_with_threads(self):
-        with redis_lease_semaphore.Semaphores(URL) as client:
+        with redis_lease_semaphore.SemaphoreClient(URL) as client:
             semaphore = client.semaphore(self.name, limit=1)
             for _ in range(self.ROUNDS):
                 with warnings.catch_warnings():

@@ -7,13 +7,13 @@ from support import URL, Keys, Server, new_name, run_program
 
 BLOCKING = """
 logging.basicConfig()
-client = redis_lease_semaphore.Semaphores(sys.argv[1], response_timeout=0.5)
+client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], response_timeout=0.5)
 client.connect()
 semaphore = client.semaphore(sys.argv[2], limit=3)
 """
 ASYNCIO = """
 logging.basicConfig()
-client = redis_lease_semaphore.asyncio.Semaphores(sys.argv[1], response_timeout=0.5)
+client = redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1], response_timeout=0.5)
 semaphore = client.semaphore(sys.argv[2], limit=3)
 """
 ENDS = {

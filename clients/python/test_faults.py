@@ -8,7 +8,7 @@ import redis
 
 from redis_lease_semaphore import AcquireTimeout, Closed, MissingPermission, ProtocolError, SemaphoreError
 from redis_lease_semaphore import TooHeavy, Unavailable, scripts
-from redis_lease_semaphore.asyncio import Semaphores
+from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, Keys, Proxy, Server, new_name, until_async
 
@@ -22,7 +22,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(self.keys.close)
 
     async def semaphore(self, url=None, limit=1, lease=30.0, **settings):
-        client = Semaphores(url or self.server.url, **settings)
+        client = SemaphoreClient(url or self.server.url, **settings)
         await client.connect()
         self.addAsyncCleanup(client.close)
         return client.semaphore(self.name, limit, lease)
@@ -108,7 +108,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(await later.release())
 
     async def test_close_ends_a_release_that_redis_does_not_confirm(self):
-        client = Semaphores(self.server.url, response_timeout=0.2)
+        client = SemaphoreClient(self.server.url, response_timeout=0.2)
         await client.connect()
         permit = await client.semaphore(self.name, limit=1).acquire()
         self.server.kill()
@@ -207,7 +207,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.server.connection.config_set("requirepass", "secret")
         for url in (self.server.url, f"redis://:wrong@127.0.0.1:{self.server.port}"):
             with self.assertRaises(redis.RedisError):
-                await asyncio.wait_for(Semaphores(url).connect(), 5)
+                await asyncio.wait_for(SemaphoreClient(url).connect(), 5)
         semaphore = await self.semaphore(f"redis://:secret@127.0.0.1:{self.server.port}")
         self.server.connection.config_set("requirepass", "another")
         self.server.connection.execute_command("CLIENT", "KILL", "TYPE", "normal")
@@ -216,13 +216,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
 
     async def test_connects_at_once_are_one_and_a_close_waits_for_them(self):
         tasks = asyncio.all_tasks()
-        client = Semaphores(self.server.url)
+        client = SemaphoreClient(self.server.url)
         connects = asyncio.gather(*(client.connect() for _ in range(3)))
         await connects
         self.assertEqual(len(self.server.connection.pubsub_channels("sem:wake:*")), 1)
         await client.close()
         self.assertEqual(asyncio.all_tasks(), tasks)
-        client = Semaphores(self.server.url)
+        client = SemaphoreClient(self.server.url)
         connect = asyncio.create_task(client.connect())
         await asyncio.sleep(0)
         await client.close()
@@ -336,7 +336,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_a_close_that_is_cancelled_leaves_nothing_open(self):
         self.keys.queued()  # over a connection of its own
         connections = len(self.server.connection.client_list())
-        client = Semaphores(self.server.url, response_timeout=0.5)
+        client = SemaphoreClient(self.server.url, response_timeout=0.5)
         await client.connect()
         await client.connect()  # has no effect
         semaphore = client.semaphore(self.name, limit=1)
@@ -394,7 +394,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         other = Server()
         self.addCleanup(other.close)
         async with Proxy(self.server.port) as proxy:
-            client = Semaphores(proxy.url, liveness=0.6)
+            client = SemaphoreClient(proxy.url, liveness=0.6)
             await client.connect()
             self.addAsyncCleanup(client.close)
             channel = scripts.channel("sem", client._client)
@@ -403,7 +403,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await until_async(lambda: other.connection.pubsub_numsub(channel)[0][1] == 1)
 
     async def test_a_message_with_many_words_of_an_unknown_name_is_one_call(self):
-        client = Semaphores(self.server.url)
+        client = SemaphoreClient(self.server.url)
         await client.connect()
         self.addAsyncCleanup(client.close)
         words = [f"P:{client._client}:1:30000:forged-forged-{number:06}" for number in range(900)]
@@ -464,7 +464,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
     async def test_what_the_user_may_not_do_is_found_when_connecting(self):
         acl = "ACL SETUSER jobs on >secret ~sem:{* resetchannels &sem:wake:* +@all -zadd"
         self.server.connection.execute_command(*acl.split())
-        client = Semaphores(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
+        client = SemaphoreClient(f"redis://jobs:secret@127.0.0.1:{self.server.port}")
         with self.assertRaisesRegex(MissingPermission, "(?i)zadd"):
             await client.connect()
 

@@ -6,7 +6,7 @@ import threading
 import unittest
 
 from redis_lease_semaphore import Closed
-from redis_lease_semaphore.asyncio import Semaphores
+from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until, until_async
 
@@ -16,7 +16,7 @@ class Loops(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = Semaphores(URL, liveness=600)  # a waiter would ask again after minutes
+        self.client = SemaphoreClient(URL, liveness=600)  # a waiter would ask again after minutes
         self.semaphore = self.client.semaphore(self.name, limit=1)
         self.addCleanup(lambda: asyncio.run(self.client.close()))
 
@@ -31,7 +31,7 @@ class Loops(unittest.TestCase):
 
     async def hand_over(self):
         """A turn that comes by message, as another client holds the permit."""
-        async with Semaphores(URL) as other:
+        async with SemaphoreClient(URL) as other:
             held = await other.semaphore(self.name, limit=1).acquire()
             wait = asyncio.create_task(self.semaphore.acquire())
             await until_async(lambda: self.keys.queued() == 1)

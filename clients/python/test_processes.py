@@ -3,7 +3,7 @@ import sys
 import textwrap
 import unittest
 
-from redis_lease_semaphore import Semaphores
+from redis_lease_semaphore import SemaphoreClient
 
 from support import run_program, DEADLINE, URL, Keys, Turns, new_name, until
 
@@ -13,7 +13,7 @@ class Processes(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = Semaphores(URL, liveness=600)  # it would ask again after minutes
+        self.client = SemaphoreClient(URL, liveness=600)  # it would ask again after minutes
         self.client.connect()
         self.addCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)
@@ -44,7 +44,7 @@ class Processes(unittest.TestCase):
         self.assertTrue(self.keys.are_empty())
 
     def test_many_turns_of_processes_keep_the_limit(self):
-        with Semaphores(URL) as client:
+        with SemaphoreClient(URL) as client:
             with client.semaphore(self.name, limit=2).acquire(weight=2):  # until all are there
                 crew = [self.queue_turns(limit=2, count=10, hold_ms=5) for _ in range(4)]
         changes = []
@@ -78,7 +78,7 @@ class Processes(unittest.TestCase):
 
     def test_the_handler_of_a_signal_may_use_the_client(self):
         done = run_program("""
-            client = redis_lease_semaphore.Semaphores(sys.argv[1])
+            client = redis_lease_semaphore.SemaphoreClient(sys.argv[1])
             client.connect()
             semaphore = client.semaphore(sys.argv[2], limit=100)
             handled = depth = 0

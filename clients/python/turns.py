@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from redis_lease_semaphore import Semaphores
+from redis_lease_semaphore import SemaphoreClient
 
 
 def tell(*words: object) -> None:
@@ -20,7 +20,7 @@ def microseconds() -> int:
 
 
 def main(name: str, limit: str, count: str, hold_ms: str, lease_ms: str) -> None:
-    with Semaphores(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as semaphores:
+    with SemaphoreClient(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as semaphores:
         semaphore = semaphores.semaphore(name, limit=int(limit), lease=int(lease_ms) / 1000)
         for _ in range(int(count)):
             with semaphore.acquire() as permit:

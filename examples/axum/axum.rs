@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use redis_semaphore::tower::SemaphoreLayer;
 use tokio::net::TcpListener;
 
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
-    let semaphores = Semaphores::connect(&url).await?;
+    let semaphores = SemaphoreClient::connect(&url).await?;
     let patience = Duration::from_secs(5);
     let reports = semaphores.semaphore("reports").limit(3).acquire_timeout(patience).build()?;
 

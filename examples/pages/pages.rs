@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
 use futures_util::future::try_join_all;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{AsyncConnectionConfig, Client, Script, cmd, pipe};
 use rusqlite::{Connection, OpenFlags};
@@ -114,7 +114,7 @@ async fn query_with_permit(
     limit: u32,
 ) -> Result<Report> {
     let asked = Instant::now();
-    let semaphores = Semaphores::connect(&redis_url()?).await?;
+    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
 
     let permit = semaphore.acquire().await?;

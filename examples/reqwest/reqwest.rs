@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::{Router, routing::get};
 use clap::Parser;
 use futures_util::future::try_join_all;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use reqwest::Client;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -79,7 +79,7 @@ fn redis_url() -> Result<String> {
 
 /// One process: it would make all its calls at once.
 async fn client(limit: u32, name: &str, api: &str) -> Result<()> {
-    let semaphores = Semaphores::connect(&redis_url()?).await?;
+    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
     let client = Client::new();
     for answer in try_join_all((0..CALLS).map(|_| call(&semaphore, &client, api))).await? {

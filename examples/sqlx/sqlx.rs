@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use futures_util::future::try_join_all;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use tokio::process::Command;
 
@@ -81,7 +81,7 @@ fn redis_url() -> Result<String> {
 
 /// One process: it would make all its reports at once.
 async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
-    let semaphores = Semaphores::connect(&redis_url()?).await?;
+    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
     let semaphore = semaphores.semaphore(name).limit(limit).build()?;
     let options = SqliteConnectOptions::new().filename(database).read_only(true);
     let pool = SqlitePool::connect_with(options).await?;

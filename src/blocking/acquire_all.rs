@@ -20,9 +20,9 @@ use crate::semaphore::first_lost;
 ///
 /// ```
 /// use redis_semaphore::blocking::acquire_all;
-/// # use redis_semaphore::blocking::Semaphores;
+/// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// # let names = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
 /// # let [rows, files] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
 /// let permits = acquire_all([rows.request(), files.request()])?;

@@ -14,9 +14,9 @@ use crate::error::Error;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use redis_semaphore::blocking::Semaphores;
+/// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// let semaphore = semaphores
 ///     .semaphore("exports")
 ///     .limit(2)

@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::client::Semaphores;
+use crate::client::SemaphoreClient;
 use crate::runtime::SLACK;
 
 /// The thread is told once to shut down: by the last handle, or at the end of the main thread.
 pub(super) struct Ending {
-    told: Mutex<Option<(oneshot::Sender<Semaphores>, Semaphores)>>,
+    told: Mutex<Option<(oneshot::Sender<SemaphoreClient>, SemaphoreClient)>>,
     over: Arc<Over>,
     patience: Duration,
 }
 
 impl Ending {
     pub(super) fn new(
-        tell: oneshot::Sender<Semaphores>,
-        semaphores: Semaphores,
+        tell: oneshot::Sender<SemaphoreClient>,
+        semaphores: SemaphoreClient,
         over: Arc<Over>,
     ) -> Self {
         let patience = semaphores.context().settings.patience() + SLACK;

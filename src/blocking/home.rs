@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
 
 use super::ending::{self, Ending, Over, SetOver};
-use crate::client::Semaphores;
+use crate::client::SemaphoreClient;
 use crate::error::Error;
 
 /// When the last handle that has it is dropped, the thread shuts down what was connected, so that
 /// what was dropped is given back, and ends. The drop waits for that, where it may.
 pub(super) struct Home {
     handle: Handle,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     ending: Arc<Ending>,
     /// The thread goes on until this is dropped, as others may still be calling.
     _here: oneshot::Sender<()>,
@@ -26,13 +26,13 @@ pub(super) struct Home {
 impl Home {
     /// Starts the thread, and connects in its runtime.
     pub(super) fn connect(
-        connecting: impl Future<Output = Result<Semaphores, Error>>,
+        connecting: impl Future<Output = Result<SemaphoreClient, Error>>,
     ) -> Result<Arc<Self>, Error> {
         check_thread()?;
         let failed = |error| Error::invalid("thread", format!("none can be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (tell, told) = oneshot::channel::<Semaphores>();
+        let (tell, told) = oneshot::channel::<SemaphoreClient>();
         let (here, gone) = oneshot::channel::<()>();
         let over = Arc::<Over>::default();
         let set_over = SetOver(over.clone());
@@ -53,7 +53,7 @@ impl Home {
         Ok(Arc::new(Self { handle, semaphores, ending, _here: here }))
     }
 
-    pub(super) fn semaphores(&self) -> &Semaphores {
+    pub(super) fn semaphores(&self) -> &SemaphoreClient {
         &self.semaphores
     }
 
@@ -85,7 +85,7 @@ pub(super) fn check_thread() -> Result<(), Error> {
         false => Ok(()),
         true => Err(Error::invalid(
             "thread",
-            "it belongs to an async runtime, where nothing may block: use the async Semaphores \
+            "it belongs to an async runtime, where nothing may block: use the async SemaphoreClient \
              there, or tokio::task::spawn_blocking",
         )),
     }

@@ -1,18 +1,18 @@
 //! Semaphores for threads, without a runtime of one's own. Feature `blocking`.
 //!
 //! The same as the rest of the crate, but that calls wait in place. A thread in the background does
-//! what a runtime would: it renews permits, and hears of wake-ups. [`Semaphores::connect`] starts
+//! what a runtime would: it renews permits, and hears of wake-ups. [`SemaphoreClient::connect`] starts
 //! it, and it ends when nothing is left that needs it.
 //!
 //! # The end of a program
 //!
 //! Permits that are dropped are given back in the background. The drop of the last handle (of
-//! [`Semaphores`], [`Semaphore`], [`Permit`] and what they make) waits until that is done, for up to
+//! [`SemaphoreClient`], [`Semaphore`], [`Permit`] and what they make) waits until that is done, for up to
 //! twice the response timeout (default 4 s). So the end of `main` loses none of them, also after `?` or
 //! a panic. A handle in a `static` is never dropped, and `std::process::exit` drops nothing. There the
 //! end of the main thread waits, if that thread has used the client: on Linux with glibc, and on macOS.
 //! Elsewhere, before `exit` on another thread, and in a program that a signal ends, call
-//! [`Semaphores::shutdown`]. On a thread of an async runtime the drop does not wait.
+//! [`SemaphoreClient::shutdown`]. On a thread of an async runtime the drop does not wait.
 //!
 //! In a process that was forked from the one that connected, each call is an
 //! [`Error::Invalid`](crate::Error::Invalid) whose `what` is `"process"`: connect again there.
@@ -27,10 +27,10 @@
 //! # Examples
 //!
 //! ```
-//! use redis_semaphore::blocking::Semaphores;
+//! use redis_semaphore::blocking::SemaphoreClient;
 //!
 //! fn main() -> Result<(), redis_semaphore::Error> {
-//!     let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+//!     let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 //!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
 //!
 //!     let permit = semaphore.acquire()?;
@@ -43,16 +43,16 @@
 
 mod acquire_all;
 mod builder;
+mod client;
 mod ending;
 mod home;
 mod permit;
 mod request;
 mod semaphore;
-mod semaphores;
 
 pub use acquire_all::{Permits, acquire_all};
 pub use builder::SemaphoreBuilder;
+pub use client::SemaphoreClient;
 pub use permit::Permit;
 pub use request::AcquireRequest;
 pub use semaphore::Semaphore;
-pub use semaphores::Semaphores;

@@ -103,9 +103,9 @@ impl Permit {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, blocking::Semaphores};
+    /// # use redis_semaphore::{Error, blocking::SemaphoreClient};
     /// # fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
     /// # let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -18,9 +18,9 @@ use crate::semaphore::{PermitParts, Revoked};
 /// # Examples
 ///
 /// ```
-/// # use redis_semaphore::blocking::Semaphores;
+/// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// let semaphore = semaphores.semaphore(name).limit(3).build()?;
 /// std::thread::scope(|scope| {

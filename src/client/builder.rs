@@ -19,16 +19,16 @@ use crate::server::credentials::{BoxError, Provider};
 /// As it is published: `lua/functions.lua`.
 const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 
-/// Settings of the connection. From [`Semaphores::builder`](crate::Semaphores::builder).
+/// Settings of the connection. From [`SemaphoreClient::builder`](crate::SemaphoreClient::builder).
 ///
 /// # Examples
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use redis_semaphore::{Error, Semaphores};
+/// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = Semaphores::builder()
+/// let semaphores = SemaphoreClient::builder()
 ///     .prefix("shop:sem")
 ///     .owner("importer-7")
 ///     .response_timeout(Duration::from_secs(1))
@@ -39,7 +39,7 @@ const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 /// ```
 #[must_use = "connect() connects"]
 #[derive(Clone)]
-pub struct SemaphoresBuilder {
+pub struct SemaphoreClientBuilder {
     pub(crate) prefix: String,
     pub(crate) owner: Option<String>,
     pub(crate) call_by: CallBy,
@@ -51,9 +51,9 @@ pub struct SemaphoresBuilder {
     pub(crate) certificates: Option<redis::TlsCertificates>,
 }
 
-impl fmt::Debug for SemaphoresBuilder {
+impl fmt::Debug for SemaphoreClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SemaphoresBuilder")
+        f.debug_struct("SemaphoreClientBuilder")
             .field("prefix", &self.prefix)
             .field("owner", &self.owner)
             .field("settings", &self.settings)
@@ -61,7 +61,7 @@ impl fmt::Debug for SemaphoresBuilder {
     }
 }
 
-impl SemaphoresBuilder {
+impl SemaphoreClientBuilder {
     pub(crate) fn new() -> Self {
         let settings = ClientSettings {
             response_timeout: Duration::from_secs(2),
@@ -89,7 +89,7 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
+    /// See [`SemaphoreClientBuilder`].
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -100,7 +100,7 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
+    /// See [`SemaphoreClientBuilder`].
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -112,7 +112,7 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
+    /// See [`SemaphoreClientBuilder`].
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.settings.response_timeout = timeout;
         self
@@ -128,10 +128,10 @@ impl SemaphoresBuilder {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = Semaphores::builder()
+    /// let semaphores = SemaphoreClient::builder()
     ///     .connect_timeout(Duration::from_secs(60))
     ///     .connect(&std::env::var("REDIS_URL").unwrap())
     ///     .await?;
@@ -149,7 +149,7 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
+    /// See [`SemaphoreClientBuilder`].
     pub fn liveness(mut self, liveness: Duration) -> Self {
         self.settings.liveness = liveness;
         self
@@ -160,7 +160,7 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
+    /// See [`SemaphoreClientBuilder`].
     pub fn outage_tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.outage_tolerance = tolerance;
         self
@@ -182,9 +182,9 @@ impl SemaphoresBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redis_semaphore::Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+    /// use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
     ///
-    /// match Semaphores::builder().use_functions().connect(&url).await {
+    /// match SemaphoreClient::builder().use_functions().connect(&url).await {
     ///     Ok(semaphores) => drop(semaphores.semaphore("jobs").limit(3).build()?.acquire().await?),
     ///     // Older than Redis 7.0.
     ///     Err(Error::Connect { kind: ConnectErrorKind::TooOld, reason, .. }) => println!("{reason}"),
@@ -200,8 +200,8 @@ impl SemaphoresBuilder {
 
     /// For a user who may only look, with the fewer rights that `docs/protocol.md` has for that:
     /// connecting tries nothing that writes, and may end at a replica. What looks works then:
-    /// [`names`](crate::Semaphores::names), [`inspect`](crate::Semaphore::inspect),
-    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::Semaphores::doctor) (which says what
+    /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
+    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::SemaphoreClient::doctor) (which says what
     /// the user lacks to do more). What writes fails, where the user may not, with
     /// [`Error::Refused`]; a wait in a cluster, where the user may not listen either, with
     /// [`Error::Unavailable`] after the outage tolerance.
@@ -209,11 +209,11 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let semaphores = Semaphores::builder().read_only().connect(&url).await?;
+    /// let semaphores = SemaphoreClient::builder().read_only().connect(&url).await?;
     /// println!("{}", semaphores.doctor().await?);
     /// # Ok(())
     /// # }
@@ -236,11 +236,11 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// use redis_semaphore::{Credentials, Semaphores};
+    /// use redis_semaphore::{Credentials, SemaphoreClient};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redis_semaphore::Error> {
-    /// let semaphores = Semaphores::builder()
+    /// let semaphores = SemaphoreClient::builder()
     ///     .credentials_provider(async || {
     ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
     ///         Ok::<_, std::io::Error>(Credentials::new(password.trim()).username("importer"))
@@ -274,7 +274,7 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// use redis_semaphore::Semaphores;
+    /// use redis_semaphore::SemaphoreClient;
     /// use redis_semaphore::redis::{ClientTlsConfig, TlsCertificates};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -288,7 +288,7 @@ impl SemaphoresBuilder {
     ///     // None for the authorities that the system trusts.
     ///     root_cert: Some(std::fs::read("ca.crt")?),
     /// };
-    /// let semaphores = Semaphores::builder()
+    /// let semaphores = SemaphoreClient::builder()
     ///     .certificates(certificates)
     ///     .connect("rediss://redis.example:6380/")
     ///     .await?;
@@ -308,11 +308,11 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let semaphores = Semaphores::builder().metrics_names(500).connect(&url).await?;
+    /// let semaphores = SemaphoreClient::builder().metrics_names(500).connect(&url).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -7,7 +7,7 @@ use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
 use crate::client::builder::default_owner;
-use crate::client::{Semaphores, SemaphoresBuilder};
+use crate::client::{SemaphoreClient, SemaphoreClientBuilder};
 use crate::context::Context;
 use crate::diagnosis::connect;
 use crate::error::Error;
@@ -21,8 +21,8 @@ use crate::server::{
 };
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
-impl SemaphoresBuilder {
-    /// Connects, and checks that the server can do what the scripts need. [`Semaphores::connect`]
+impl SemaphoreClientBuilder {
+    /// Connects, and checks that the server can do what the scripts need. [`SemaphoreClient::connect`]
     /// says how a URL looks.
     ///
     /// # Errors
@@ -37,8 +37,8 @@ impl SemaphoresBuilder {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
-    pub async fn connect(self, url: &str) -> Result<Semaphores, Error> {
+    /// See [`SemaphoreClientBuilder`].
+    pub async fn connect(self, url: &str) -> Result<SemaphoreClient, Error> {
         self.connect_client(redis::Client::open(server_of("url", url)?)?).await
     }
 
@@ -55,23 +55,23 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let client = redis_semaphore::redis::Client::open(std::env::var("REDIS_URL").unwrap())?;
-    /// let semaphores = Semaphores::builder().connect_client(client).await?;
+    /// let semaphores = SemaphoreClient::builder().connect_client(client).await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// Certificates are given to `SemaphoresBuilder::certificates` rather than to the client.
-    pub async fn connect_client(self, client: redis::Client) -> Result<Semaphores, Error> {
+    /// Certificates are given to `SemaphoreClientBuilder::certificates` rather than to the client.
+    pub async fn connect_client(self, client: redis::Client) -> Result<SemaphoreClient, Error> {
         self.connect_one(Source::Client(Box::new(client))).await
     }
 
     /// Connects to whichever of these servers is the primary, and follows it: after a failover they
     /// are asked again. Neither calls nor wake-ups ever go to a replica. For servers that something
-    /// else than Sentinel or a cluster promotes. URLs are as for [`Semaphores::connect`]: see
+    /// else than Sentinel or a cluster promotes. URLs are as for [`SemaphoreClient::connect`]: see
     /// [`IntoServer`].
     ///
     /// # Errors
@@ -86,19 +86,19 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
     /// let urls = [url.as_str(), "redis://127.0.0.1:1/"];
-    /// let semaphores = Semaphores::builder().connect_primary_of(urls).await?;
+    /// let semaphores = SemaphoreClient::builder().connect_primary_of(urls).await?;
     /// # Ok(())
     /// # }
     /// ```
     pub async fn connect_primary_of<T: IntoServer>(
         self,
         servers: impl IntoIterator<Item = T>,
-    ) -> Result<Semaphores, Error> {
+    ) -> Result<SemaphoreClient, Error> {
         let clients: Vec<redis::Client> = infos("servers", servers)?
             .into_iter()
             .map(redis::Client::open)
@@ -128,12 +128,12 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let sentinels = ["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
     /// let primary = "redis://importer:secret@primary/3";
-    /// let semaphores = Semaphores::builder().connect_sentinels(sentinels, "jobs", primary).await?;
+    /// let semaphores = SemaphoreClient::builder().connect_sentinels(sentinels, "jobs", primary).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -142,7 +142,7 @@ impl SemaphoresBuilder {
         sentinels: impl IntoIterator<Item = T>,
         service: &str,
         primary: impl IntoServer,
-    ) -> Result<Semaphores, Error> {
+    ) -> Result<SemaphoreClient, Error> {
         // The database in their URLs is that of the primary.
         let without_database = |info: ConnectionInfo| {
             let settings = info.redis_settings().clone().set_db(0);
@@ -178,7 +178,7 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -186,7 +186,7 @@ impl SemaphoresBuilder {
     /// let sentinels = vec!["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
     /// let service = "jobs".to_owned();
     /// let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master)?;
-    /// let semaphores = Semaphores::builder().connect_sentinel(client).await?;
+    /// let semaphores = SemaphoreClient::builder().connect_sentinel(client).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -194,7 +194,7 @@ impl SemaphoresBuilder {
     pub async fn connect_sentinel(
         self,
         client: redis::sentinel::SentinelClient,
-    ) -> Result<Semaphores, Error> {
+    ) -> Result<SemaphoreClient, Error> {
         #[cfg(feature = "tls")]
         if self.certificates.is_some() {
             let reason = "those for sentinels, and for the primary that they name, are given to the \
@@ -225,18 +225,18 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let nodes = ["redis://redis-1:6379/", "redis://redis-2:6379/"];
-    /// let semaphores = Semaphores::builder().connect_cluster(nodes).await?;
+    /// let semaphores = SemaphoreClient::builder().connect_cluster(nodes).await?;
     /// # Ok(())
     /// # }
     /// ```
     pub async fn connect_cluster<T: IntoServer>(
         self,
         nodes: impl IntoIterator<Item = T>,
-    ) -> Result<Semaphores, Error> {
+    ) -> Result<SemaphoreClient, Error> {
         self.check()?;
         let nodes = infos("nodes", nodes)?;
         check_all_alike("nodes", &nodes)?;
@@ -260,7 +260,7 @@ impl SemaphoresBuilder {
         Ok(self.start(name, Servers::Cluster(cluster), wakeups, listener))
     }
 
-    async fn connect_one(self, source: Source) -> Result<Semaphores, Error> {
+    async fn connect_one(self, source: Source) -> Result<SemaphoreClient, Error> {
         self.check()?;
         let dialer = self.dialer("url", source.servers())?;
         let (home, name) = (home()?, self.new_client());
@@ -318,11 +318,11 @@ impl SemaphoresBuilder {
         servers: Servers,
         wakeups: Wakeups,
         listener: Listener,
-    ) -> Semaphores {
+    ) -> SemaphoreClient {
         let router = Router::new(wakeups, &name, self.settings.liveness);
         let (settings, meters) = (self.settings, Meters::new(self.settings.metrics_names));
         let context = Context::new(servers, self.prefix, name, router, listener, settings, meters);
-        Semaphores::new(context)
+        SemaphoreClient::new(context)
     }
 }
 

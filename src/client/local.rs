@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::client::connect::current_home;
-use crate::client::{Semaphores, SemaphoresBuilder};
+use crate::client::{SemaphoreClient, SemaphoreClientBuilder};
 use crate::error::Error;
 use crate::protocol::word;
 use crate::server::{Local, Servers};
 use crate::wakeup::{Channel, Listener, Wakeups};
 
-impl Semaphores {
+impl SemaphoreClient {
     /// For tests of what uses semaphores: they are in memory, and need neither Redis nor a network.
     /// Feature `local`.
     ///
@@ -36,7 +36,7 @@ impl Semaphores {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use redis_semaphore::{Error, Semaphore, Semaphores};
+    /// use redis_semaphore::{Error, Semaphore, SemaphoreClient};
     /// use tokio::time::Instant;
     ///
     /// /// What is tested: it takes a minute, and only a holder may do it.
@@ -53,7 +53,7 @@ impl Semaphores {
     /// // In a test: #[tokio::test(start_paused = true)]
     /// #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// async fn main() -> Result<(), Error> {
-    ///     let semaphores = Semaphores::local()?;
+    ///     let semaphores = SemaphoreClient::local()?;
     ///     let exports = semaphores.semaphore("exports").limit(1).build()?;
     ///     let other = semaphores.another_process()?;
     ///     let theirs = other.semaphore("exports").limit(1).build()?.acquire().await?;
@@ -103,8 +103,8 @@ impl Semaphores {
     }
 }
 
-impl SemaphoresBuilder {
-    /// As [`Semaphores::local`], with settings of your own. What is about a server or the way to it
+impl SemaphoreClientBuilder {
+    /// As [`SemaphoreClient::local`], with settings of your own. What is about a server or the way to it
     /// has no effect: the response timeout, functions, a password, that one only looks.
     ///
     /// # Errors
@@ -114,21 +114,21 @@ impl SemaphoresBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = Semaphores::builder().owner("importer").local()?;
+    /// let semaphores = SemaphoreClient::builder().owner("importer").local()?;
     /// let semaphore = semaphores.semaphore("jobs").limit(3).build()?;
     /// let _permit = semaphore.acquire().await?;
     /// assert_eq!(semaphore.inspect().await?.holders[0].owner(), "importer");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn local(self) -> Result<Semaphores, Error> {
+    pub fn local(self) -> Result<SemaphoreClient, Error> {
         self.at(Local::new())
     }
 
-    fn at(self, local: Arc<Local>) -> Result<Semaphores, Error> {
+    fn at(self, local: Arc<Local>) -> Result<SemaphoreClient, Error> {
         self.check()?;
         current_home()?;
         let name = self.new_client();

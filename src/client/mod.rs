@@ -16,7 +16,7 @@ use crate::diagnosis::{Diagnosis, examine};
 use crate::error::Error;
 use crate::runtime::{Deadline, current_runtime};
 use crate::semaphore::SemaphoreBuilder;
-pub use builder::SemaphoresBuilder;
+pub use builder::SemaphoreClientBuilder;
 pub use names::Names;
 
 /// The connection to Redis that all semaphores of a process share. Cheap to clone.
@@ -61,11 +61,11 @@ pub use names::Names;
 /// # Examples
 ///
 /// ```
-/// use redis_semaphore::{Error, Semaphores};
+/// use redis_semaphore::{Error, SemaphoreClient};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
 /// drop(semaphore.acquire().await?);
 /// semaphores.shutdown().await;
@@ -73,11 +73,11 @@ pub use names::Names;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Semaphores {
+pub struct SemaphoreClient {
     context: Arc<Context>,
 }
 
-impl Semaphores {
+impl SemaphoreClient {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         Self { context }
     }
@@ -85,13 +85,13 @@ impl Semaphores {
     /// Connects with default settings. A URL is `redis://user:password@host:6379/0` or
     /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With the
     /// feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
-    /// authority that the system trusts (for others see `SemaphoresBuilder::certificates`).
+    /// authority that the system trusts (for others see `SemaphoreClientBuilder::certificates`).
     ///
     /// The client belongs to the [runtime](Self#runtimes) in which this is called, and ends with it.
     ///
     /// # Errors
     ///
-    /// As for [`SemaphoresBuilder::connect`].
+    /// As for [`SemaphoreClientBuilder::connect`].
     ///
     /// # Cancel safety
     ///
@@ -99,7 +99,7 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Semaphores`].
+    /// See [`SemaphoreClient`].
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
@@ -108,9 +108,9 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoresBuilder`].
-    pub fn builder() -> SemaphoresBuilder {
-        SemaphoresBuilder::new()
+    /// See [`SemaphoreClientBuilder`].
+    pub fn builder() -> SemaphoreClientBuilder {
+        SemaphoreClientBuilder::new()
     }
 
     /// A semaphore of this name: 1 to 512 bytes, no braces, no control characters. Whoever uses the
@@ -187,16 +187,16 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Semaphores`].
+    /// See [`SemaphoreClient`].
     pub async fn shutdown(&self) {
         self.context.shut_down().await;
     }
 }
 
-impl fmt::Debug for Semaphores {
+impl fmt::Debug for SemaphoreClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let context = &self.context;
-        f.debug_struct("Semaphores")
+        f.debug_struct("SemaphoreClient")
             .field("prefix", &context.prefix)
             .field("client", &context.client)
             .field("settings", &context.settings)

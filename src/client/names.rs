@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Semaphores;
+use super::SemaphoreClient;
 use crate::context::Context;
 use crate::diagnosis::permission;
 use crate::error::{Error, is_transient};
 use crate::protocol::check_name;
 use crate::server::{Backoff, Cluster, Link, QueryError, Servers};
 
-/// The semaphores on a server, or on all primaries of a cluster. From [`Semaphores::names`].
+/// The semaphores on a server, or on all primaries of a cluster. From [`SemaphoreClient::names`].
 ///
 /// # Examples
 ///
-/// See [`Semaphores::names`].
+/// See [`SemaphoreClient::names`].
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Names {
@@ -43,7 +43,7 @@ impl fmt::Debug for Names {
     }
 }
 
-impl Semaphores {
+impl SemaphoreClient {
     /// The names of all semaphores under the prefix that were used in the last two hours, or have a
     /// limit set at run time.
     ///
@@ -70,10 +70,10 @@ impl Semaphores {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// semaphores.semaphore("uploads").limit(10).build()?.acquire().await?.release().await?;
     /// let found = semaphores.names().await?;
     /// assert!(found.names.contains(&"uploads".to_owned()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::SemaphoresBuilder;
+use crate::client::SemaphoreClientBuilder;
 use crate::error::{ConnectErrorKind, Error, Rounded};
 use crate::runtime::Deadline;
 use crate::server::{Backoff, LOG_TARGET};
@@ -13,7 +13,7 @@ use crate::server::{Backoff, LOG_TARGET};
 /// With less time left there is no other attempt.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-impl SemaphoresBuilder {
+impl SemaphoreClientBuilder {
     /// Connects, and again while the failure passes by itself and there is time. Every attempt
     /// begins from scratch.
     pub(super) async fn persist<T>(

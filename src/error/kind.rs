@@ -9,9 +9,9 @@
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+/// use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
 ///
-/// match Semaphores::connect("redis://127.0.0.1:1/").await {
+/// match SemaphoreClient::connect("redis://127.0.0.1:1/").await {
 ///     Err(Error::Connect { kind: ConnectErrorKind::Refused, address, .. }) => {
 ///         assert_eq!(address, "127.0.0.1:1");
 ///     }

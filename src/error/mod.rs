@@ -38,12 +38,12 @@ const MAX_PRINTED: usize = 400;
 /// ```
 /// use std::error::Error as _;
 ///
-/// use redis_semaphore::Semaphores;
+/// use redis_semaphore::SemaphoreClient;
 /// use redis_semaphore::redis::RedisError;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let error = Semaphores::connect("redis://127.0.0.1:1/").await.unwrap_err();
+/// let error = SemaphoreClient::connect("redis://127.0.0.1:1/").await.unwrap_err();
 /// let source = error.source().and_then(|source| source.downcast_ref::<RedisError>());
 /// assert!(source.is_some_and(|source| source.is_connection_refusal()));
 /// # }
@@ -52,9 +52,9 @@ const MAX_PRINTED: usize = 400;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), redis_semaphore::Error> {
-/// use redis_semaphore::{Error, Semaphores};
+/// use redis_semaphore::{Error, SemaphoreClient};
 ///
-/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// let refused = semaphores.semaphore("{no}").limit(1).build().unwrap_err();
 /// assert!(matches!(refused, Error::Invalid { what: "name", .. }));
 /// # Ok(())
@@ -195,7 +195,7 @@ pub enum Error {
         /// The name of the semaphore.
         semaphore: String,
     },
-    /// [`Semaphores::shutdown`](crate::Semaphores::shutdown) was called, or its runtime has ended.
+    /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) was called, or its runtime has ended.
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
     /// mistake in a program or in a folder of scripts, not a passing condition.
@@ -251,18 +251,18 @@ impl Error {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use redis_semaphore::{Error, Semaphores};
+    /// use redis_semaphore::{Error, SemaphoreClient};
     ///
-    /// async fn connect(url: &str) -> Result<Semaphores, Error> {
+    /// async fn connect(url: &str) -> Result<SemaphoreClient, Error> {
     ///     for _ in 0..30 {
-    ///         match Semaphores::connect(url).await {
+    ///         match SemaphoreClient::connect(url).await {
     ///             Err(error) if error.is_transient() => eprintln!("{error}"),
     ///             // A wrong password stays wrong.
     ///             done => return done,
     ///         }
     ///         tokio::time::sleep(Duration::from_secs(1)).await;
     ///     }
-    ///     Semaphores::connect(url).await
+    ///     SemaphoreClient::connect(url).await
     /// }
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {

@@ -38,10 +38,10 @@ use crate::semaphore::{AcquireRequest, Permits};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use redis_semaphore::{Error, Semaphores, acquire_all};
+/// # use redis_semaphore::{Error, SemaphoreClient, acquire_all};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let [one, other] = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
 /// # async fn work() {}
 /// let licences = semaphores.semaphore(one).limit(5).build()?;

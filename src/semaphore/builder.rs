@@ -17,16 +17,16 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 
 /// Says how this process uses a semaphore. From
-/// [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+/// [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
 ///
 /// # Examples
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use redis_semaphore::{Error, Semaphores};
+/// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// let semaphore = semaphores
 ///     .semaphore("report-printer")
 ///     .limit(2)
@@ -106,10 +106,10 @@ impl SemaphoreBuilder {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let job = semaphores.semaphore(&name).limit_in_force().build()?;
     /// assert!(matches!(job.acquire().await, Err(Error::NoLimit { .. })));
@@ -174,10 +174,10 @@ impl SemaphoreBuilder {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # async fn send_request() -> impl Future<Output = ()> {
     /// #     std::future::ready(())
@@ -233,10 +233,10 @@ impl SemaphoreBuilder {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// let semaphore = semaphores
     ///     .semaphore("payments")
     ///     .limit(1)

@@ -55,7 +55,7 @@ pub use revoke::Revoked;
 ///
 /// A program's own calls take effect in the order in which the program makes them, as those of
 /// tokio's semaphore do. A permit that was dropped is free for the next call, and a wait that was
-/// canceled is out of its way. This holds within one [`Semaphores`](crate::Semaphores), for
+/// canceled is out of its way. This holds within one [`SemaphoreClient`](crate::SemaphoreClient), for
 /// semaphores of one name, and for calls that the program itself orders: in one task, or in tasks
 /// and threads that synchronize. It takes no round trip: what was given up goes out just before the
 /// next call, over the same connection.
@@ -63,11 +63,11 @@ pub use revoke::Revoked;
 /// # Examples
 ///
 /// ```
-/// use redis_semaphore::{Error, Semaphores};
+/// use redis_semaphore::{Error, SemaphoreClient};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
 ///
 /// let permit = semaphore.acquire().await?;
@@ -97,10 +97,10 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
     /// assert_eq!(semaphore.name(), "uploads");
     /// # Ok(())
@@ -195,10 +195,10 @@ impl Semaphore {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.acquire().await?;
@@ -225,10 +225,10 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.try_acquire().await?;
@@ -269,10 +269,10 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let semaphore = semaphores.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.acquire().await?;
@@ -332,10 +332,10 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
     /// assert_eq!(semaphore.wake().await?, 0);

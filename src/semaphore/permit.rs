@@ -24,10 +24,10 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// clock, with Redis reachable or not. Work that must not go on without the permit races with it:
 ///
 /// ```
-/// # use redis_semaphore::{Error, Semaphores};
+/// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
 /// # async fn work() {}
@@ -45,7 +45,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// back with that.
 ///
 /// ```
-/// # use redis_semaphore::{Error, Permit, Semaphores};
+/// # use redis_semaphore::{Error, Permit, SemaphoreClient};
 /// struct Upload {
 ///     name: String,
 ///     _permit: Permit,
@@ -53,7 +53,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
 /// let upload = Upload { name: "a.txt".to_owned(), _permit: semaphore.acquire().await? };
@@ -78,7 +78,7 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// still hold, are delivered first. The end of the runtime waits for that, for up to the response
 /// timeout (default 2 s), and 10 s at most. So the end of `#[tokio::main]` loses none of them, also after `?` or a
 /// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait: call
-/// [`Semaphores::shutdown`](crate::Semaphores::shutdown) before. Otherwise a permit that was dropped
+/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before. Otherwise a permit that was dropped
 /// a moment earlier counts until its lease expires (default 30 s).
 ///
 /// After the runtime that connected has ended, a permit is given back in the runtime in which it is
@@ -133,10 +133,10 @@ impl Permit {
     /// `?` is enough where work that lost its permit has failed. Where it has not:
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
     /// match permit.release().await {
@@ -163,10 +163,10 @@ impl Permit {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let tickets = semaphores.semaphore(name).initial_permits(2).build()?;
     /// tickets.acquire().await?.forget().await?;
@@ -256,10 +256,10 @@ impl Permit {
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let lease = Duration::from_secs(10);
     /// let semaphore = semaphores.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
@@ -290,7 +290,7 @@ impl Permit {
 
     /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
     /// monotonic clock. Where no runtime is left to measure time (see
-    /// [`Semaphores`](crate::Semaphores#runtimes)), it is lost at once.
+    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), it is lost at once.
     ///
     /// # Cancel safety
     ///
@@ -328,10 +328,10 @@ impl Permit {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
     /// assert!(!permit.is_lost());

@@ -22,12 +22,12 @@ use crate::semaphore::Permit;
 /// # Examples
 ///
 /// ```
-/// # use redis_semaphore::{Error, PermitParts, Semaphores};
+/// # use redis_semaphore::{Error, PermitParts, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
 /// # let url = std::env::var("REDIS_URL").unwrap();
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// # let (here, there) = (Semaphores::connect(&url).await?, Semaphores::connect(&url).await?);
+/// # let (here, there) = (SemaphoreClient::connect(&url).await?, SemaphoreClient::connect(&url).await?);
 /// # let semaphore = here.semaphore(&name).limit(1).build()?;
 /// let permit = semaphore.acquire().await?;
 /// let token = permit.fencing_token();

@@ -25,10 +25,10 @@ use crate::semaphore::term::Term;
 /// # Examples
 ///
 /// ```
-/// # use redis_semaphore::{Error, Semaphores};
+/// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
 /// # async fn work_on(_part: u32) {}
@@ -64,7 +64,7 @@ impl PermitWatch {
 
     /// Waits until the permit is held no longer: at the latest when its lease has ended on this
     /// machine's monotonic clock. Where no runtime is left to measure time (see
-    /// [`Semaphores`](crate::Semaphores#runtimes)), the permit is lost at once.
+    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost at once.
     ///
     /// # Cancel safety
     ///
@@ -99,10 +99,10 @@ impl PermitWatch {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
     /// let watch = permit.watch();

@@ -35,10 +35,10 @@ impl Permits {
     /// # Examples
     ///
     /// ```
-    /// # use redis_semaphore::{Error, Semaphores, acquire_all};
+    /// # use redis_semaphore::{Error, SemaphoreClient, acquire_all};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let names = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
     /// # let [rows, files] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
     /// let permits = acquire_all([rows.request(), files.request()]).await?;

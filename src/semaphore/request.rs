@@ -21,10 +21,10 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use redis_semaphore::{Error, Semaphores};
+/// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// let semaphore = semaphores.semaphore(name).limit(16).build()?;
 /// let heavy = semaphore.request().weight(12).timeout(Duration::from_secs(5)).acquire().await?;
@@ -75,10 +75,10 @@ impl AcquireRequest {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let renders = semaphores.semaphore(name).limit(4).build()?;
     /// // Somebody looks at this one: it goes ahead of what came in the last minute.
@@ -110,10 +110,10 @@ impl AcquireRequest {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let hasty = Duration::from_secs(1);
     /// let semaphore = semaphores.semaphore(name).limit(1).acquire_timeout(hasty).build()?;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use redis::RedisConnectionInfo;
 
 /// A password, and whose it is. From what was given to
-/// [`SemaphoresBuilder::credentials_provider`](crate::SemaphoresBuilder::credentials_provider).
+/// [`SemaphoreClientBuilder::credentials_provider`](crate::SemaphoreClientBuilder::credentials_provider).
 ///
 /// # Examples
 ///

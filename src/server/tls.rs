@@ -97,7 +97,7 @@ fn check_choice() -> Result<(), Error> {
     std::panic::catch_unwind(|| drop(ClientConfig::builder())).map_err(|_| {
         let reason = "the program has several crates for cryptography, and a redis::Client with \
                       certificates takes the one that it has chosen: call install_default() of one \
-                      before, or give the certificates to the builder (SemaphoresBuilder::certificates)";
+                      before, or give the certificates to the builder (SemaphoreClientBuilder::certificates)";
         Error::invalid("certificates", reason)
     })
 }

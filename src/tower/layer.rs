@@ -60,11 +60,11 @@ impl SemaphoreLayer {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use redis_semaphore::{Error, Semaphores};
+    /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # use redis_semaphore::tower::SemaphoreLayer;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// let exports = semaphores.semaphore("exports").limit(2).build()?;
     /// let layer = SemaphoreLayer::new(exports).retry_after(Duration::from_secs(30));
     /// # Ok(())

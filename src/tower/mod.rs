@@ -33,7 +33,7 @@
 //!
 //! [Close](crate::Semaphore::close) the semaphore first: whoever waits is shed, and nobody else
 //! comes in. Then let the server finish what is inside, which goes on to be renewed, and
-//! [shut down](crate::Semaphores::shutdown) at last, as `examples/axum` does. Shut down first,
+//! [shut down](crate::SemaphoreClient::shutdown) at last, as `examples/axum` does. Shut down first,
 //! responses that take longer than the lease are cut. Before all that, take the process out of the load
 //! balancer: a connection that the system has taken when the server stops is cut without an answer.
 //!
@@ -42,12 +42,12 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use redis_semaphore::{Error, Semaphores};
+//! use redis_semaphore::{Error, SemaphoreClient};
 //! use redis_semaphore::tower::SemaphoreLayer;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Error> {
-//! # let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+//! # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 //! let reports = semaphores
 //!     .semaphore("reports")
 //!     .limit(10)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::blocking::{Permit, Semaphore, Semaphores, acquire_all};
+use redis_semaphore::blocking::{Permit, Semaphore, SemaphoreClient, acquire_all};
 use redis_semaphore::{Error, Revoked};
 
 use test_support::child::{self, Process};
@@ -19,8 +19,8 @@ async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static
     in_time("the thread", is_done).await.expect("it does not panic")
 }
 
-fn open(name: &str, limit: u32) -> (Semaphores, Semaphore) {
-    let semaphores = Semaphores::connect(&shared_url()).unwrap();
+fn open(name: &str, limit: u32) -> (SemaphoreClient, Semaphore) {
+    let semaphores = SemaphoreClient::connect(&shared_url()).unwrap();
     let lease = Duration::from_secs(600);
     let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build().unwrap();
     (semaphores, semaphore)
@@ -57,7 +57,7 @@ fn no_more_threads_than_the_limit_are_inside() {
 
 #[test]
 fn a_thread_waits_for_a_loss() {
-    let semaphores = Semaphores::connect(&shared_url()).unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).unwrap();
     let [lasting, ended] = [600_000, 3_000].map(|ms| {
         let semaphore = semaphores.semaphore(unique_name()).limit(3).auto_renew(false);
         semaphore.lease(Duration::from_millis(ms)).build().unwrap()
@@ -142,7 +142,7 @@ fn several_at_once() {
 async fn an_async_thread_gets_an_error_and_no_hang() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 2).await;
-    assert_refused(Semaphores::connect(&shared_url()));
+    assert_refused(SemaphoreClient::connect(&shared_url()));
     let its = name.clone();
     let (semaphores, semaphore, permit, other) = on_a_thread(move || {
         let (semaphores, semaphore) = open(&its, 2);
@@ -174,8 +174,8 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
 
 #[tokio::test]
 async fn a_current_thread_runtime_gets_an_error_too() {
-    assert_refused(Semaphores::connect(&shared_url()));
-    let connected = tokio::task::spawn_blocking(|| Semaphores::connect(&shared_url()));
+    assert_refused(SemaphoreClient::connect(&shared_url()));
+    let connected = tokio::task::spawn_blocking(|| SemaphoreClient::connect(&shared_url()));
     connected.await.unwrap().unwrap();
 }
 
@@ -208,11 +208,11 @@ fn a_process_that_counts_its_threads() {
     if child::role().is_none() {
         return;
     }
-    let connected = Semaphores::connect(&shared_url()).unwrap();
+    let connected = SemaphoreClient::connect(&shared_url()).unwrap();
     assert_eq!(threads(), 1);
     drop(connected);
     until("its thread has ended", || threads() == 0);
-    Semaphores::connect("redis://127.0.0.1:1/").unwrap_err();
+    SemaphoreClient::connect("redis://127.0.0.1:1/").unwrap_err();
     until("its thread has ended", || threads() == 0);
     child::say("none is left");
 }

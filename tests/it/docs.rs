@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
@@ -64,7 +64,7 @@ async fn who_is_listed_at_night_holds() {
     let page = include_str!("../../docs/operations.md");
     let line = page.lines().find(|line| line.contains("permits' $(date")).expect("the line");
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = || semaphores.semaphore("jobs").limit(2);
     // Whoever acquires takes away what has ended, so the one that is to be left over comes last.
     let held = builder().build().unwrap().acquire().await.unwrap();

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use test_support::observer::{eventually, in_time, renewed};
@@ -63,7 +63,7 @@ impl Log {
 #[tokio::test]
 async fn each_loss_is_told_once() {
     let (log, _logged) = Log::here();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = || semaphores.semaphore(unique_name()).limit(1);
     let mut lost = Vec::new();
 
@@ -103,7 +103,7 @@ async fn limits_that_differ_are_told() {
     let (log, _logged) = Log::here();
     let name = unique_name();
     for (limit, warnings) in [(3, 0), (3, 0), (5, 1)] {
-        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
         for _ in 0..2 {
             semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -120,7 +120,7 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     for cut in [Proxy::cut_commands, Proxy::cut_wakeups, Proxy::cut_all] {
@@ -139,7 +139,7 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let server_is = |command: &str| {
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -176,7 +176,7 @@ async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
         let set = ["SET", "min-replicas-to-write", number];
         redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
     };
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(200));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(200));
     let semaphores = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let counts = |words: &str| log.count(&[words, "connection=\"commands\""]);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis::Connection;
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::{JoinHandle, JoinSet};
 
 use test_support::observer::{Observer, in_time, passed, renewed};
@@ -27,7 +27,7 @@ impl Scene {
     async fn set(limit: u32, lease: Duration, liveness: Duration) -> Self {
         let server = Server::start();
         let semaphores =
-            Semaphores::builder().liveness(liveness).connect(&server.url()).await.unwrap();
+            SemaphoreClient::builder().liveness(liveness).connect(&server.url()).await.unwrap();
         let semaphore = semaphores.semaphore(NAME).limit(limit).lease(lease).build().unwrap();
         let observer = Observer::new(&server.url(), NAME, limit).await;
         let keys = Scripts::new(server.connect(), NAME);
@@ -112,7 +112,7 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
 async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
     let mut scene = Scene::usual(1).await;
     scene.fill_memory();
-    let semaphores = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
     assert_names_the_cause(semaphore.acquire().await, "acquire");
     assert_eq!(semaphore.inspect().await.unwrap().held, 0);
@@ -190,7 +190,7 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
 #[tokio::test]
 async fn those_who_wait_are_told_when_it_lasts_too_long() {
     let server = Server::start();
-    let builder = Semaphores::builder().liveness(Duration::from_millis(300));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(300));
     let builder = builder.outage_tolerance(Duration::from_millis(500));
     let semaphores = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();

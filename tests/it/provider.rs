@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use redis_semaphore::redis::TlsCertificates;
 use rustls::crypto::{CryptoProvider, ring};
 use test_support::observer::in_time;
@@ -13,12 +13,12 @@ use test_support::tls::TlsServer;
 #[tokio::test]
 async fn connecting_installs_no_provider_for_the_program() {
     let plain = Server::start();
-    let semaphores = Semaphores::connect(&plain.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&plain.url()).await.unwrap();
     assert!(CryptoProvider::get_default().is_none(), "after a connection without TLS");
     semaphores.shutdown().await;
     if let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) {
         let root_cert = Some(server.authority.root_cert());
-        let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+        let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         let builder = builder.certificates(TlsCertificates { client_tls: None, root_cert });
         let semaphores = in_time("a connection", builder.connect(&server.url())).await.unwrap();
         let semaphore = semaphores.semaphore("over-tls").limit(1).build().unwrap();

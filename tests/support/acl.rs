@@ -1,5 +1,5 @@
 //! The user with no more rights than needed, as `docs/protocol.md` tells how to make it. All
-//! `Semaphores` under test connect as that user.
+//! `SemaphoreClient` under test connect as that user.
 
 use std::sync::LazyLock;
 

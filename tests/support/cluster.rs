@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, Value};
-use redis_semaphore::{ConnectErrorKind, Semaphores};
+use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 
 use super::acl;
 use super::errors::kind_of;
@@ -28,7 +28,7 @@ impl Cluster {
         // Its users cannot have the rights that take sharded channels.
         if cluster.nodes[0].is_older_than_7() {
             let refused =
-                Semaphores::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
+                SemaphoreClient::builder().connect_cluster(cluster.admin_urls()).await.unwrap_err();
             assert_eq!(kind_of(&refused), Some(ConnectErrorKind::TooOld), "{refused}");
             assert!(refused.to_string().contains("for a cluster Redis 7.0 or newer"), "{refused}");
             return None;

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Inspection, Permit, Semaphore, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
 /// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must not
 /// be waited for: a usual lease (`local::clients`), and 50 waits one after the other (`maintenance`).
@@ -44,7 +44,7 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// Connects with a response timeout that a busy machine may not meet at once.
-pub async fn connected(builder: SemaphoresBuilder, url: &str) -> Semaphores {
+pub async fn connected(builder: SemaphoreClientBuilder, url: &str) -> SemaphoreClient {
     let connect = async || builder.clone().connect(url).await;
     eventually("connected", connect, Result::is_ok).await.unwrap()
 }
@@ -66,7 +66,7 @@ pub struct Observer {
 impl Observer {
     /// The limit is that of the client under test: the newest declaration counts.
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
-        let semaphores = Semaphores::connect(url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(url).await.unwrap();
         Self::of(semaphores.semaphore(name).limit(limit).build().unwrap())
     }
 

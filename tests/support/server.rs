@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::folder::Folder;
 
 /// The server that `scripts/with-redis` started, for tests that leave it as it is. For
-/// `Semaphores`: the user may do what they need, and nothing else.
+/// `SemaphoreClient`: the user may do what they need, and nothing else.
 pub fn shared_url() -> String {
     static USER_IS_THERE: LazyLock<()> = LazyLock::new(|| {
         let mut server = connect(&shared_admin_url());
@@ -80,7 +80,7 @@ impl Server {
         Err(log.into_iter().flatten().collect())
     }
 
-    /// For `Semaphores`: the user may do what they need, and nothing else.
+    /// For `SemaphoreClient`: the user may do what they need, and nothing else.
     pub fn url(&self) -> String {
         acl::as_user(&self.admin_url())
     }

@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use futures_util::{StreamExt, stream};
 use nix::sys::signal::Signal;
 use redis_semaphore::tower::SemaphoreLayer;
-use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{PermitWatch, Semaphore, SemaphoreBuilder, SemaphoreClient};
 use reqwest::StatusCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -79,7 +79,7 @@ async fn the_example_lets_three_in_and_ends_in_good_order() {
     one.interrupt();
     assert_eq!(inside.await.unwrap().unwrap().status(), StatusCode::OK);
     assert!(one.ended().await.success());
-    let semaphores = Semaphores::connect(&redis.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&redis.url()).await.unwrap();
     let all = semaphores.semaphore("reports").limit(3).build().unwrap();
     let all = all.acquire_many(3).await.unwrap();
     let waiting = get(&other);
@@ -102,7 +102,7 @@ struct Service {
     observer: Observer,
     /// Sends a page to the oldest response that is open, `None` for its end.
     pages: mpsc::Sender<Option<&'static str>>,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
 }
 
 impl Service {
@@ -111,7 +111,7 @@ impl Service {
         build: fn(SemaphoreBuilder) -> SemaphoreBuilder,
         layer: fn(Semaphore) -> SemaphoreLayer,
     ) -> Self {
-        let semaphores = Semaphores::builder()
+        let semaphores = SemaphoreClient::builder()
             .response_timeout(Duration::from_millis(500))
             .outage_tolerance(Duration::from_millis(500))
             .connect(redis)
@@ -121,7 +121,7 @@ impl Service {
     }
 
     async fn of(
-        semaphores: Semaphores,
+        semaphores: SemaphoreClient,
         build: fn(SemaphoreBuilder) -> SemaphoreBuilder,
         layer: fn(Semaphore) -> SemaphoreLayer,
     ) -> Self {
@@ -262,7 +262,7 @@ async fn without_redis_everybody_is_shed() {
 #[tokio::test]
 async fn nobody_waits_for_redis_longer_than_for_a_permit() {
     let redis = Server::start();
-    let patient = Semaphores::builder().response_timeout(Duration::from_secs(600));
+    let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
     let semaphores = patient.connect(&redis.url()).await.unwrap();
     let impatient = |builder: SemaphoreBuilder| builder.acquire_timeout(Duration::from_millis(100));
     let service = Service::of(semaphores, impatient, sheds).await;

@@ -12,7 +12,7 @@ use axum::routing::get;
 use futures_util::stream;
 use redis::Script;
 use redis::aio::MultiplexedConnection;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use redis_semaphore::tower::SemaphoreLayer;
 use tokio::net::TcpListener;
 
@@ -44,7 +44,7 @@ async fn main() {
     let redis = client.get_multiplexed_async_connection().await.unwrap();
     let counter = Counter { redis, name: format!("count:{name}") };
     let app = Router::new().route("/report", get(report)).with_state(counter);
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let app = match limit.parse() {
         Ok(limit) => {
             let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();

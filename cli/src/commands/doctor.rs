@@ -4,7 +4,7 @@ use std::io::stdout;
 use std::process::ExitCode;
 
 use clap::Args;
-use redis_semaphore::{Check, Diagnosis, Examination, Semaphores, Verdict};
+use redis_semaphore::{Check, Diagnosis, Examination, SemaphoreClient, Verdict};
 use serde_json::{Value, json};
 
 use crate::escape;
@@ -29,7 +29,8 @@ pub struct Doctor {
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
-    let diagnosis = looking(server, async |semaphores: &Semaphores| semaphores.doctor().await)?;
+    let diagnosis =
+        looking(server, async |semaphores: &SemaphoreClient| semaphores.doctor().await)?;
     match asked.format.json {
         true => say_json(&as_json(&diagnosis))?,
         false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use clap::Args;
-use redis_semaphore::{Error, Holder, Inspection, Semaphores, Waiter};
+use redis_semaphore::{Error, Holder, Inspection, SemaphoreClient, Waiter};
 use serde_json::{Value, json};
 
 use super::must_exist;
@@ -32,14 +32,15 @@ pub struct Inspect {
 
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
-    let now = looking(server, async |semaphores: &Semaphores| look_at(semaphores, name).await)?;
+    let now =
+        looking(server, async |semaphores: &SemaphoreClient| look_at(semaphores, name).await)?;
     must_exist(name, &now)?;
     asked.format.say(as_json(name, &now), as_text(name, &now))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
-async fn look_at(semaphores: &Semaphores, name: &str) -> Result<Inspection, Error> {
+async fn look_at(semaphores: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
     let semaphore = in_force(semaphores, name)?;
     let mut all = semaphore.inspect().await?;
     loop {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::Args;
-use redis_semaphore::{Error, Inspection, Semaphore, Semaphores};
+use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreClient};
 use serde::Serialize;
 use serde_json::json;
 
@@ -97,13 +97,13 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
     let name = &*asked.name;
     let limits = match asked.change {
         None => {
-            let now = looking(server, async |semaphores: &Semaphores| {
+            let now = looking(server, async |semaphores: &SemaphoreClient| {
                 look_at(&in_force(semaphores, name)?).await
             })?;
             must_exist(name, &now)?;
             Limits::of(name, &now)
         }
-        Some(change) => with(server, async |semaphores: &Semaphores| {
+        Some(change) => with(server, async |semaphores: &SemaphoreClient| {
             let semaphore = in_force(semaphores, name)?;
             let before = look_at(&semaphore).await?;
             change.check(name, &before)?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use redis_semaphore::{Error, Names, Semaphores};
+use redis_semaphore::{Error, Names, SemaphoreClient};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -34,7 +34,7 @@ type Row<'a> = (&'a String, &'a Summary);
 
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let started = Instant::now();
-    let (found, summaries) = looking(server, async |semaphores: &Semaphores| {
+    let (found, summaries) = looking(server, async |semaphores: &SemaphoreClient| {
         let found = semaphores.names().await?;
         let pattern = asked.pattern.as_ref();
         let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redis_semaphore::{Revoked, Semaphores};
+use redis_semaphore::{Revoked, SemaphoreClient};
 use serde_json::{Value, json};
 
 use crate::escape::{argument, value};
@@ -37,7 +37,7 @@ pub struct Revoke {
 }
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
-    let revoked = with(server, async |semaphores: &Semaphores| {
+    let revoked = with(server, async |semaphores: &SemaphoreClient| {
         let semaphore = in_force(semaphores, &asked.name)?;
         semaphore.revoke(&asked.id).await.map_err(Failure::of_change)
     })?;

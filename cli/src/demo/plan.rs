@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
 use crate::failure::Failure;
 use crate::server;
@@ -34,11 +34,11 @@ pub fn is_long(page: u32) -> bool {
 }
 
 /// A process connects once. The owner is the name under which `inspect` shows its permits.
-pub async fn connect(server: &Server, owner: &str) -> Result<Semaphores, Failure> {
-    server::connect(server, Semaphores::builder().owner(owner)).await
+pub async fn connect(server: &Server, owner: &str) -> Result<SemaphoreClient, Failure> {
+    server::connect(server, SemaphoreClient::builder().owner(owner)).await
 }
 
 /// Processes that use the same name and prefix on the same server share the semaphore.
-pub fn database_connections(semaphores: &Semaphores) -> Result<Semaphore, Error> {
+pub fn database_connections(semaphores: &SemaphoreClient) -> Result<Semaphore, Error> {
     semaphores.semaphore("database-connections").limit(LIMIT).lease(LEASE).build()
 }

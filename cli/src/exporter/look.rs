@@ -1,6 +1,6 @@
 //! A look at all semaphores.
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use crate::exporter::options::Exporter;
 use crate::survey::{Summaries, Summary, survey};
@@ -25,7 +25,7 @@ impl Picture {
     }
 }
 
-pub async fn look(semaphores: &Semaphores, asked: &Exporter) -> Result<Picture, Error> {
+pub async fn look(semaphores: &SemaphoreClient, asked: &Exporter) -> Result<Picture, Error> {
     let found = semaphores.names().await?;
     let is_wanted = |name: &String| asked.only.as_ref().is_none_or(|only| only.fits(name));
     let mut names: Vec<_> = found.names.into_iter().filter(is_wanted).collect();

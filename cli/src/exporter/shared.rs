@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use humantime::format_duration;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -23,7 +23,7 @@ type Look = BoxFuture<'static, Arc<str>>;
 pub struct Looks {
     server: Server,
     asked: Exporter,
-    semaphores: OnceCell<Semaphores>,
+    semaphores: OnceCell<SemaphoreClient>,
     /// The one under way: only scrapes that wait for it keep it. When all of them have gone it
     /// ends, as nobody would drive it any more.
     current: Mutex<Option<WeakShared<Look>>>,
@@ -38,8 +38,8 @@ impl Looks {
     }
 
     /// Once that is done, the library connects again by itself.
-    pub async fn connect(&self) -> Result<&Semaphores, Failure> {
-        let connected = || connect(&self.server, Semaphores::builder().read_only());
+    pub async fn connect(&self) -> Result<&SemaphoreClient, Failure> {
+        let connected = || connect(&self.server, SemaphoreClient::builder().read_only());
         self.semaphores.get_or_try_init(connected).await
     }
 

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use humantime::format_duration;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::clock;
@@ -56,7 +56,7 @@ fn plan(asked: &Load) -> String {
 
 /// What is wrong with server or arguments is told once, and not by every worker. Answers the limit.
 async fn check(server: &Server, asked: &Load) -> Result<u32> {
-    let semaphores = connect(server, Semaphores::builder()).await?;
+    let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;
     let limit = match asked.limit {
         Some(limit) => limit,

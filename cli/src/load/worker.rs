@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -34,7 +34,7 @@ async fn work(server: &Server, input: &mut Input) -> Result<Vec<Log>> {
     let Some(order) = input.next::<Order>().await? else {
         return Ok(Vec::new());
     };
-    let semaphores = connect(server, Semaphores::builder()).await?;
+    let semaphores = connect(server, SemaphoreClient::builder()).await?;
     let semaphore = with_limit(semaphores.semaphore(&order.name).lease(order.lease), order.limit)?;
     tell(&Report::Ready)?;
     let logs = match input.next::<Window>().await? {

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, stderr};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::time::{sleep, timeout};
 
 use super::options::Run;
@@ -21,7 +21,7 @@ const UNTIL_NEXT_TRY: Duration = Duration::from_millis(200);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 pub async fn acquire(
-    semaphores: &Semaphores,
+    semaphores: &SemaphoreClient,
     asked: &Run,
     times: &Times,
     began: Instant,

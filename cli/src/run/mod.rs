@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use redis_semaphore::{Error, Permit, Semaphores};
+use redis_semaphore::{Error, Permit, SemaphoreClient};
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::time::timeout;
 
@@ -99,7 +99,7 @@ async fn connected(
     let mut guard = guard.map(started).transpose()?;
     let told = outages::Told::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
-    let builder = Semaphores::builder()
+    let builder = SemaphoreClient::builder()
         .owner(label::of(asked))
         .connect_timeout(patience)
         .outage_tolerance(patience.max(OUTAGE_TOLERANCE));
@@ -135,7 +135,7 @@ fn started(guard: guard::Started) -> Result<Guard, Failure> {
 }
 
 async fn permitted(
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     asked: &Run,
     times: &Times,
     mut guard: Option<&mut Guard>,
@@ -199,7 +199,7 @@ async fn permitted(
 
 /// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when the
 /// wait ends; an answer is not waited for long.
-async fn give_up(semaphores: &Semaphores, name: &str) {
+async fn give_up(semaphores: &SemaphoreClient, name: &str) {
     if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
         note(format_args!(
             "semaphore {name}: {}: the request leaves the queue when it has not been heard of for a \
@@ -229,7 +229,7 @@ async fn unless_signalled<T>(
 
 /// The command goes on without its permit, which counts its start for a lease from now on.
 async fn left(
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     name: &str,
     permit: Permit,
     command: Running,
@@ -270,7 +270,7 @@ async fn left(
 }
 
 async fn given_back(
-    semaphores: &Semaphores,
+    semaphores: &SemaphoreClient,
     Run { name, .. }: &Run,
     permit: Permit,
     outcome: Result<Outcome, Failure>,

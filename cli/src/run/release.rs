@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, Semaphores};
+use redis_semaphore::{Error, Permit, SemaphoreClient};
 use tokio::time::sleep;
 
 use crate::output::note;
@@ -11,7 +11,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Until the server confirms it, or the lease is over. A person learns at the first failure that it
 /// may take long.
-pub async fn release(semaphores: &Semaphores, name: &str, permit: Permit) -> Result<(), Error> {
+pub async fn release(
+    semaphores: &SemaphoreClient,
+    name: &str,
+    permit: Permit,
+) -> Result<(), Error> {
     let id = permit.id().to_owned();
     let ends = Instant::now() + permit.expires_in();
     let mut error = match permit.release().await {

@@ -12,7 +12,7 @@ use redis_semaphore::redis::aio::MultiplexedConnection;
 use redis_semaphore::redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisResult,
 };
-use redis_semaphore::{Credentials, Error, IntoServer, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{Credentials, Error, IntoServer, SemaphoreClient, SemaphoreClientBuilder};
 use tokio::runtime;
 
 use crate::failure::Failure;
@@ -25,23 +25,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Runs something with a connection of its own, which is shut down afterwards.
 pub fn with<T, E: Into<Failure>>(
     server: &Server,
-    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+    run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    run_with(server, Semaphores::builder(), run)
+    run_with(server, SemaphoreClient::builder(), run)
 }
 
 /// The same for what only looks: the user need not be allowed more.
 pub fn looking<T, E: Into<Failure>>(
     server: &Server,
-    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+    run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
 ) -> Result<T, Failure> {
-    run_with(server, Semaphores::builder().read_only(), run)
+    run_with(server, SemaphoreClient::builder().read_only(), run)
 }
 
 fn run_with<T, E: Into<Failure>>(
     server: &Server,
-    builder: SemaphoresBuilder,
-    run: impl AsyncFnOnce(&Semaphores) -> Result<T, E>,
+    builder: SemaphoreClientBuilder,
+    run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
 ) -> Result<T, Failure> {
     block_on(async {
         let semaphores = connect(server, builder).await?;
@@ -77,7 +77,10 @@ pub fn block_on_runtime<T>(
     Ok(done)
 }
 
-pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
+pub async fn connect(
+    server: &Server,
+    builder: SemaphoreClientBuilder,
+) -> Result<SemaphoreClient, Failure> {
     let connected = connected(server, builder).await;
     connected.map_err(|Failure { status, reason }| match &server.user {
         // The library does not show a user without a password, which may be a password by mistake.
@@ -90,7 +93,10 @@ pub async fn connect(server: &Server, builder: SemaphoresBuilder) -> Result<Sema
     })
 }
 
-async fn connected(server: &Server, builder: SemaphoresBuilder) -> Result<Semaphores, Failure> {
+async fn connected(
+    server: &Server,
+    builder: SemaphoreClientBuilder,
+) -> Result<SemaphoreClient, Failure> {
     let builder = builder.prefix(&server.prefix).response_timeout(server.response_timeout);
     passwords::check_places(server)?;
     let servers = servers(server)?;
@@ -208,8 +214,8 @@ fn login_elsewhere(server: &Server) -> Result<Option<(Option<String>, String)>, 
 /// Before each connection, since a password in a file may change.
 fn with_credentials(
     server: &Server,
-    builder: SemaphoresBuilder,
-) -> Result<SemaphoresBuilder, Failure> {
+    builder: SemaphoreClientBuilder,
+) -> Result<SemaphoreClientBuilder, Failure> {
     if login_elsewhere(server)?.is_none() {
         return Ok(builder);
     }
@@ -234,8 +240,8 @@ fn with_credentials(
 #[cfg(feature = "tls")]
 fn with_certificates(
     server: &Server,
-    builder: SemaphoresBuilder,
-) -> Result<SemaphoresBuilder, Failure> {
+    builder: SemaphoreClientBuilder,
+) -> Result<SemaphoreClientBuilder, Failure> {
     Ok(match certificates(server)? {
         Some(certificates) => builder.certificates(certificates),
         None => builder,
@@ -243,7 +249,10 @@ fn with_certificates(
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_certificates(_: &Server, builder: SemaphoresBuilder) -> Result<SemaphoresBuilder, Failure> {
+fn with_certificates(
+    _: &Server,
+    builder: SemaphoreClientBuilder,
+) -> Result<SemaphoreClientBuilder, Failure> {
     Ok(builder)
 }
 

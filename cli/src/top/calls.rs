@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Revoked, Semaphores};
+use redis_semaphore::{Error, Revoked, SemaphoreClient};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
@@ -16,13 +16,13 @@ use crate::top::event::{Answer, Call, Change, Event, Trouble};
 use crate::top::look::Look;
 
 pub struct Calls {
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     events: UnboundedSender<Event>,
     changes: JoinSet<()>,
 }
 
 impl Calls {
-    pub fn new(semaphores: Semaphores, events: UnboundedSender<Event>) -> Self {
+    pub fn new(semaphores: SemaphoreClient, events: UnboundedSender<Event>) -> Self {
         Self { semaphores, events, changes: JoinSet::new() }
     }
 
@@ -61,7 +61,7 @@ impl Calls {
     }
 }
 
-async fn answer(semaphores: &Semaphores, call: Call) -> Answer {
+async fn answer(semaphores: &SemaphoreClient, call: Call) -> Answer {
     match call {
         Call::Names => {
             let found = semaphores.names().await;
@@ -80,7 +80,7 @@ async fn answer(semaphores: &Semaphores, call: Call) -> Answer {
 }
 
 /// Holders are told only where they are seen.
-async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Look, Error> {
+async fn look_at(semaphores: &SemaphoreClient, name: &str, whole: bool) -> Result<Look, Error> {
     let semaphore = in_force(semaphores, name)?;
     let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
     let now = semaphore.inspect_range(0..holders, 0..waiters).await?;
@@ -88,7 +88,11 @@ async fn look_at(semaphores: &Semaphores, name: &str, whole: bool) -> Result<Loo
 }
 
 /// Answers what came of it, for a person.
-async fn change_it(semaphores: &Semaphores, name: &str, change: Change) -> Result<String, Error> {
+async fn change_it(
+    semaphores: &SemaphoreClient,
+    name: &str,
+    change: Change,
+) -> Result<String, Error> {
     let semaphore = in_force(semaphores, name)?;
     Ok(match change {
         Change::SetLimit(limit) => {

@@ -22,7 +22,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
@@ -56,7 +56,7 @@ pub fn run(server: &Server, asked: &Top) -> Result<ExitCode, Failure> {
 
 async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
     // Before the screen is taken: what is wrong from the start is told below the prompt.
-    let semaphores = connect(server, Semaphores::builder().read_only()).await?;
+    let semaphores = connect(server, SemaphoreClient::builder().read_only()).await?;
     let (events, mut coming) = mpsc::unbounded_channel();
     screen::send_signals(events.clone())?;
     let mut screen = Screen::open()?;

@@ -1,6 +1,6 @@
 //! The tool behind sentinels.
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use test_support::acl;
 use test_support::replicated::{Pair, SERVICE, Sentinels};
 
@@ -13,7 +13,7 @@ async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary()
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
     let sentinels = Sentinels::watch(&pair);
-    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let _held = semaphores.semaphore("printer").limit(1).build().unwrap().acquire().await.unwrap();
     sentinels.want_password(PASSWORD);
 

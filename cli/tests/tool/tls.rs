@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use test_support::folder::Folder;
 use test_support::tls::{Authority, TlsServer};
 
@@ -26,7 +26,7 @@ async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
     let stranger = Authority::create().certificate("a client");
-    let semaphores = Semaphores::connect(&server.server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.server.url()).await.unwrap();
     let _held = semaphores.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();
 
     let ca = ("--tls-ca", &*root);

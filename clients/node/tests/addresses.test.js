@@ -8,7 +8,7 @@ const os = require("node:os");
 const path = require("node:path");
 const { inspect } = require("node:util");
 
-const { Semaphores } = require("../index.js");
+const { SemaphoreClient } = require("../index.js");
 const { redis } = require("../lib/checks.js");
 const { admin, newName, startServer, test } = require("./support.js");
 
@@ -50,7 +50,7 @@ test("the address may be one of IPv6, or a socket's path", async (t) => {
   const redises = [`unix://jobs:${coded}@${file.split("/").map(encodeURIComponent).join("/")}?db=1`];
   if (hasIpv6) redises.push(`redis://jobs:${coded}@[::1]:${server.port}/1`, { socket: { host: "[::1]", port: server.port } });
   for (const redis of redises) {
-    const semaphores = await Semaphores.connect(redis);
+    const semaphores = await SemaphoreClient.connect(redis);
     await (await semaphores.semaphore(newName(), { limit: 1 }).acquire()).release();
     await semaphores.close();
   }
@@ -89,7 +89,7 @@ test("a password is in no error, wherever it stands", async (t) => {
     "unix://:s3cret@/nowhere/redis.sock",
   ];
   for (const redis of redises) {
-    const error = await Semaphores.connect(redis, { responseTimeout: 200 }).then(() => undefined, (error) => error);
+    const error = await SemaphoreClient.connect(redis, { responseTimeout: 200 }).then(() => undefined, (error) => error);
     assert.ok(error instanceof Error, `it connects to ${inspect(redis)}`);
     assert.doesNotMatch(shown(error), /s3cret/);
     if (urls.includes(redis.url ?? redis)) assert.match(error.message, /the URL of Redis cannot be used/);

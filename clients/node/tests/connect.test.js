@@ -6,7 +6,7 @@ const os = require("node:os");
 const path = require("node:path");
 const { createClient } = require("redis");
 
-const { Semaphores, Unsupported } = require("../index.js");
+const { SemaphoreClient, Unsupported } = require("../index.js");
 const {
   admin, callAcquire, connect, empty, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
@@ -15,7 +15,7 @@ test("wrong arguments are refused before anything is sent", async (t) => {
   const semaphores = await connect(t);
   const name = newName();
   for (const prefix of ["", "{a}", "a b", "a\nb", "\ud800", "x".repeat(201), null, 5]) {
-    await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { prefix }), RangeError);
+    await assert.rejects(SemaphoreClient.connect("redis://127.0.0.1:1", { prefix }), RangeError);
   }
   for (const wrong of ["", "{a}", "a\nb", "\ud800", "x".repeat(513)]) {
     assert.throws(() => semaphores.semaphore(wrong, { limit: 1 }), RangeError);
@@ -30,9 +30,9 @@ test("wrong arguments are refused before anything is sent", async (t) => {
     await assert.rejects(semaphore.acquire({ timeout }), RangeError);
   }
   for (const redis of [undefined, null, 6379, new URL("redis://127.0.0.1"), createClient(), { ulr: "redis://127.0.0.1" }]) {
-    await assert.rejects(Semaphores.connect(redis), TypeError);
+    await assert.rejects(SemaphoreClient.connect(redis), TypeError);
   }
-  await assert.rejects(Semaphores.connect("redis://127.0.0.1:1", { livenes: 5 }), TypeError);
+  await assert.rejects(SemaphoreClient.connect("redis://127.0.0.1:1", { livenes: 5 }), TypeError);
   assert.throws(() => semaphores.semaphore(name), TypeError);
   assert.throws(() => semaphores.semaphore(name, { limit: 1, leas: 5 }), TypeError);
   await assert.rejects(semaphore.acquire({ timeOut: 5 }), TypeError);
@@ -44,7 +44,7 @@ test("wrong arguments are refused before anything is sent", async (t) => {
 test("pings of node-redis do not end the subscription", async (t) => {
   const server = await startServer(t);
   const send = await admin(t, server.url);
-  const semaphores = await Semaphores.connect({ url: server.url, pingInterval: 20 });
+  const semaphores = await SemaphoreClient.connect({ url: server.url, pingInterval: 20 });
   t.after(() => semaphores.close());
   const subscriber = async () => /^id=\d+ /.exec(await send("CLIENT", "LIST", "TYPE", "pubsub"))?.[0];
   const before = await subscriber();
@@ -64,12 +64,12 @@ test("the documented user needs no other right: no command of it is denied, and 
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const url = server.url.replace("//", "//jobs:secret@");
-  await assert.rejects(Semaphores.connect(url), /WRONGPASS/);
+  await assert.rejects(SemaphoreClient.connect(url), /WRONGPASS/);
   await send("ACL", "SETUSER", "jobs", "on", ">secret", ...documentedRights());
   await send("ACL", "LOG", "RESET");
   const denied = async () => (await send("ACL", "LOG")).map((entry) => entry.map(String).slice(0, 10));
 
-  const semaphores = await Semaphores.connect({ url, pingInterval: 50 }, { liveness: 600 });
+  const semaphores = await SemaphoreClient.connect({ url, pingInterval: 50 }, { liveness: 600 });
   t.after(() => semaphores.close());
   const semaphore = semaphores.semaphore(name, { limit: 1, lease: 6000 });
   const permit = await semaphore.acquire();
@@ -87,13 +87,13 @@ test("the documented user needs no other right: no command of it is denied, and 
 
   await send("ACL", "SETUSER", "jobs", "-zrank");
   const lacks = (error) => error instanceof Unsupported && /zrank/i.test(error.message);
-  await assert.rejects(Semaphores.connect(url), lacks);
+  await assert.rejects(SemaphoreClient.connect(url), lacks);
 });
 
 test("connecting fails at once where nobody listens", async (t) => {
   const server = await startServer(t);
   await server.kill();
-  await assert.rejects(Semaphores.connect(server.url), /ECONNREFUSED/);
+  await assert.rejects(SemaphoreClient.connect(server.url), /ECONNREFUSED/);
 });
 
 const isCluster = { name: "Unsupported", code: "SEM_UNSUPPORTED", message: /is a node of a Redis Cluster/ };
@@ -101,13 +101,13 @@ const isCluster = { name: "Unsupported", code: "SEM_UNSUPPORTED", message: /is a
 test("a cluster is found out when connecting, also by a user who may do nothing", async (t) => {
   const server = await startServer(t, ["--cluster-enabled", "yes"]);
   const send = await admin(t, server.url);
-  await assert.rejects(Semaphores.connect(server.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
   // It would pass every test of what it can do.
   await send("CLUSTER", "ADDSLOTS", ...Array(16_384).keys());
   await until("it serves all slots", async () => /cluster_state:ok/.test(await send("CLUSTER", "INFO")));
-  await assert.rejects(Semaphores.connect(server.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url), isCluster);
   await send("ACL", "SETUSER", "jobs", "on", ">secret", "+ping");
-  await assert.rejects(Semaphores.connect(server.url.replace("//", "//jobs:secret@")), isCluster);
+  await assert.rejects(SemaphoreClient.connect(server.url.replace("//", "//jobs:secret@")), isCluster);
 });
 
 test("a cluster that takes the place of a server is found out by the next call", async (t) => {
@@ -122,7 +122,7 @@ test("a cluster that takes the place of a server is found out by the next call",
 
 test("where HELLO is not known, a node of a cluster is found out by what it replies", async (t) => {
   const node = await startServer(t, ["--cluster-enabled", "yes", "--rename-command", "HELLO", "NOT-HELLO"]);
-  await assert.rejects(Semaphores.connect(node.url), isCluster);
+  await assert.rejects(SemaphoreClient.connect(node.url), isCluster);
   const server = await startServer(t, ["--rename-command", "HELLO", "NOT-HELLO"]);
   await (await (await connect(t, server)).semaphore(newName(), { limit: 1 }).acquire()).release();
 });
@@ -133,5 +133,5 @@ test("a sentinel is no server for semaphores", async (t) => {
   const file = path.join(dir, "sentinel.conf");
   fs.writeFileSync(file, "");
   const sentinel = await startServer(t, ["--sentinel"], [file]);
-  await assert.rejects(Semaphores.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message: /is a Redis Sentinel/ });
+  await assert.rejects(SemaphoreClient.connect(sentinel.url), { code: "SEM_UNSUPPORTED", message: /is a Redis Sentinel/ });
 });

@@ -3,10 +3,10 @@
 // Takes one permit, says "held TOKEN", and gives it back after a line of standard input.
 
 const { once } = require("node:events");
-const { Semaphores } = require("../index.js");
+const { SemaphoreClient } = require("../index.js");
 
 async function main([name, limit, lease, liveness]) {
-  const semaphores = await Semaphores.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { liveness: Number(liveness) });
+  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { liveness: Number(liveness) });
   const permit = await semaphores.semaphore(name, { limit: Number(limit), lease: Number(lease) }).acquire();
   process.stdout.write(`held ${permit.fencingToken}\n`);
   await once(process.stdin, "data");

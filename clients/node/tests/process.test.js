@@ -14,11 +14,11 @@ const FOLDER = path.join(__dirname, "..");
 /** A program of a user, which has `semaphore` and `semaphores`, and closes nothing. */
 function start(t, url, name, program, options = "{ limit: 1, lease: 6000 }", responseTimeout = 10_000) {
   const code = `
-    const { Semaphores } = require("./index.js");
+    const { SemaphoreClient } = require("./index.js");
     const once = require("node:events").once;
     const sleep = require("node:timers/promises").setTimeout;
     (async () => {
-      const semaphores = await Semaphores.connect(${JSON.stringify(url)}, { liveness: 3000, responseTimeout: ${responseTimeout} });
+      const semaphores = await SemaphoreClient.connect(${JSON.stringify(url)}, { liveness: 3000, responseTimeout: ${responseTimeout} });
       const semaphore = semaphores.semaphore("${name}", ${options});
       ${program}
     })();`;
@@ -52,7 +52,7 @@ test("a program that has done its work ends, though it closes nothing", async (t
     "const permit = await semaphore.acquire(); permit.release();", // It is not awaited.
     "const permit = await semaphore.acquire(); await semaphore.acquire({ timeout: 20 }).catch(() => {}); permit.release();",
     "const permit = await semaphore.acquire(); semaphore.acquire().then((next) => next.release()); permit.release();",
-    "const other = await Semaphores.connect({ url: process.env.ADDRESS, pingInterval: 50 }); await other.semaphore('x', { limit: 1 }).tryAcquire().then((permit) => permit.release());",
+    "const other = await SemaphoreClient.connect({ url: process.env.ADDRESS, pingInterval: 50 }); await other.semaphore('x', { limit: 1 }).tryAcquire().then((permit) => permit.release());",
     "const permit = await semaphore.acquire(); if (!permit.lost.aborted) await once(permit.lost, 'abort'); if (await permit.release()) process.exit(3);",
   ];
   process.env.ADDRESS = server.url;

@@ -12,7 +12,7 @@ const nodeTest = require("node:test");
 const { setTimeout: sleep } = require("node:timers/promises");
 const { createClient } = require("redis");
 
-const { Semaphores } = require("../index.js");
+const { SemaphoreClient } = require("../index.js");
 const manifest = require("../lib/manifest.json");
 
 const URL = process.env.REDIS_URL ?? "redis://127.0.0.1";
@@ -42,7 +42,7 @@ async function admin(t, url = URL) {
 }
 
 async function connect(t, { url = URL, liveness, responseTimeout, outageTolerance } = {}) {
-  const semaphores = await Semaphores.connect(url, { liveness, responseTimeout, outageTolerance });
+  const semaphores = await SemaphoreClient.connect(url, { liveness, responseTimeout, outageTolerance });
   t.after(() => semaphores.close());
   return semaphores;
 }

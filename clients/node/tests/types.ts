@@ -1,8 +1,8 @@
 // Compiled and never run: do the declarations fit what programs write?
-import { AcquireTimeout, LeaseLost, Permit, SemaphoreError, Semaphores, TooHeavy, Unavailable } from "../index";
+import { AcquireTimeout, LeaseLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
 
 async function main(): Promise<void> {
-  const semaphores = await Semaphores.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
+  const semaphores = await SemaphoreClient.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
   const semaphore = semaphores.semaphore("printers", { limit: 3, lease: 30_000, maxHold: 3_600_000 });
   const controller = new AbortController();
   const length: number = await semaphore.use(async (permit) => `${permit.fencingToken}`.length, { signal: controller.signal });
@@ -25,9 +25,9 @@ async function main(): Promise<void> {
 }
 
 // @ts-expect-error node-redis has no such option
-const misspelt = () => Semaphores.connect({ ulr: "redis://127.0.0.1" });
+const misspelt = () => SemaphoreClient.connect({ ulr: "redis://127.0.0.1" });
 // @ts-expect-error a limit is needed
-const wrong = (semaphores: Semaphores) => semaphores.semaphore("printers", {});
+const wrong = (semaphores: SemaphoreClient) => semaphores.semaphore("printers", {});
 // @ts-expect-error permits come from semaphores
 const forged = () => new Permit();
 

@@ -3,7 +3,7 @@
 This is the blocking client, for threads. The one for asyncio is redis_lease_semaphore.asyncio.
 """
 
-from .blocking import Permit, Semaphore, Semaphores
+from .blocking import Permit, Semaphore, SemaphoreClient
 from .errors import (
     AcquireTimeout,
     Closed,
@@ -23,8 +23,8 @@ __all__ = [
     "Permit",
     "ProtocolError",
     "Semaphore",
+    "SemaphoreClient",
     "SemaphoreError",
-    "Semaphores",
     "TooHeavy",
     "Unavailable",
 ]

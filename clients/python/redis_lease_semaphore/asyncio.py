@@ -2,6 +2,6 @@
 
 from .permit import Permit
 from .semaphore import Semaphore
-from .semaphores import Semaphores
+from .client import SemaphoreClient
 
-__all__ = ["Permit", "Semaphore", "Semaphores"]
+__all__ = ["Permit", "Semaphore", "SemaphoreClient"]

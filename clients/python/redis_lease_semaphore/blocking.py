@@ -15,14 +15,14 @@ from typing import Any, Callable, Coroutine, Generic, Optional, TypeVar, cast
 from . import exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
-from . import semaphores as core
+from . import client as core
 from .errors import Closed, LeaseLost
 
 _T = TypeVar("_T")
 
 
-class Semaphores:
-    """As redis_lease_semaphore.asyncio.Semaphores. Threads may share it.
+class SemaphoreClient:
+    """As redis_lease_semaphore.asyncio.SemaphoreClient. Threads may share it.
 
     A forked process goes on with a connected client: it connects by itself with the first acquire.
     When the program ends, permits that are still held are released, within two response timeouts;
@@ -39,7 +39,7 @@ class Semaphores:
         outage_tolerance: float = 30.0,
         **options: Any,
     ) -> None:
-        self._core = core.Semaphores(
+        self._core = core.SemaphoreClient(
             url,
             prefix=prefix,
             liveness=liveness,
@@ -159,7 +159,7 @@ class Semaphores:
             here._loop_ends("is given back: the program ends", stays), loop
         )
 
-    def __enter__(self) -> Semaphores:
+    def __enter__(self) -> SemaphoreClient:
         self.connect()
         return self
 
@@ -296,9 +296,9 @@ class _Answer(Generic[_T]):
 
 
 class Semaphore:
-    """Made by Semaphores.semaphore()."""
+    """Made by SemaphoreClient.semaphore()."""
 
-    def __init__(self, client: Semaphores, core: core_semaphore.Semaphore) -> None:
+    def __init__(self, client: SemaphoreClient, core: core_semaphore.Semaphore) -> None:
         self._client, self._core = client, core
         self.name, self.limit, self.lease = core.name, core.limit, core.lease
 
@@ -321,7 +321,7 @@ def _give_back(permit: Optional[core_permit.Permit]) -> None:
 class Permit:
     """As redis_lease_semaphore.asyncio.Permit. `lost` is a threading.Event."""
 
-    def __init__(self, client: Semaphores, core: core_permit.Permit) -> None:
+    def __init__(self, client: SemaphoreClient, core: core_permit.Permit) -> None:
         self._client, self._core = client, core
         core._held.thread = threading.current_thread()
         self.id, self.weight, self.fencing_token = core.id, core.weight, core.fencing_token

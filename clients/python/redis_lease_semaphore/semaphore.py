@@ -47,7 +47,7 @@ class Client(Protocol):
 
 
 class Semaphore:
-    """Made by Semaphores.semaphore()."""
+    """Made by SemaphoreClient.semaphore()."""
 
     def __init__(
         self, client: Client, name: str, limit: int, lease: float, max_hold: Optional[float] = None

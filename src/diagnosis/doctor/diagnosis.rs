@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use super::{Check, Verdict};
 
 /// What was looked at, and what was found: each check of each server. From
-/// [`Semaphores::doctor`](crate::Semaphores::doctor).
+/// [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
 ///
 /// Displayed it is a report for people, one line for a check and one for what mends it.
 ///
@@ -14,9 +14,9 @@ use super::{Check, Verdict};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), redis_semaphore::Error> {
-/// use redis_semaphore::{Semaphores, Verdict};
+/// use redis_semaphore::{SemaphoreClient, Verdict};
 ///
-/// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// let diagnosis = semaphores.doctor().await?;
 /// println!("{diagnosis}");
 /// for server in &diagnosis.servers {
@@ -58,9 +58,9 @@ impl Diagnosis {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redis_semaphore::Error> {
-    /// use redis_semaphore::{Semaphores, Verdict};
+    /// use redis_semaphore::{SemaphoreClient, Verdict};
     ///
-    /// let semaphores = Semaphores::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// let is_fit = semaphores.doctor().await?.worst() > Verdict::Danger;
     /// # Ok(())
     /// # }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -25,7 +25,7 @@ async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
 }
 
 async fn warm(url: &str, limit: u32) -> Semaphore {
-    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(url).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(limit).build().unwrap();
     // The limit is declared now.
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -56,7 +56,7 @@ async fn a_caller_that_is_not_polled_holds_nobody_up() {
 /// Each of them gathers nothing, and would keep a place among the commands to be sent.
 #[tokio::test]
 async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(600));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
     let semaphores = builder.connect(&shared_url()).await.unwrap();
     let build = || semaphores.semaphore(unique_name()).limit(3).build().unwrap();
     let left: Vec<_> = (0..200).map(|_| build()).collect();
@@ -92,7 +92,7 @@ async fn a_caller_that_is_not_polled_holds_nobody_up_when_its_call_must_be_repea
 async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
     for others in 0..3 {
         {
@@ -133,7 +133,7 @@ fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up(
     let proxy = faults.block_on(Proxy::start(server.port));
     let home = runtime();
     let semaphore = home.block_on(async {
-        let semaphores = Semaphores::builder().response_timeout(Duration::from_millis(300));
+        let semaphores = SemaphoreClient::builder().response_timeout(Duration::from_millis(300));
         let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
         semaphores.semaphore(unique_name()).limit(3).build().unwrap()
     });
@@ -165,7 +165,7 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let timeout = Duration::from_millis(300);
-    let semaphores = Semaphores::builder().response_timeout(timeout);
+    let semaphores = SemaphoreClient::builder().response_timeout(timeout);
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let build = |name| semaphores.semaphore(name).limit(5).build().unwrap();
     let (one, other) = (build("one"), build("other"));
@@ -192,7 +192,7 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
 /// The client library has 50 places for commands to send, and gives them away in turn.
 #[tokio::test]
 async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let prefix = unique_name();
     let names = (0..150).map(|number| format!("{prefix}-{number}"));
     let all: Vec<_> =
@@ -215,7 +215,7 @@ async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
 
 #[tokio::test]
 async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
     let mut left = pin!(semaphore.acquire());
     begin(&mut left).await;
@@ -228,7 +228,7 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
 #[tokio::test]
 async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("heavy").limit(3).build().unwrap();
     drop(semaphore.acquire().await.unwrap());
     let calls = || server.calls("evalsha");

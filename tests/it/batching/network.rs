@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinHandle;
 
 use test_support::observer::{Observer, eventually, in_time};
@@ -14,7 +14,7 @@ use test_support::server::{Server, unique_name};
 struct Scene {
     server: Server,
     proxy: Proxy,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: Semaphore,
     observer: Observer,
 }
@@ -25,7 +25,7 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, limit).await;
-        let builder = Semaphores::builder().response_timeout(response_timeout);
+        let builder = SemaphoreClient::builder().response_timeout(response_timeout);
         let semaphores = builder.connect(&proxy.url()).await.unwrap();
         let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -82,7 +82,7 @@ async fn connecting_takes_two_round_trips() {
     let proxy = Proxy::start(server.port).await;
     proxy.answers(0);
     let url = proxy.url();
-    let builder = Semaphores::builder().response_timeout(PATIENT);
+    let builder = SemaphoreClient::builder().response_timeout(PATIENT);
     let connecting = tokio::spawn(async move { builder.connect(&url).await });
     let connections = async || proxy.accepted();
     eventually("two connections at once", connections, |there| *there == 2).await;
@@ -103,7 +103,7 @@ async fn connecting_takes_two_round_trips() {
 async fn a_hand_off_takes_one_way_there_and_one_way_on() {
     let scene = Scene::set(1, PATIENT).await;
     let other = Proxy::start(scene.server.port).await;
-    let waits = Semaphores::builder().response_timeout(PATIENT);
+    let waits = SemaphoreClient::builder().response_timeout(PATIENT);
     let waits = waits.connect(&other.url()).await.unwrap();
     let waits = waits.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
     let mut held = scene.semaphore.acquire().await.unwrap();
@@ -211,7 +211,7 @@ async fn a_copy_of_a_try_that_arrives_after_its_refusal_leaves_nothing() {
 #[tokio::test]
 async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
     let scene = Scene::set(1, Duration::from_millis(300)).await;
-    let other = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let other = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let other = other.semaphore(scene.semaphore.name()).limit(1).build().unwrap();
     scene.proxy.stick(true);
     let semaphore = scene.semaphore.clone();

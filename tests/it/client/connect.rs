@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use test_support::acl;
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, shared_url, unique_name};
 
 async fn try_out(url: &str) {
-    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(url).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -56,7 +56,7 @@ async fn with_a_password() {
 
 #[tokio::test]
 async fn settings_out_of_range_are_refused_before_anything_is_sent() {
-    let builder = Semaphores::builder;
+    let builder = SemaphoreClient::builder;
     let long = "x".repeat(201);
     for (what, builder) in [
         ("prefix", builder().prefix("")),
@@ -82,7 +82,7 @@ async fn settings_out_of_range_are_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn semaphores_that_can_never_work_are_refused() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let named = |name: &str| semaphores.semaphore(name.to_owned()).limit(1);
     let ok = || semaphores.semaphore("ok");
     let week = Duration::from_secs(7 * 24 * 60 * 60);

@@ -1,7 +1,7 @@
 //! The users that `docs/protocol.md` tells how to make are denied nothing of what the crate does:
 //! denied commands fill the server's list of them, and set off alarms. It is the server that counts.
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -47,11 +47,11 @@ fn can_be_asked(server: &Server) -> bool {
 async fn at_a_server_nothing_is_denied() {
     let server = Server::start();
     acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
-    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let name = unique_name();
     let observer = Observer::of(observer.semaphore(&*name).limit(1).build().unwrap());
     for url in [server.url(), format!("{}?protocol=3", server.url())] {
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         use_it(&semaphores.semaphore(&*name).limit(1).build().unwrap(), &observer).await;
         assert_eq!(denied(&server), [""; 0], "who uses semaphores");
         if can_be_asked(&server) {
@@ -63,7 +63,7 @@ async fn at_a_server_nothing_is_denied() {
         return;
     }
     let url = server.url_of(acl::LOOKER);
-    let looker = Semaphores::builder().read_only().connect(&url).await.unwrap();
+    let looker = SemaphoreClient::builder().read_only().connect(&url).await.unwrap();
     looker.names().await.unwrap();
     looker.semaphore(&*name).limit_in_force().build().unwrap().inspect().await.unwrap();
     let diagnosis = looker.doctor().await.unwrap().to_string();
@@ -75,8 +75,8 @@ async fn at_a_server_nothing_is_denied() {
 async fn in_a_cluster_nothing_is_denied() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let admins: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
-    let observers = Semaphores::builder().connect_cluster(admins).await.unwrap();
-    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let observers = SemaphoreClient::builder().connect_cluster(admins).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         let name = cluster.name_at(node);
         let observer = observers.semaphore(&*name).limit(1).build().unwrap();
@@ -88,7 +88,7 @@ async fn in_a_cluster_nothing_is_denied() {
         acl::set_user(&mut node.connect(), acl::LOOKER, &acl::looker_rules()[1]);
         node.url_of(acl::LOOKER)
     });
-    let looker = Semaphores::builder().read_only().connect_cluster(looking).await.unwrap();
+    let looker = SemaphoreClient::builder().read_only().connect_cluster(looking).await.unwrap();
     looker.names().await.unwrap();
     let diagnosis = looker.doctor().await.unwrap().to_string();
     assert!(diagnosis.contains(" +ssubscribe"), "{diagnosis}");

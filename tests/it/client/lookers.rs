@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use redis::InfoDict;
-use redis_semaphore::{ConnectErrorKind, Error, Semaphores, SemaphoresBuilder, Verdict};
+use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient, SemaphoreClientBuilder, Verdict};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -18,12 +18,12 @@ fn make_looker(server: &Server, rules: &[String]) {
     acl::set_user(&mut server.connect(), acl::LOOKER, rules);
 }
 
-fn builder() -> SemaphoresBuilder {
-    Semaphores::builder().read_only()
+fn builder() -> SemaphoreClientBuilder {
+    SemaphoreClient::builder().read_only()
 }
 
 /// All that looks, with one semaphore there that has a holder.
-async fn looks(semaphores: &Semaphores, name: &str) {
+async fn looks(semaphores: &SemaphoreClient, name: &str) {
     let found = semaphores.names().await.unwrap();
     assert_eq!(found.names, [name]);
     assert!(found.keys.is_some());
@@ -41,7 +41,7 @@ async fn looks(semaphores: &Semaphores, name: &str) {
 }
 
 /// Nothing that writes, whoever asks.
-async fn changes_nothing(semaphores: &Semaphores, name: &str, id: &str) {
+async fn changes_nothing(semaphores: &SemaphoreClient, name: &str, id: &str) {
     let semaphore = semaphores.semaphore(name).limit(7).build().unwrap();
     for refused in [
         semaphore.try_acquire().await.map(drop),
@@ -62,7 +62,7 @@ async fn changes_nothing(semaphores: &Semaphores, name: &str, id: &str) {
 #[tokio::test]
 async fn who_only_looks_may_end_at_a_replica() {
     let (primary, name) = (Server::start(), unique_name());
-    let theirs = Semaphores::connect(&primary.url()).await.unwrap();
+    let theirs = SemaphoreClient::connect(&primary.url()).await.unwrap();
     let _permit = theirs.semaphore(&*name).limit(2).build().unwrap().acquire().await.unwrap();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let semaphores = builder().connect(&replica.url()).await.unwrap();
@@ -77,11 +77,11 @@ async fn who_only_looks_may_end_at_a_replica() {
 async fn who_may_only_look_sees_all_and_changes_nothing() {
     let (server, name) = (Server::start(), unique_name());
     make_looker(&server, &acl::looker_rules()[0]);
-    let theirs = Semaphores::connect(&server.url()).await.unwrap();
+    let theirs = SemaphoreClient::connect(&server.url()).await.unwrap();
     let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
     let permit = theirs.acquire().await.unwrap();
     let url = server.url_of(acl::LOOKER);
-    let refused = Semaphores::connect(&url).await.unwrap_err();
+    let refused = SemaphoreClient::connect(&url).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { right: Some(_), .. }), "{refused}");
     let semaphores = builder().connect(&url).await.unwrap();
     looks(&semaphores, &name).await;
@@ -97,7 +97,7 @@ async fn who_may_only_look_sees_all_of_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
     let name = cluster.name_at(1);
-    let theirs = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let theirs = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
     let permit = theirs.acquire().await.unwrap();
     let urls = cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
 
 use test_support::cluster::Cluster;
 use test_support::errors::kind_of;
@@ -28,12 +28,12 @@ fn fill(server: &Server, count: usize) {
     redis::cmd("EVAL").arg(script).arg(0).arg(count).exec(&mut server.connect()).unwrap();
 }
 
-async fn use_once(semaphores: &Semaphores, name: &str) {
+async fn use_once(semaphores: &SemaphoreClient, name: &str) {
     let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
-async fn names(semaphores: &Semaphores) -> Vec<String> {
+async fn names(semaphores: &SemaphoreClient) -> Vec<String> {
     in_time("the names", semaphores.names()).await.unwrap().names
 }
 
@@ -54,14 +54,15 @@ async fn whatever_signs_are_in_names_and_prefixes() {
     }
     let all = ["*", "[a-z]", "a b", "printer", "z?", "ä\\"];
     for prefix in ["sem", "s*m", "[s]em?", r"s\em", "shop:sem"] {
-        let semaphores = Semaphores::builder().prefix(prefix).connect(&server.url()).await.unwrap();
+        let semaphores =
+            SemaphoreClient::builder().prefix(prefix).connect(&server.url()).await.unwrap();
         assert_eq!(names(&semaphores).await, [""; 0], "{prefix}");
         for name in all.iter().rev() {
             use_once(&semaphores, name).await;
         }
         assert_eq!(names(&semaphores).await, all, "{prefix}");
     }
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let found = semaphores.names().await.unwrap();
     let keys: u64 = redis::cmd("DBSIZE").query(&mut admin).unwrap();
     assert_eq!(found.keys, Some(keys));
@@ -73,7 +74,7 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
     let server = server();
     fill(&server, OTHERS);
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let all: BTreeSet<String> = (0..20).map(|number| format!("job-{number}")).collect();
     for name in &all {
         use_once(&semaphores, name).await;
@@ -102,7 +103,7 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
 async fn a_server_that_goes_away_is_an_error() {
     let mut server = server();
     fill(&server, OTHERS);
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     server.kill();
     let refused = in_time("an answer", semaphores.names()).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Refused), "{refused}");
@@ -114,12 +115,12 @@ async fn a_server_that_goes_away_is_an_error() {
 async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
-    let semaphores = Semaphores::builder().connect_primary_of(pair.urls()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_primary_of(pair.urls()).await.unwrap();
     use_once(&semaphores, "before").await;
     assert_eq!(names(&semaphores).await, ["before"]);
     pair.is_in_step();
     pair.promote(1);
-    let others = Semaphores::connect(&pair.servers[1].url()).await.unwrap();
+    let others = SemaphoreClient::connect(&pair.servers[1].url()).await.unwrap();
     use_once(&others, "after").await;
     pair.demote(0, 1);
     assert_eq!(names(&semaphores).await, ["after", "before"]);
@@ -136,7 +137,8 @@ async fn cluster() -> Option<Cluster> {
 #[tokio::test]
 async fn of_a_cluster_all_primaries_are_asked() {
     let Some(cluster) = cluster().await else { return };
-    let semaphores = Semaphores::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
+    let semaphores =
+        SemaphoreClient::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
     let mut all = [cluster.name_at(0), cluster.name_at(1), cluster.name_at(0)];
     for name in &all {
         use_once(&semaphores, name).await;
@@ -153,7 +155,7 @@ async fn no_name_is_missed_while_slots_move() {
     const NAMES: usize = 40;
     let Some(cluster) = cluster().await else { return };
     let cluster = Arc::new(cluster);
-    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let mut moving = Vec::new();
     let (mut all, mut slots) = (BTreeSet::new(), BTreeSet::new());
     let from = usize::from(cluster.nodes[0].port < cluster.nodes[1].port);
@@ -183,7 +185,7 @@ async fn no_name_is_missed_while_slots_move() {
 #[tokio::test]
 async fn a_slot_without_a_node_is_an_error() {
     let Some(cluster) = cluster().await else { return };
-    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         // The other one may have told it already.
         let _: redis::RedisResult<()> =

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, RedisError};
-use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphore, SemaphoreClient};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -29,7 +29,7 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
     let rules = acl::documented_rules();
     for lacking in rights(rules) {
         server.set_user(&acl::without(rules, lacking));
-        match Semaphores::connect(&server.url()).await {
+        match SemaphoreClient::connect(&server.url()).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
             }
@@ -37,7 +37,7 @@ async fn without_any_one_of_the_rights_connecting_names_the_right() {
         }
     }
     server.set_user(rules);
-    Semaphores::connect(&server.url()).await.unwrap();
+    SemaphoreClient::connect(&server.url()).await.unwrap();
 }
 
 /// Servers from Redis 7.2 on name the user in the refusal of a script's command.
@@ -46,7 +46,7 @@ async fn a_user_with_the_name_of_another_trouble_lacks_a_right_all_the_same() {
     let server = Server::start();
     let rules = acl::without(acl::documented_rules(), "+zadd");
     acl::set_user(&mut server.connect(), "readonly", &rules);
-    match Semaphores::connect(&server.url_of("readonly")).await {
+    match SemaphoreClient::connect(&server.url_of("readonly")).await {
         Err(Error::Connect { right, kind, .. }) => {
             assert_eq!((right.as_deref(), kind), (Some("+zadd"), ConnectErrorKind::Permission));
         }
@@ -61,7 +61,7 @@ async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right()
     let rules = acl::cluster_rules();
     for lacking in rights(rules) {
         node.set_user(&acl::without(rules, lacking));
-        match Semaphores::builder().connect_cluster([node.url()]).await {
+        match SemaphoreClient::builder().connect_cluster([node.url()]).await {
             Err(Error::Connect { right: Some(right), kind, .. }) => {
                 assert_eq!((right.as_str(), kind), (lacking, ConnectErrorKind::Permission));
             }
@@ -73,7 +73,7 @@ async fn without_any_one_of_its_rights_connecting_to_a_cluster_names_the_right()
 #[tokio::test]
 async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
     let server = Server::start();
-    let connect = async || Semaphores::builder().connect_primary_of([server.url()]).await;
+    let connect = async || SemaphoreClient::builder().connect_primary_of([server.url()]).await;
     match connect().await {
         Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, "+role"),
         other => panic!("{other:?}"),
@@ -114,7 +114,8 @@ fn rules_for(prefix: &str) -> Vec<String> {
 }
 
 async fn semaphore_of(server: &Server, user: &str, prefix: &str) -> Result<Semaphore, Error> {
-    let semaphores = Semaphores::builder().prefix(prefix).connect(&server.url_of(user)).await?;
+    let semaphores =
+        SemaphoreClient::builder().prefix(prefix).connect(&server.url_of(user)).await?;
     semaphores.semaphore(NAME).limit(1).build()
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, try_join_all};
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -16,7 +16,7 @@ struct Scene {
     _server: Server,
     proxy: Proxy,
     observer: Observer,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: Semaphore,
 }
 
@@ -26,7 +26,7 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, 1).await;
-        let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
         let hour = Duration::from_secs(3600);
         let semaphore = semaphores.semaphore(name).limit(1).lease(hour).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -119,7 +119,7 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
     for _ in 0..100 {
         let name = unique_name();
         let observer = Observer::new(&url, &name, 60).await;
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         let hour = Duration::from_secs(3600);
         let semaphore = semaphores.semaphore(name).limit(60).lease(hour).build().unwrap();
         let mut permits = try_join_all((0..60).map(|_| semaphore.acquire())).await.unwrap();
@@ -148,9 +148,9 @@ async fn a_wait_that_nobody_polls_any_more_is_given_back() {
 async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
-    let others = Semaphores::connect(&url).await.unwrap();
+    let others = SemaphoreClient::connect(&url).await.unwrap();
     let holder = others.semaphore(&name).limit(1).build().unwrap().acquire().await.unwrap();
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
     let waiting = tokio::spawn({
         let mine = mine.clone();
@@ -166,7 +166,7 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     semaphores.shutdown().await;
     holder.release().await.unwrap();
 
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
     drop(mine.acquire().await.unwrap());
     semaphores.shutdown().await;
@@ -180,7 +180,7 @@ async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1_000).await;
     for round in 0..20 {
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         let semaphore = semaphores.semaphore(&name).limit(1_000).build().unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..50 {

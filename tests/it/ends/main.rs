@@ -6,7 +6,7 @@ mod ways;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use test_support::observer::{connected, until};
 use test_support::server::{Server, shared_url, unique_name};
 
@@ -64,8 +64,8 @@ fn ended(mut program: Child) -> (Option<i32>, Duration) {
     (status.and_then(|status| status.code()), started.elapsed())
 }
 
-async fn observer(url: &str, name: &str) -> (Semaphores, Semaphore) {
-    let semaphores = connected(Semaphores::builder().response_timeout(SOON), url).await;
+async fn observer(url: &str, name: &str) -> (SemaphoreClient, Semaphore) {
+    let semaphores = connected(SemaphoreClient::builder().response_timeout(SOON), url).await;
     let semaphore = semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap();
     (semaphores, semaphore)
 }

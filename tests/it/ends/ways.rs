@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::{Semaphores, SemaphoresBuilder, blocking};
+use redis_semaphore::{SemaphoreClient, SemaphoreClientBuilder, blocking};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::LEASE;
@@ -56,8 +56,8 @@ pub fn go(way: &str, url: &str, name: &str) -> ExitCode {
 }
 
 /// Such that a busy machine delivers in time, and an outage is over soon.
-fn settings(is_away: bool) -> SemaphoresBuilder {
-    Semaphores::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
+fn settings(is_away: bool) -> SemaphoreClientBuilder {
+    SemaphoreClient::builder().response_timeout(Duration::from_secs(if is_away { 1 } else { 20 }))
 }
 
 /// From now on it answers nothing.
@@ -66,11 +66,11 @@ fn pause(url: &str) -> Outcome {
     Ok(redis::cmd("CLIENT").arg("PAUSE").arg(600_000).exec(&mut admin)?)
 }
 
-static BLOCKING: OnceLock<blocking::Semaphores> = OnceLock::new();
+static BLOCKING: OnceLock<blocking::SemaphoreClient> = OnceLock::new();
 
 fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
-    let connect = || blocking::Semaphores::connect_with(settings(is_away).connect(url));
-    let acquire = |semaphores: &blocking::Semaphores| {
+    let connect = || blocking::SemaphoreClient::connect_with(settings(is_away).connect(url));
+    let acquire = |semaphores: &blocking::SemaphoreClient| {
         semaphores.semaphore(name).limit(1).lease(LEASE).build()?.acquire()
     };
     match way {
@@ -114,7 +114,7 @@ fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
     Ok(())
 }
 
-static ASYNC: OnceLock<Semaphores> = OnceLock::new();
+static ASYNC: OnceLock<SemaphoreClient> = OnceLock::new();
 
 fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
     let runtime = match way.strip_suffix("_of_one_thread") {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use redis_semaphore::{Credentials, Error, ScriptRegistry, Semaphores, acquire_all};
+use redis_semaphore::{Credentials, Error, ScriptRegistry, SemaphoreClient, acquire_all};
 use tokio::task::JoinSet;
 
 use test_support::observer::Observer;
@@ -18,7 +18,7 @@ fn assert_short(value: &impl Debug) {
 async fn a_thousand_waits_are_not_printed() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let builder = || semaphores.semaphore(&name).limit(1);
     let semaphore = builder().build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_thousand_waits_are_not_printed() {
 async fn nor_are_permits_of_many_semaphores_nor_their_names() {
     let server = Server::start();
     server.grant("+scan");
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let several: Vec<_> = (0..100)
         .map(|number| semaphores.semaphore(format!("one-{number}")).limit(1).build().unwrap())
         .collect();
@@ -67,7 +67,7 @@ fn nor_is_the_whole_text_of_an_error() {
 
 #[test]
 fn nor_are_urls_and_the_texts_of_scripts() {
-    assert_short(&Semaphores::builder());
+    assert_short(&SemaphoreClient::builder());
     assert_short(&Credentials::new("secret"));
     assert_short(ScriptRegistry::embedded());
     assert_short(&ScriptRegistry::embedded().script("acquire"));

@@ -10,7 +10,7 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use redis::ErrorKind;
-use redis_semaphore::{ConnectErrorKind, Error, ScriptRegistry, Semaphore, Semaphores, redis};
+use redis_semaphore::{ConnectErrorKind, Error, ScriptRegistry, Semaphore, SemaphoreClient, redis};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -79,7 +79,7 @@ async fn wants_tls(mut stream: TcpStream) {
 }
 
 async fn refusal_within(url: &str, patience: Duration) -> Error {
-    let connecting = Semaphores::builder().response_timeout(patience).connect(url);
+    let connecting = SemaphoreClient::builder().response_timeout(patience).connect(url);
     in_time("an answer", connecting).await.expect_err("it is not Redis")
 }
 
@@ -186,7 +186,7 @@ async fn sentinels_that_are_away_or_none() {
     ] {
         let (service, role) = (String::from("jobs"), SentinelServerType::Master);
         let client = SentinelClient::build(vec![url], service, None, role).unwrap();
-        let connecting = Semaphores::builder().connect_sentinel(client);
+        let connecting = SemaphoreClient::builder().connect_sentinel(client);
         let refused = in_time("an answer", connecting).await.unwrap_err();
         assert_says(&refused, kind, &[words]);
     }
@@ -194,7 +194,7 @@ async fn sentinels_that_are_away_or_none() {
 
 #[tokio::test]
 async fn settings_are_named_with_what_they_may_be() {
-    let semaphores = Semaphores::connect(&test_support::server::shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
     let builder = || semaphores.semaphore("a").limit(1);
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
     assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
@@ -212,7 +212,7 @@ async fn settings_are_named_with_what_they_may_be() {
 }
 
 async fn semaphore(server: &Server) -> Semaphore {
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     semaphores.semaphore("wrong").limit(1).build().unwrap()
 }
 
@@ -250,7 +250,7 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
 async fn a_server_that_goes_silent_is_told_in_whole_words() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.replies(Flow::Hold);
@@ -267,7 +267,7 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
 
 #[tokio::test]
 async fn waits_that_were_too_long_are_rounded() {
-    let semaphores = Semaphores::connect(&test_support::server::shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
     let error = semaphore.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();

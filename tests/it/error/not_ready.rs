@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use redis::RedisError;
-use redis_semaphore::{ConnectErrorKind, Semaphores};
+use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 
 use super::{assert_says, refusal};
 use test_support::observer::{eventually, in_time};
@@ -61,7 +61,7 @@ async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let response_timeout = Duration::from_secs(1);
-    let builder = Semaphores::builder().response_timeout(response_timeout);
+    let builder = SemaphoreClient::builder().response_timeout(response_timeout);
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("not_ready").limit(1).build().unwrap();
     let script = EndlessScript::start(&server).await;
@@ -105,9 +105,10 @@ async fn a_server_that_loads_its_data_will_have_them() {
         let value = vec![b'v'; 2_100_000];
         redis::cmd("SET").arg(key).arg(value).exec(&mut server.connect()).unwrap();
     }
-    let build = |semaphores: &Semaphores| semaphores.semaphore("slow").limit(1).build().unwrap();
+    let build =
+        |semaphores: &SemaphoreClient| semaphores.semaphore("slow").limit(1).build().unwrap();
     // A call is made again for twice as long.
-    let before = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let before = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
     let before = before.connect(&server.url()).await.unwrap();
     let semaphore = build(&before);
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -119,7 +120,7 @@ async fn a_server_that_loads_its_data_will_have_them() {
     assert_says(&refused, ConnectErrorKind::NotReady, &words);
     assert!(refused.is_transient());
     // A call, and a client that comes, wait for the end of that.
-    let patient = Semaphores::builder().connect_timeout(Duration::from_secs(600));
+    let patient = SemaphoreClient::builder().connect_timeout(Duration::from_secs(600));
     let url = server.url();
     let call = tokio::spawn(async move { semaphore.try_acquire().await });
     let connecting = tokio::spawn(async move { patient.connect(&url).await });

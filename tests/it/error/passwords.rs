@@ -1,6 +1,6 @@
 //! Passwords that are wrong, missing, or not to be had: what is said of them, and that none is shown.
 
-use redis_semaphore::{ConnectErrorKind, Semaphores};
+use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 
 use super::{PATIENCE, assert_says, refusal};
 use test_support::acl;
@@ -40,7 +40,7 @@ async fn passwords() {
 #[tokio::test]
 async fn a_password_that_is_set_later() {
     let server = Server::start();
-    let semaphores = Semaphores::builder().response_timeout(PATIENCE);
+    let semaphores = SemaphoreClient::builder().response_timeout(PATIENCE);
     let semaphores = semaphores.connect(&server.admin_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let mut admin = server.connect();
@@ -53,7 +53,8 @@ async fn a_password_that_is_set_later() {
 #[tokio::test]
 async fn passwords_of_a_provider() {
     let server = Server::start();
-    let (url, builder) = (server.admin_url(), || Semaphores::builder().response_timeout(PATIENCE));
+    let (url, builder) =
+        (server.admin_url(), || SemaphoreClient::builder().response_timeout(PATIENCE));
     let wrong = async || {
         Ok::<_, std::io::Error>(redis_semaphore::Credentials::new("falsch").username(acl::USER))
     };

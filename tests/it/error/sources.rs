@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use redis_semaphore::redis::RedisError;
-use redis_semaphore::{Error, ScriptRegistry, Semaphores};
+use redis_semaphore::{Error, ScriptRegistry, SemaphoreClient};
 
 use test_support::errors::whole;
 use test_support::scripts::keys_of;
@@ -33,11 +33,11 @@ fn assert_said(error: Error, said: &str) {
 
 #[tokio::test]
 async fn the_error_of_redis_rs_is_found_and_printed_once() {
-    let connecting = Semaphores::connect("redis://127.0.0.1:1/").await;
+    let connecting = SemaphoreClient::connect("redis://127.0.0.1:1/").await;
     assert_said(connecting.unwrap_err(), "Connection refused");
 
     let (url, name) = (shared_url(), unique_name());
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let mut admin = connect(&shared_admin_url());
     redis::cmd("SET").arg(&keys_of(&name)[0]).arg("other").exec(&mut admin).unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{ConnectErrorKind, Semaphores};
+use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -50,10 +50,10 @@ const BY_CONFIG: [(&str, &str, &str); 4] = [
 async fn outlasted(server: &Server, says: &str, end: impl FnOnce()) {
     let proxy = Proxy::start(server.port).await;
     let url = server.admin_url().replace(&server.port.to_string(), &proxy.port().to_string());
-    let refused = Semaphores::connect(&url).await.unwrap_err();
+    let refused = SemaphoreClient::connect(&url).await.unwrap_err();
     assert!(refused.to_string().contains(says), "{says} is not in: {refused}");
     let before = proxy.accepted();
-    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&url);
+    let connecting = SemaphoreClient::builder().connect_timeout(LONG).connect(&url);
     let ending = async {
         // Each attempt makes two connections.
         eventually(says, async || proxy.accepted(), |tried| *tried >= before + 6).await;
@@ -89,7 +89,7 @@ async fn connecting_outlasts_a_server_that_is_not_there() {
     let proxy = Proxy::start(server.port).await;
     proxy.refuse_connections(true);
     let url = proxy.url();
-    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&url);
+    let connecting = SemaphoreClient::builder().connect_timeout(LONG).connect(&url);
     let ending = async {
         eventually("attempts", async || proxy.refused(), |tried| *tried >= 6).await;
         proxy.refuse_connections(false);
@@ -102,7 +102,7 @@ async fn connecting_outlasts_a_server_that_is_not_there() {
 async fn what_does_not_pass_is_told_immediately() {
     let server = Server::start();
     let wrong = format!("redis://nobody:wrong@127.0.0.1:{}/", server.port);
-    let connecting = Semaphores::builder().connect_timeout(LONG).connect(&wrong);
+    let connecting = SemaphoreClient::builder().connect_timeout(LONG).connect(&wrong);
     let refused = in_time("an answer", connecting).await.unwrap_err();
     assert_says(&refused, ConnectErrorKind::Authentication, &["WRONGPASS"]);
 }
@@ -113,7 +113,7 @@ async fn connecting_ends_with_its_timeout_and_says_what_it_found() {
     run(&server, "CONFIG SET min-replicas-to-write 1");
     let timeout = Duration::from_secs(1);
     let url = server.url();
-    let connecting = Semaphores::builder().connect_timeout(timeout).connect(&url);
+    let connecting = SemaphoreClient::builder().connect_timeout(timeout).connect(&url);
     let refused = in_time("an answer", connecting).await.unwrap_err();
     assert!(whole(&refused).contains("NOREPLICAS"), "{refused}");
 }
@@ -129,14 +129,14 @@ async fn what_can_be_read_is_read() {
     ];
     for (begin, finding) in states {
         let server = Server::start();
-        let writes = Semaphores::connect(&server.admin_url()).await.unwrap();
+        let writes = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
         let written = writes.semaphore("states").limit(3).build().unwrap();
         let _permit = written.acquire().await.unwrap();
         match begin {
             "" => fail_to_save(&server).await,
             begin => run(&server, begin),
         }
-        let reads = Semaphores::builder().read_only().connect(&server.admin_url()).await;
+        let reads = SemaphoreClient::builder().read_only().connect(&server.admin_url()).await;
         let reads = reads.unwrap_or_else(|error| panic!("{begin}: {}", whole(&error)));
         assert_eq!(reads.names().await.unwrap().names, ["states"], "{begin}");
         let semaphore = reads.semaphore("states").limit_in_force().build().unwrap();
@@ -153,7 +153,7 @@ async fn commands_that_are_renamed_are_named() {
     // What the server is looked for with stays: PING.
     for command in ["PUBLISH", "SCRIPT", "EVALSHA", "EVAL", "SUBSCRIBE", "ZMSCORE", "TIME"] {
         let server = Server::start_with(&["--rename-command", command, ""]);
-        let refused = Semaphores::connect(&server.admin_url()).await.unwrap_err();
+        let refused = SemaphoreClient::connect(&server.admin_url()).await.unwrap_err();
         let words = [command, "is renamed or disabled there", "its version is"];
         assert_says(&refused, ConnectErrorKind::Unusable, &words);
         assert_told_once(&refused);
@@ -171,7 +171,7 @@ async fn endless(mut stream: TcpStream) {
 #[tokio::test]
 async fn a_reply_without_end_ends_the_connection() {
     let connecting =
-        Semaphores::builder().response_timeout(LONG).connect(&peer(endless).await).await;
+        SemaphoreClient::builder().response_timeout(LONG).connect(&peer(endless).await).await;
     assert_says(&connecting.unwrap_err(), ConnectErrorKind::NotRedis, &["see what listens there"]);
 }
 
@@ -222,7 +222,7 @@ async fn each_step_of_connecting_has_the_response_timeout_for_itself() {
         "redis://",
         &server.admin_url().replace(&format!("127.0.0.1:{}/", server.port), ""),
     );
-    let connecting = Semaphores::builder().response_timeout(timeout).connect(&url);
+    let connecting = SemaphoreClient::builder().response_timeout(timeout).connect(&url);
     let semaphores = in_time("a connection", connecting).await.unwrap();
     let slow = semaphores.semaphore("slow").limit(1).build().unwrap();
     slow.acquire().await.unwrap().release().await.unwrap();

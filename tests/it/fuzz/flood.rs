@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use redis::Connection;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use test_support::child::{self, Process, memory};
 use test_support::observer::Observer;
@@ -27,7 +27,7 @@ async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
         return;
     };
-    let semaphores = Semaphores::builder().liveness(LIVENESS).connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::builder().liveness(LIVENESS).connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
     let before = memory("VmHWM");
     let permit = semaphore.acquire().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_client_in_a_flood() {
 async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     // The server is not to cut a client that reads more slowly than others publish.
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = semaphores.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), NAME, 1).await;
     let mut process = Process::start("fuzz::flood::a_client_in_a_flood", &server.url());

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Connection;
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinHandle;
 
 use super::Plan;
@@ -70,7 +70,7 @@ impl Scene {
     async fn set() -> Self {
         let server = Server::start();
         let semaphores =
-            Semaphores::builder().liveness(LIVENESS).connect(&server.url()).await.unwrap();
+            SemaphoreClient::builder().liveness(LIVENESS).connect(&server.url()).await.unwrap();
         let mut places = Vec::new();
         for name in NAMES {
             let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();

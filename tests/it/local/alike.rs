@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Inspection, Permit, Semaphore, Semaphores, acquire_all};
+use redis_semaphore::{Error, Inspection, Permit, Semaphore, SemaphoreClient, acquire_all};
 
 use test_support::errors::whole;
 use test_support::observer::{Observer, in_time};
@@ -59,7 +59,7 @@ impl Transcript {
     }
 }
 
-fn build(semaphores: &Semaphores, name: &str) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
     semaphores.semaphore(name).limit(3).lease(LEASE).build().unwrap()
 }
 
@@ -118,7 +118,7 @@ async fn moves(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
     told.fails("strange", one.adopt(strange).await);
 }
 
-async fn ends(told: &mut Transcript, [one, other]: &[Semaphores; 2], name: &str) {
+async fn ends(told: &mut Transcript, [one, other]: &[SemaphoreClient; 2], name: &str) {
     let unknown = format!("{name} unknown");
     let unknown = one.semaphore(&unknown).limit_in_force().build().unwrap();
     told.fails("no limit", unknown.acquire().await);
@@ -140,7 +140,7 @@ async fn ends(told: &mut Transcript, [one, other]: &[Semaphores; 2], name: &str)
     told.fails("shut down", left.acquire().await);
 }
 
-async fn transcript(processes: [Semaphores; 2], name: &str) -> Vec<String> {
+async fn transcript(processes: [SemaphoreClient; 2], name: &str) -> Vec<String> {
     let mut told = Transcript::default();
     let [one, other] = [0, 1].map(|index| build(&processes[index], name));
     waits_and_limits(&mut told, &one, &other).await;
@@ -153,7 +153,7 @@ async fn transcript(processes: [Semaphores; 2], name: &str) -> Vec<String> {
 #[tokio::test]
 async fn users_are_told_the_same_as_by_a_server() {
     let name = unique_name();
-    let owner = || Semaphores::builder().owner("same");
+    let owner = || SemaphoreClient::builder().owner("same");
     let (url, local) = (shared_admin_url(), owner().local().unwrap());
     let real = [owner().connect(&url).await.unwrap(), owner().connect(&url).await.unwrap()];
     let local = [local.clone(), local.another_process().unwrap()];

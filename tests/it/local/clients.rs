@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores, Verdict};
+use redis_semaphore::{Error, SemaphoreClient, Verdict};
 use tokio::runtime::Builder;
 
 use test_support::observer::{eventually, in_time};
@@ -10,10 +10,10 @@ use test_support::server::shared_url;
 
 #[tokio::test]
 async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
-    let (one, stranger) = (Semaphores::local().unwrap(), Semaphores::local().unwrap());
-    let other = Semaphores::builder().prefix("other").local().unwrap();
+    let (one, stranger) = (SemaphoreClient::local().unwrap(), SemaphoreClient::local().unwrap());
+    let other = SemaphoreClient::builder().prefix("other").local().unwrap();
     let (same, process) = (one.clone(), one.another_process().unwrap());
-    let build = |of: &Semaphores| of.semaphore("jobs").limit(2).build().unwrap();
+    let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(2).build().unwrap();
     let first = build(&one).acquire().await.unwrap();
     let second = build(&process).acquire().await.unwrap();
     assert!(build(&same).try_acquire().await.unwrap().is_none());
@@ -29,7 +29,7 @@ async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
 
 #[tokio::test]
 async fn names_are_those_that_were_used_under_the_prefix() {
-    let semaphores = Semaphores::builder().prefix("shop:sem").local().unwrap();
+    let semaphores = SemaphoreClient::builder().prefix("shop:sem").local().unwrap();
     for name in ["uploads", "a b", "exports"] {
         drop(semaphores.semaphore(name).limit(1).build().unwrap().acquire().await.unwrap());
     }
@@ -41,22 +41,22 @@ async fn names_are_those_that_were_used_under_the_prefix() {
 
 #[tokio::test]
 async fn the_doctor_finds_it_unfit_for_anything_else() {
-    let diagnosis = Semaphores::local().unwrap().doctor().await.unwrap();
+    let diagnosis = SemaphoreClient::local().unwrap().doctor().await.unwrap();
     assert_eq!(diagnosis.worst(), Verdict::Danger);
     assert!(diagnosis.to_string().contains("in this process only"), "{diagnosis}");
 }
 
 #[test]
 fn it_says_that_it_needs_a_runtime() {
-    let refused = Semaphores::local().unwrap_err();
+    let refused = SemaphoreClient::local().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "runtime", .. }), "{refused}");
 }
 
 #[tokio::test]
 async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
-    let refused = Semaphores::builder().prefix("{").local().unwrap_err();
+    let refused = SemaphoreClient::builder().prefix("{").local().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "prefix", .. }), "{refused}");
-    let real = Semaphores::connect(&shared_url()).await.unwrap();
+    let real = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let refused = real.another_process().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "server", .. }), "{refused}");
 }
@@ -66,7 +66,7 @@ async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
 fn processes_in_several_runtimes_wake_each_other() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
-    let semaphores = one.block_on(async { Semaphores::local().unwrap() });
+    let semaphores = one.block_on(async { SemaphoreClient::local().unwrap() });
     let first = semaphores.semaphore("jobs").limit(1).build().unwrap();
     let held = one.block_on(first.acquire()).unwrap();
     let process = other.block_on(async { semaphores.another_process().unwrap() });
@@ -86,9 +86,9 @@ fn processes_in_several_runtimes_wake_each_other() {
 fn a_process_that_ends_in_the_middle_is_passed_over() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, dying) = (runtime(), runtime());
-    let semaphores = one.block_on(async { Semaphores::local().unwrap() });
+    let semaphores = one.block_on(async { SemaphoreClient::local().unwrap() });
     let process = dying.block_on(async { semaphores.another_process().unwrap() });
-    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
     let (semaphore, dead) = (build(&semaphores), build(&process));
     let held = one.block_on(semaphore.acquire()).unwrap();
     let queued = async |count| {
@@ -115,10 +115,10 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
 
 #[test]
 fn threads_have_it_too() {
-    use redis_semaphore::blocking::Semaphores;
+    use redis_semaphore::blocking::SemaphoreClient;
 
-    let semaphores = Semaphores::local().unwrap();
-    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let semaphores = SemaphoreClient::local().unwrap();
+    let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
     let held = build(&semaphores).acquire().unwrap();
     let process = semaphores.another_process().unwrap();
     let waiting = build(&process);
@@ -139,7 +139,7 @@ async fn never_more_than_the_limit_in_many_tasks() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    let one = Semaphores::local().unwrap();
+    let one = SemaphoreClient::local().unwrap();
     let processes = [one.another_process().unwrap(), one];
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redis_semaphore::{
-    Error, Permit, Revoked, Semaphore, SemaphoreBuilder, Semaphores, acquire_all,
+    Error, Permit, Revoked, Semaphore, SemaphoreBuilder, SemaphoreClient, acquire_all,
 };
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, advance, sleep};
@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Of two processes.
 fn builders(limit: u32) -> [SemaphoreBuilder; 2] {
-    let one = Semaphores::local().unwrap();
+    let one = SemaphoreClient::local().unwrap();
     let other = one.another_process().unwrap();
     [one, other].map(|semaphores| semaphores.semaphore("jobs").limit(limit))
 }
@@ -174,9 +174,9 @@ async fn who_waits_for_too_long_leaves_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_gone_blocks_its_permit_until_its_lease_ends_and_waits_no_more() {
-    let one = Semaphores::local().unwrap();
+    let one = SemaphoreClient::local().unwrap();
     let [holds, waits, dead] = [(); 3].map(|()| one.another_process().unwrap());
-    let build = |of: &Semaphores| of.semaphore("jobs").limit(1).build().unwrap();
+    let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
     let permit = build(&holds).acquire().await.unwrap();
     sleep(SECOND * 25).await;
     let given_up = build(&dead);
@@ -314,7 +314,7 @@ async fn a_permit_moves_or_ends_with_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn several_at_once_are_all_or_none() {
-    let semaphores = Semaphores::local().unwrap();
+    let semaphores = SemaphoreClient::local().unwrap();
     let [one, other] =
         ["one", "other"].map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
     let held = other.acquire().await.unwrap();

@@ -1,6 +1,6 @@
 //! Calls, what goes out in one of them, and connections.
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::task::JoinSet;
 
 use super::counted::Counted;
@@ -13,7 +13,7 @@ const REQUESTS: u32 = 200;
 #[tokio::test]
 async fn each_request_goes_out_in_one_call() {
     let counted = Counted::here();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(REQUESTS).build().unwrap();
     let mut acquires = JoinSet::new();
     for _ in 0..REQUESTS {
@@ -40,7 +40,7 @@ async fn each_request_goes_out_in_one_call() {
 #[tokio::test]
 async fn a_call_that_fails_counts_as_such() {
     let counted = Counted::here();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire_many(2).await.unwrap_err();
     let calls =
@@ -52,7 +52,7 @@ async fn a_call_that_fails_counts_as_such() {
 async fn connections_that_are_made_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("cut").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let reconnects = || {

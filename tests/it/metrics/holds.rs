@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, PermitParts, Semaphore, Semaphores};
+use redis_semaphore::{Error, PermitParts, Semaphore, SemaphoreClient};
 
 use super::counted::Counted;
 use test_support::observer::{eventually, in_time};
@@ -10,7 +10,7 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
 async fn build(name: &str) -> Semaphore {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     semaphores.semaphore(name).limit(9).build().unwrap()
 }
 
@@ -46,7 +46,7 @@ async fn each_way_to_end_counts_once() {
 #[tokio::test]
 async fn consumed_for_good() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(&name).initial_permits(1).build().unwrap();
     semaphore.acquire().await.unwrap().forget().await.unwrap();
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
@@ -72,7 +72,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let lease = Duration::from_millis(500);
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("cut").limit(2).lease(lease).build().unwrap();
     let [released, dropped] = [semaphore.acquire().await, semaphore.acquire().await];
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
@@ -116,7 +116,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let build = async |url: String, lease: u64| {
         let lease = Duration::from_secs(lease);
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         semaphores.semaphore("moves").limit(1).lease(lease).build().unwrap()
     };
     // One that is not renewed during the test.
@@ -139,7 +139,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
 #[tokio::test]
 async fn without_renewal_a_loss_counts_when_the_permit_ends() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = semaphores.semaphore(&name).limit(1).auto_renew(false);
     let semaphore = builder.lease(Duration::from_secs(3)).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -163,7 +163,7 @@ fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
 #[test]
 fn threads_count_the_same() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = redis_semaphore::blocking::Semaphores::connect(&shared_url()).unwrap();
+    let semaphores = redis_semaphore::blocking::SemaphoreClient::connect(&shared_url()).unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
     let permit = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());

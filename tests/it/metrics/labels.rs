@@ -1,6 +1,6 @@
 //! Names as labels: up to a cap.
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use super::counted::Counted;
 use test_support::server::{shared_url, unique_name};
@@ -11,7 +11,8 @@ const OTHER: &str = "{other}";
 #[tokio::test]
 async fn names_beyond_the_cap_share_a_label() {
     let counted = Counted::here();
-    let semaphores = Semaphores::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
+    let semaphores =
+        SemaphoreClient::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
     let names = [(); 4].map(|()| unique_name());
     for _ in 0..2 {
         for name in &names {

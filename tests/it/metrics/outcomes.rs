@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis_semaphore::{Error, Semaphore, Semaphores, acquire_all};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient, acquire_all};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -15,7 +15,7 @@ use test_support::server::{shared_url, unique_name};
 
 struct Scene {
     counted: Counted,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: Semaphore,
     observer: Observer,
     name: String,
@@ -24,7 +24,7 @@ struct Scene {
 impl Scene {
     async fn set(limit: u32) -> Self {
         let (counted, name, url) = (Counted::here(), unique_name(), shared_url());
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
         let observer = Observer::new(&url, &name, limit).await;
         Self { counted, semaphores, semaphore, observer, name }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use super::counted::Counted;
 use test_support::server::{shared_url, unique_name};
@@ -20,7 +20,7 @@ async fn all_metrics_are_told_of() {
     assert!(told.len() > 5, "{told:?}");
 
     let counted = Counted::here();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let text = counted.text();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics::{
     Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
 use test_support::observer::{eventually, in_time};
 use test_support::server::Server;
@@ -47,7 +47,7 @@ impl Recorder for Broken {
 #[tokio::test]
 async fn a_panic_ends_one_semaphore_only() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let build = |name: &str, lease| -> Semaphore {
         semaphores.semaphore(name).limit(2).lease(Duration::from_secs(lease)).build().unwrap()
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redis_semaphore::{ConnectErrorKind, Error, Semaphore, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use test_support::acl;
@@ -31,18 +31,18 @@ fn start() -> Option<Server> {
     Some(server)
 }
 
-async fn by_functions(url: &str) -> Semaphores {
-    Semaphores::builder().use_functions().connect(url).await.unwrap()
+async fn by_functions(url: &str) -> SemaphoreClient {
+    SemaphoreClient::builder().use_functions().connect(url).await.unwrap()
 }
 
-fn build(semaphores: &Semaphores, limit: u32) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, limit: u32) -> Semaphore {
     semaphores.semaphore("shared").limit(limit).build().unwrap()
 }
 
 #[tokio::test]
 async fn a_server_without_functions_is_named() {
     let server = Server::start();
-    let connected = Semaphores::builder().use_functions().connect(&server.admin_url()).await;
+    let connected = SemaphoreClient::builder().use_functions().connect(&server.admin_url()).await;
     if !server.is_older_than_7() {
         connected.unwrap();
         return;
@@ -60,7 +60,7 @@ async fn both_kinds_take_turns() {
     let Some(server) = start() else { return };
     let mut clients = JoinSet::new();
     let inside = Arc::new(AtomicUsize::new(0));
-    let by_scripts = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let by_scripts = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let by_functions = by_functions(&server.url()).await;
     for number in 0..12 {
         let semaphore = build(if number % 2 == 0 { &by_scripts } else { &by_functions }, 3);
@@ -86,7 +86,7 @@ async fn both_kinds_take_turns() {
 #[tokio::test]
 async fn they_queue_in_one_order() {
     let Some(server) = start() else { return };
-    let by_scripts = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let by_scripts = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let by_functions = by_functions(&server.url()).await;
     let observer = Observer::of(build(&by_functions, 1));
     let held = build(&by_scripts, 1).acquire().await.unwrap();
@@ -147,7 +147,7 @@ async fn without_a_right_for_functions_connecting_names_it() {
         let mut rules = rules(acl::documented_rules());
         rules.retain(|rule| rule != lacking);
         server.set_user(&rules);
-        match Semaphores::builder().use_functions().connect(&server.url()).await {
+        match SemaphoreClient::builder().use_functions().connect(&server.url()).await {
             Err(Error::Connect { right: Some(right), .. }) => assert_eq!(right, lacking),
             other => panic!("without {lacking}: {other:?}"),
         }
@@ -186,7 +186,8 @@ async fn nor_when_the_functions_are_lost_then() {
     permit.release().await.unwrap();
     // Who may not run scripts hears what is wrong.
     server.set_user(&rules(acl::documented_rules()));
-    let refused = Semaphores::builder().use_functions().connect(&server.url()).await.unwrap_err();
+    let refused =
+        SemaphoreClient::builder().use_functions().connect(&server.url()).await.unwrap_err();
     assert!(refused.to_string().contains("OOM"), "{refused}");
 }
 
@@ -211,7 +212,7 @@ async fn functions_that_are_not_ours_are_found_when_connecting() {
         (ours.replace("'sem_refresh'", "'sem_other'"), "there is no sem_refresh"),
     ] {
         load(&library);
-        match Semaphores::builder().use_functions().connect(&server.url()).await {
+        match SemaphoreClient::builder().use_functions().connect(&server.url()).await {
             Err(Error::Connect { kind: ConnectErrorKind::Functions, reason: text, .. }) => {
                 assert!(text.contains(reason), "{reason}: {text}");
             }
@@ -254,7 +255,7 @@ async fn each_node_of_a_cluster_gets_them() {
     for node in &mut cluster.nodes {
         node.set_user(&rules(acl::cluster_rules()));
     }
-    let builder = Semaphores::builder().use_functions();
+    let builder = SemaphoreClient::builder().use_functions();
     let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         let name = cluster.name_at(node);

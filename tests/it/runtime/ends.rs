@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -37,7 +37,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     let home = one_worker();
     let lease = Duration::from_millis(300);
     let permit = home.block_on(async {
-        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease);
         semaphore.auto_renew(false).build().unwrap().acquire().await.unwrap()
     });
@@ -64,7 +64,7 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     });
     let home = one_thread();
     let (semaphore, mut permits) = home.block_on(async {
-        let semaphores = Semaphores::builder().response_timeout(DEADLINE);
+        let semaphores = SemaphoreClient::builder().response_timeout(DEADLINE);
         let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
         let semaphore = semaphores.semaphore(name).limit(5).build().unwrap();
         let permits = [semaphore.acquire().await, semaphore.acquire().await];

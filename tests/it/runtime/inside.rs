@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::task::block_in_place;
 
 use super::one_thread;
@@ -15,7 +15,7 @@ use test_support::server::{shared_url, unique_name};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_polled_there_goes_on_at_home() {
     let on_home = tokio::spawn(async {
-        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let lease = Duration::from_secs(4);
         let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
         let semaphore = builder.build().unwrap();

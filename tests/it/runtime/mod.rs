@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use nix::sys::signal::Signal;
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::runtime::{Builder, Runtime};
 
 use test_support::observer::{connected, eventually};
@@ -37,7 +37,7 @@ enum Home {
 }
 
 struct Scene {
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: Semaphore,
     permits: Mutex<Vec<Permit>>,
 }
@@ -55,7 +55,8 @@ fn one_worker() -> Runtime {
 
 impl Scene {
     async fn set(permits: u32, response: Duration) -> Arc<Self> {
-        let builder = Semaphores::builder().response_timeout(response).outage_tolerance(response);
+        let builder =
+            SemaphoreClient::builder().response_timeout(response).outage_tolerance(response);
         let builder = builder.liveness(Duration::from_millis(900));
         let semaphores = connected(builder, &shared_url()).await;
         let semaphore = semaphores.semaphore(unique_name()).limit(permits).build().unwrap();
@@ -299,7 +300,7 @@ fn a_wait_from_elsewhere_says_what_an_outage_is() {
     let server = Server::start();
     let home = one_worker();
     let (_permit, semaphore) = home.block_on(async {
-        let builder = Semaphores::builder().response_timeout(Duration::from_secs(2));
+        let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
         let builder = builder.outage_tolerance(Duration::ZERO).liveness(Duration::from_millis(900));
         let semaphores = builder.connect(&server.url()).await.unwrap();
         let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use redis_semaphore::{Error, Permit, Semaphores};
+use redis_semaphore::{Error, Permit, SemaphoreClient};
 
 use super::{CALLS, DEADLINE, END, Ending, Home, OK, Scene, doctor, ends, one_worker, shutdown};
 use test_support::server::{shared_url, unique_name};
@@ -74,7 +74,7 @@ fn calls_outside_any_runtime_end_when_that_of_the_connection_has_ended() {
 }
 
 async fn permit_of(lease: Duration) -> Permit {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
     semaphore.build().unwrap().acquire().await.unwrap()
 }
@@ -136,9 +136,9 @@ fn a_permit_is_lost_outside_any_runtime_when_that_of_the_connection_has_ended() 
 #[test]
 fn connecting_outside_any_runtime_says_what_is_lacking() {
     let url = shared_url();
-    let builder = Semaphores::builder;
+    let builder = SemaphoreClient::builder;
     for refused in [
-        block_on(Semaphores::connect(&url)),
+        block_on(SemaphoreClient::connect(&url)),
         block_on(builder().connect_client(redis::Client::open(&*url).unwrap())),
         block_on(builder().connect_primary_of([&*url])),
         block_on(builder().connect_cluster([&*url])),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 use tokio::runtime::{Builder, Runtime};
 
 use test_support::cluster::Cluster;
@@ -16,9 +16,9 @@ fn paused() -> Runtime {
 
 #[test]
 fn connecting_says_that_the_clock_is_paused() {
-    let (url, builder) = (shared_url(), Semaphores::builder);
+    let (url, builder) = (shared_url(), SemaphoreClient::builder);
     for refused in [
-        paused().block_on(Semaphores::connect(&url)),
+        paused().block_on(SemaphoreClient::connect(&url)),
         paused().block_on(builder().connect_primary_of([&*url])),
         paused().block_on(builder().connect_cluster([&*url])),
     ] {
@@ -52,7 +52,7 @@ fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
     let proxy = faults.block_on(Proxy::start(server.port));
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
         let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
         let held = semaphore.acquire().await.unwrap();
         let waits = tokio::spawn({
@@ -97,7 +97,7 @@ fn nothing_spins_in_a_cluster() {
         info.get("total_commands_processed").unwrap()
     };
     runtime.block_on(async {
-        let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+        let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
         let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
         let _held = semaphore.acquire().await.unwrap();
         tokio::time::pause();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use nix::sys::signal::Signal;
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
 use test_support::cluster::Cluster;
 use test_support::observer::{Observer, eventually, in_time};
@@ -15,7 +15,7 @@ const NAME: &str = "vault";
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);
 
-fn build(semaphores: &Semaphores, limit: u32, replicas: u32, within: Duration) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) -> Semaphore {
     let builder = semaphores.semaphore(NAME).limit(limit).lease(LONG * 2);
     builder.acknowledged_by(replicas, within).build().unwrap()
 }
@@ -34,7 +34,7 @@ fn knows(server: &Server, name: &str, id: &str) -> bool {
 async fn a_replica_has_every_permit_that_is_handed_out() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&semaphores, 1, 1, LONG);
     for _ in 0..50 {
         let permit = semaphore.try_acquire().await.unwrap().unwrap();
@@ -57,7 +57,7 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
     let url = &pair.urls()[0];
-    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(url).await.unwrap();
     let observer = Observer::new(url, NAME, 3).await;
     let within = Duration::from_secs(2);
     let too_few = |answer: Result<_, Error>, found| match answer {
@@ -86,7 +86,7 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
 async fn waiting_for_a_replica_holds_up_nobody_else() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let careful = build(&semaphores, 1, 1, LONG);
     drop(careful.acquire().await.unwrap());
     pair.servers[1].signal(Signal::SIGSTOP);
@@ -112,7 +112,7 @@ async fn many_permits_wait_for_replicas_together() {
     const PERMITS: u32 = 200;
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&semaphores, PERMITS, 1, LONG);
     let permits = join_all((0..PERMITS).map(|_| semaphore.acquire())).await;
     assert!(permits.iter().all(Result::is_ok));
@@ -126,7 +126,7 @@ async fn many_permits_wait_for_replicas_together() {
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = Semaphores::connect(&pair.urls()[0]).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
     let semaphore = build(&semaphores, 1, 1, Duration::from_millis(5));
     let acquire = async || semaphore.acquire().await;
     let permit = eventually("the replica answers", acquire, Result::is_ok).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_shutdown_meanwhile_leaves_nothing() {
     let server = Server::start();
     server.grant("+wait");
     for waits in [true, false] {
-        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
         let semaphore = build(&semaphores, 1, 1, Duration::from_secs(300));
         let observer = Observer::new(&server.url(), NAME, 1).await;
         let asking = tokio::spawn(async move {
@@ -165,7 +165,7 @@ async fn a_shutdown_meanwhile_leaves_nothing() {
 async fn a_failover_meanwhile_is_followed() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+wait"));
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
     let semaphores = builder.connect_primary_of(pair.urls()).await.unwrap();
     let semaphore = build(&semaphores, 1, 1, Duration::from_secs(20));
     drop(semaphore.acquire().await.unwrap());
@@ -191,7 +191,7 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     cluster.nodes.iter().for_each(|node| node.grant("+wait"));
     let name = cluster.name_at(1);
-    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_secs(9));
     let semaphore = semaphore.build().unwrap();
     let first = semaphore.acquire().await.unwrap();
@@ -210,7 +210,7 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
 #[tokio::test]
 async fn who_must_not_wait_is_told_so_by_what_was_called() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = build(&semaphores, 2, 1, LONG);
     for (called, refused) in [
         ("acquire", semaphore.acquire().await.map(drop).unwrap_err()),
@@ -223,7 +223,7 @@ async fn who_must_not_wait_is_told_so_by_what_was_called() {
 
 #[tokio::test]
 async fn what_cannot_work_is_refused() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(2);
     for (replicas, within) in [
         (0, Duration::from_millis(10)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::sync::mpsc;
 
 use test_support::observer::{Observer, in_time};
@@ -13,7 +13,7 @@ use test_support::server::{Server, shared_url, unique_name};
 async fn semaphore(limit: u32) -> (Semaphore, Observer) {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, limit).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     (semaphores.semaphore(name).limit(limit).build().unwrap(), observer)
 }
 
@@ -44,7 +44,7 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
 async fn a_request_takes_any_weight_and_timeout() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 4).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let hasty = Duration::from_millis(30);
     let builder = || semaphores.semaphore(&name).limit(4);
     let (semaphore, hasty) =
@@ -91,7 +91,7 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     let holder = semaphore.acquire().await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
     for number in 0..20_u64 {
-        let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
         let order = order.clone();
         tokio::spawn(async move {
@@ -168,7 +168,7 @@ async fn never_more_than_the_limit_among_many_tasks() {
 #[tokio::test]
 async fn what_a_script_has_refused_is_not_given_back() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("text").limit(1).build().unwrap();
     let set = ["sem:{text}:permits", "text"];
     redis::cmd("SET").arg(&set).exec(&mut server.connect()).unwrap();
@@ -237,8 +237,10 @@ async fn a_waiter_that_became_too_heavy_is_told_and_the_next_is_served() {
 #[tokio::test]
 async fn signalling_between_processes() {
     let (url, name) = (shared_url(), unique_name());
-    let [producer, consumer] =
-        [Semaphores::connect(&url).await.unwrap(), Semaphores::connect(&url).await.unwrap()];
+    let [producer, consumer] = [
+        SemaphoreClient::connect(&url).await.unwrap(),
+        SemaphoreClient::connect(&url).await.unwrap(),
+    ];
     let signals = producer.semaphore(&name).initial_permits(0).build().unwrap();
     let waits = consumer.semaphore(&name).initial_permits(0).build().unwrap();
     let consumed = tokio::spawn(async move {
@@ -259,7 +261,7 @@ async fn signalling_between_processes() {
 #[tokio::test]
 async fn the_newest_declaration_is_in_force() {
     let (url, name) = (shared_url(), unique_name());
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let old = semaphores.semaphore(&name).limit(2).build().unwrap();
     drop(old.acquire().await.unwrap());
     let new = semaphores.semaphore(&name).limit(7).build().unwrap();
@@ -273,7 +275,7 @@ async fn the_newest_declaration_is_in_force() {
 #[tokio::test]
 async fn a_contended_acquire_and_release_costs_two_calls() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
@@ -304,7 +306,7 @@ async fn two_connections_however_many_wait() {
         // One of them looks.
         list.lines().count() - 1
     };
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let observer = Observer::new(&server.url(), "busy", 1).await;
     // Those of the observer, too.
     assert_eq!(clients(), 4);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{AcquireRequest, Error, Semaphore, Semaphores, acquire_all};
+use redis_semaphore::{AcquireRequest, Error, Semaphore, SemaphoreClient, acquire_all};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
@@ -20,7 +20,7 @@ const COUNT: usize = 5;
 const LIMIT: u32 = 2;
 
 async fn client(url: &str, names: &[String], lease: Duration) -> Vec<Semaphore> {
-    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(url).await.unwrap();
     let build = |name| semaphores.semaphore(name).limit(LIMIT).lease(lease).build().unwrap();
     names.iter().map(build).collect()
 }
@@ -247,7 +247,7 @@ async fn a_drop_while_waiting_gives_all_back() {
 #[tokio::test]
 async fn a_drop_while_waiting_gives_back_what_would_be_left() {
     let scene = Scene::set(LONG).await;
-    let semaphores = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let builder = semaphores.semaphore("a").limit(LIMIT).lease(LONG).leave_on_drop(true);
     let first = builder.build().unwrap();
     let requests = || [first.request(), scene.semaphores[1].request()];

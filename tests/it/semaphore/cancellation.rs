@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinHandle;
 
 use test_support::observer::{Observer, eventually};
@@ -49,7 +49,7 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, LIMIT).await;
-        let semaphores = Semaphores::builder()
+        let semaphores = SemaphoreClient::builder()
             .response_timeout(Duration::from_millis(500))
             .connect(&proxy.url())
             .await

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use redis_semaphore::{Semaphore, Semaphores, acquire_all};
+use redis_semaphore::{Semaphore, SemaphoreClient, acquire_all};
 
 use test_support::observer::{Observer, in_time};
 use test_support::scripts::keys_of;
@@ -18,7 +18,7 @@ fn keys_have_that_order() {
 }
 
 async fn client(server: &Server) -> [Semaphore; 3] {
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(600); // no test takes so long
     IN_ORDER.map(|name| semaphores.semaphore(name).limit(1).lease(lease).build().unwrap())
 }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use test_support::observer::{Observer, eventually, in_time, renewed};
@@ -20,7 +20,7 @@ async fn waits_end_and_what_is_held_stays() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
     let lease = Duration::from_secs(3);
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let build = || semaphores.semaphore(&name).limit(2).lease(lease).build().unwrap();
     let (semaphore, other) = (build(), build());
     let held = semaphore.acquire_many(2).await.unwrap();
@@ -65,7 +65,7 @@ async fn requests_under_way_end_and_leave_nothing() {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "closed", 3).await;
-        let connect = Semaphores::builder().response_timeout(Duration::from_millis(timeout));
+        let connect = SemaphoreClient::builder().response_timeout(Duration::from_millis(timeout));
         let semaphores = connect.connect(&proxy.url()).await.unwrap();
         let semaphore = semaphores.semaphore("closed").limit(3).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -99,7 +99,7 @@ async fn requests_under_way_end_and_leave_nothing() {
 async fn at_any_moment() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 20).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     for round in 0..20 {
         let semaphore = semaphores.semaphore(&name).limit(20).build().unwrap();
         let mut tasks = JoinSet::new();
@@ -127,7 +127,7 @@ async fn whatever_a_request_waits_for() {
     let proxy = Proxy::start(server.port).await;
     let hour = Duration::from_secs(3600);
     for is_shutdown in [false, true] {
-        let builder = Semaphores::builder().outage_tolerance(hour);
+        let builder = SemaphoreClient::builder().outage_tolerance(hour);
         let semaphores = builder.connect(&proxy.url()).await.unwrap();
         let undeclared = semaphores.semaphore("undeclared").limit(3).build().unwrap();
         // A replica that is not there.
@@ -163,7 +163,7 @@ async fn shutdowns_end_together() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "twice", 1).await;
-    let patient = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
     let semaphores = patient.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("twice").limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use redis_semaphore::{Permit, ScriptRegistry, Semaphore, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{Permit, ScriptRegistry, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process, say};
@@ -66,11 +66,11 @@ fn subscribe(port: u16, channel: &str) -> TcpStream {
     connection
 }
 
-fn builder() -> SemaphoresBuilder {
-    Semaphores::builder().liveness(LIVENESS)
+fn builder() -> SemaphoreClientBuilder {
+    SemaphoreClient::builder().liveness(LIVENESS)
 }
 
-fn build(semaphores: &Semaphores, name: &str) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
     semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
@@ -132,7 +132,7 @@ struct Dead {
 /// One is alive behind all that. Answers how long after the end of the lease it has the permit.
 async fn one_behind(
     server: &Arc<Server>,
-    holders: &Semaphores,
+    holders: &SemaphoreClient,
     number: usize,
     dead: Dead,
 ) -> Duration {
@@ -203,7 +203,7 @@ fn count_wakes(server: &Server) -> Arc<AtomicUsize> {
     count
 }
 
-async fn connect(server: &Server, count: usize) -> Vec<Semaphores> {
+async fn connect(server: &Server, count: usize) -> Vec<SemaphoreClient> {
     let url = server.url();
     // A busy machine takes its time for so many.
     let one = async |_| loop {
@@ -219,7 +219,7 @@ async fn queue_live(
     server: &Server,
     name: &str,
     count: usize,
-) -> (Vec<Semaphores>, JoinSet<Permit>) {
+) -> (Vec<SemaphoreClient>, JoinSet<Permit>) {
     let (all, mut waits) = (connect(server, count).await, JoinSet::new());
     for semaphores in &all {
         let semaphore = build(semaphores, name);
@@ -291,7 +291,7 @@ async fn a_process_of_another_test() {
     let Some(name) = child::role() else {
         return;
     };
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore =
         semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(3000)).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -309,7 +309,7 @@ async fn a_process_that_is_killed_with_permit_and_queue_holds_nobody_up_for_long
     let (url, name, lag) = (shared_url(), unique_name(), Lag::watch());
     let mut crowded = Process::start("semaphore::dead_waiters::a_process_of_another_test", &name);
     assert_eq!(crowded.next().await.as_deref(), Some("ready"));
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
     let wait = tokio::spawn(semaphore.request().acquire());
     Observer::of(semaphore).sees(1, 301).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::sync::mpsc;
 
 use test_support::observer::{Observer, eventually, in_time};
@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// A process.
 async fn semaphore(name: &str) -> Semaphore {
-    let semaphores = Semaphores::builder().liveness(LIVENESS);
+    let semaphores = SemaphoreClient::builder().liveness(LIVENESS);
     let semaphores = semaphores.connect(&shared_url()).await.unwrap();
     semaphores.semaphore(name).limit(1).build().unwrap()
 }

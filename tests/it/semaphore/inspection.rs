@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use test_support::observer::{Observer, in_time};
 use test_support::server::{connect, shared_admin_url, shared_url, unique_name};
@@ -13,7 +13,7 @@ const CHANGES: usize = 100;
 /// Each change of the limit leaves a mark for a while.
 #[tokio::test]
 async fn marks_are_no_holders() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let changes = (0..CHANGES).map(|_| semaphore.add_permits(1));
@@ -34,7 +34,7 @@ async fn marks_are_no_holders() {
 async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let (url, name) = (shared_url(), unique_name());
     let liveness = Duration::from_secs(600);
-    let semaphores = Semaphores::builder().owner("patient").liveness(liveness).connect(&url);
+    let semaphores = SemaphoreClient::builder().owner("patient").liveness(liveness).connect(&url);
     let semaphores = semaphores.await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
     let holder = semaphore.acquire_many(2).await.unwrap();

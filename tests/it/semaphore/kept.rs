@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::runtime::Handle;
 
 use test_support::child::{self, Process, memory};
@@ -19,7 +19,7 @@ const PASSED_ON: &str = "passed on";
 const DROPPED: &str = "left on drop";
 
 /// Acquires once from each of many semaphores with long leases, and drops them.
-async fn drop_semaphores(semaphores: &Semaphores, count: usize, ends: &str) {
+async fn drop_semaphores(semaphores: &SemaphoreClient, count: usize, ends: &str) {
     let prefix = unique_name();
     for number in 0..count {
         let name = format!("{prefix}-{number}");
@@ -55,7 +55,7 @@ async fn dropped_semaphores_leave_nothing() {
 async fn a_process_that_drops_semaphores() {
     let Some(role) = child::role() else { return };
     let (url, ends) = role.split_once(' ').unwrap();
-    let semaphores = Semaphores::connect(url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(url).await.unwrap();
     drop_semaphores(&semaphores, SEMAPHORES / 10, ends).await;
     let before = memory("VmRSS");
     drop_semaphores(&semaphores, SEMAPHORES, ends).await;
@@ -65,7 +65,7 @@ async fn a_process_that_drops_semaphores() {
 /// Once nothing is held, awaited or given back, no task is left either.
 #[tokio::test]
 async fn tasks_end_when_there_is_nothing_to_do() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(1);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let tasks = async || Handle::current().metrics().num_alive_tasks();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Client;
 use redis::aio::MultiplexedConnection;
-use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreBuilder, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 const TASKS: u32 = 10;
 const STARTS: u32 = 3;
 
-fn starts(semaphores: &Semaphores, name: &str) -> SemaphoreBuilder {
+fn starts(semaphores: &SemaphoreClient, name: &str) -> SemaphoreBuilder {
     semaphores.semaphore(name).limit(LIMIT).lease(WINDOW).leave_on_drop(true)
 }
 
@@ -39,7 +39,7 @@ async fn a_process_that_starts() {
     let Some(name) = child::role() else {
         return;
     };
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = starts(&semaphores, &name).build().unwrap();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -100,7 +100,7 @@ struct Scene {
     server: Server,
     proxy: Proxy,
     observer: Observer,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: Semaphore,
 }
 
@@ -109,7 +109,7 @@ impl Scene {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "left", 2).await;
-        let semaphores = Semaphores::builder().response_timeout(Duration::from_secs(5));
+        let semaphores = SemaphoreClient::builder().response_timeout(Duration::from_secs(5));
         let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
         let builder = semaphores.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
         let semaphore = builder.auto_renew(false).build().unwrap();
@@ -133,7 +133,7 @@ impl Scene {
 async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore = semaphores.semaphore(&name).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_leave_in_an_outage_happens_after_it() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("left").limit(1).lease(LONG).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let left = async || observer.sees(1, 0).await.holders[0].expires_in;
@@ -278,7 +278,7 @@ async fn what_was_not_started_is_given_back() {
 #[tokio::test]
 async fn a_permit_that_was_lost_is_not_left() {
     let name = unique_name();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(300));
     let semaphore = builder.auto_renew(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -296,7 +296,7 @@ async fn max_hold_does_not_shorten_the_last_lease() {
     let server = Server::start();
     server.clock.freeze_at(1_700_000_000_000_000);
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = semaphores.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let some = Duration::from_millis(100);

@@ -1,6 +1,6 @@
 //! Limits, as a process sees them that has used a semaphore for long.
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
@@ -13,7 +13,7 @@ async fn use_once(semaphore: &Semaphore) {
 #[tokio::test]
 async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_forgotten_it() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("jobs").limit(4).build().unwrap();
     use_once(&semaphore).await;
     server.clock.run_ahead_by(3 * 3600 * 1_000_000);
@@ -28,7 +28,7 @@ async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_f
 async fn a_newer_declaration_stays_when_an_older_process_adds() {
     let (url, name) = (shared_url(), unique_name());
     let build = async |limit| {
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         semaphores.semaphore(&name).limit(limit).build().unwrap()
     };
     let (older, newer) = (build(3).await, build(5).await);
@@ -40,7 +40,7 @@ async fn a_newer_declaration_stays_when_an_older_process_adds() {
 
 #[tokio::test]
 async fn initial_permits_begin_anew_once_they_were_cleared() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).initial_permits(5).build().unwrap();
     use_once(&semaphore).await;
     assert_eq!(semaphore.add_permits(2).await.unwrap(), 7);
@@ -51,7 +51,7 @@ async fn initial_permits_begin_anew_once_they_were_cleared() {
 
 #[tokio::test]
 async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
     let service = semaphores.semaphore(&name).limit(3).build().unwrap();
     use_once(&service).await;
@@ -71,7 +71,7 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
 
 #[tokio::test]
 async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothing() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
     let job = semaphores.semaphore(&name).limit_in_force().build().unwrap();
     let refused = [
@@ -104,7 +104,7 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
 #[tokio::test]
 async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
     let mut server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let job = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
     job.set_limit(1).await.unwrap();
     let permit = job.acquire().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 
 use super::leave::{LONG, USED, use_up};
 use test_support::observer::{Observer, eventually};
@@ -22,7 +22,7 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, 2).await;
-        let semaphores = Semaphores::builder()
+        let semaphores = SemaphoreClient::builder()
             .response_timeout(Duration::from_secs(5))
             .connect(&proxy.url())
             .await

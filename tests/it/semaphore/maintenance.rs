@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
@@ -16,7 +16,7 @@ use test_support::server::{Server, shared_url, unique_name};
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 5).await;
-    let builder = Semaphores::builder().liveness(Duration::from_millis(100));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(100));
     let semaphores = builder.connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(5).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
@@ -44,9 +44,9 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let _holder = elsewhere.semaphore("left").limit(1).build().unwrap().acquire().await.unwrap();
-    let builder = Semaphores::builder().liveness(Duration::from_secs(300));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(300));
     let builder = builder.response_timeout(Duration::from_millis(100));
     let semaphores = connected(builder, &proxy.url()).await;
     let lease = Duration::from_secs(1);
@@ -65,7 +65,7 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
 #[tokio::test]
 async fn durations_without_end_are_no_reason_to_panic() {
     let (url, name) = (shared_url(), unique_name());
-    let builder = Semaphores::builder().outage_tolerance(Duration::MAX);
+    let builder = SemaphoreClient::builder().outage_tolerance(Duration::MAX);
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let builder = builder.liveness(Duration::from_millis(300));
@@ -83,9 +83,9 @@ async fn durations_without_end_are_no_reason_to_panic() {
     holder.release().await.unwrap();
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 
-    let refused = Semaphores::builder().response_timeout(Duration::MAX).connect(&url).await;
+    let refused = SemaphoreClient::builder().response_timeout(Duration::MAX).connect(&url).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "response_timeout", .. })));
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
     semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
@@ -96,8 +96,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
 async fn many_semaphores_that_wait_end_together() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let direct = Semaphores::connect(&server.url()).await.unwrap();
-    let semaphores = Semaphores::builder()
+    let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::builder()
         .liveness(Duration::from_millis(300))
         .response_timeout(Duration::from_millis(500))
         .outage_tolerance(Duration::from_secs(5))
@@ -125,7 +125,7 @@ async fn many_semaphores_that_wait_end_together() {
 async fn a_refresh_that_hangs_costs_no_other_permit() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_millis(2500);
     let semaphore = semaphores.semaphore("hang").limit(9).lease(lease).build().unwrap();
     let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
@@ -148,7 +148,7 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
 /// Nobody polls the future of a try while its permit's lease runs out.
 #[tokio::test]
 async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_millis(100);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
@@ -180,7 +180,7 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     for _ in 0..200 {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+            let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
             let semaphore = semaphores.semaphore(unique_name()).limit(100).build().unwrap();
             for _ in 0..20 {
                 drop(semaphore.acquire().await.unwrap());
@@ -199,12 +199,12 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let observer = Observer::new(&server.url(), "late", 1).await;
     // So long that the permit need not be renewed before it is handed out.
     let lease = Duration::from_secs(9);
-    let semaphores = Semaphores::builder()
+    let semaphores = SemaphoreClient::builder()
         .response_timeout(Duration::from_secs(1))
         .liveness(Duration::from_millis(1500));
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("late").limit(1).lease(lease).build().unwrap();
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let held = elsewhere.semaphore("late").limit(1).build().unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -238,7 +238,7 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
 #[tokio::test]
 async fn what_is_refused_in_the_background_is_asked_for_again() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("refused").initial_permits(3).build().unwrap();
     let observer = Observer::new(&server.admin_url(), "refused", 3).await;
     let (dropped, used_up) =

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use redis_semaphore::{Error, ScriptRegistry, Semaphore, Semaphores, acquire_all, blocking};
+use redis_semaphore::{Error, ScriptRegistry, Semaphore, SemaphoreClient, acquire_all, blocking};
 
 use test_support::observer::{eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -18,7 +18,7 @@ const ROUNDS: usize = 100;
 /// Longer than any test: what is not given back stays taken.
 const LEASE: Duration = Duration::from_secs(600);
 
-fn build(semaphores: &Semaphores, limit: u32) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, limit: u32) -> Semaphore {
     semaphores.semaphore(unique_name()).limit(limit).lease(LEASE).build().unwrap()
 }
 
@@ -97,7 +97,7 @@ async fn changes_that_are_dropped(semaphore: &Semaphore) {
     drop(permit);
 }
 
-async fn several_at_once(semaphores: &Semaphores) {
+async fn several_at_once(semaphores: &SemaphoreClient) {
     let (one, other) = (build(semaphores, 2), build(semaphores, 2));
     let both = || [one.request().weight(2), other.request().weight(2)];
     drop(acquire_all(both()).await.unwrap());
@@ -109,7 +109,7 @@ async fn several_at_once(semaphores: &Semaphores) {
 }
 
 /// Semaphores of one name are one, however often they are built.
-async fn closed_and_built_again(semaphores: &Semaphores) {
+async fn closed_and_built_again(semaphores: &SemaphoreClient) {
     let name = unique_name();
     let again = || semaphores.semaphore(&name).limit(2).lease(LEASE).build().unwrap();
     let permit = again().acquire_many(2).await.unwrap();
@@ -127,7 +127,7 @@ async fn closed_and_built_again(semaphores: &Semaphores) {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
 }
 
-async fn detached_and_adopted(semaphores: &Semaphores) {
+async fn detached_and_adopted(semaphores: &SemaphoreClient) {
     let semaphore = build(semaphores, 1);
     let parts = semaphore.acquire().await.unwrap().into_parts();
     poll_once(semaphore.adopt(parts)).await;
@@ -151,7 +151,7 @@ async fn tasks_and_threads_that_synchronize(semaphore: &Semaphore) {
     all_is_free(semaphore, 2, "a drop by a task").await;
 }
 
-async fn every_behavior(semaphores: Semaphores) {
+async fn every_behavior(semaphores: SemaphoreClient) {
     let semaphore = build(&semaphores, 2);
     for _ in 0..ROUNDS {
         permits_that_are_dropped(&semaphore).await;
@@ -168,24 +168,24 @@ async fn every_behavior(semaphores: Semaphores) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_keep_the_order_of_the_program() {
-    every_behavior(Semaphores::connect(&shared_url()).await.unwrap()).await;
+    every_behavior(SemaphoreClient::connect(&shared_url()).await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn calls_keep_the_order_of_the_program_on_one_thread() {
-    every_behavior(Semaphores::connect(&shared_url()).await.unwrap()).await;
+    every_behavior(SemaphoreClient::connect(&shared_url()).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_keep_the_order_of_the_program_in_memory() {
-    every_behavior(Semaphores::local().unwrap()).await;
+    every_behavior(SemaphoreClient::local().unwrap()).await;
 }
 
 #[test]
 fn blocking_calls_keep_the_order_of_the_program() {
     let servers = [
-        blocking::Semaphores::connect(&shared_url()).unwrap(),
-        blocking::Semaphores::local().unwrap(),
+        blocking::SemaphoreClient::connect(&shared_url()).unwrap(),
+        blocking::SemaphoreClient::local().unwrap(),
     ];
     for semaphores in servers {
         let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
@@ -201,8 +201,8 @@ fn blocking_calls_keep_the_order_of_the_program() {
 }
 
 /// A busy machine may take long to connect.
-async fn patient(proxy: &Proxy) -> Semaphores {
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(20));
+async fn patient(proxy: &Proxy) -> SemaphoreClient {
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(20));
     builder.connect(&proxy.url()).await.unwrap()
 }
 
@@ -270,7 +270,7 @@ async fn the_order_survives_connections_that_are_cut() {
 #[tokio::test]
 async fn the_order_survives_scripts_that_are_forgotten() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = build(&semaphores, 1);
     let mut admin = server.connect();
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();

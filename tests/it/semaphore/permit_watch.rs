@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, PermitWatch, Semaphores};
+use redis_semaphore::{Error, Permit, PermitWatch, SemaphoreClient};
 
 use test_support::errors::unless_lost;
 use test_support::observer::{Observer, eventually, in_time, passed, renewed};
@@ -11,7 +11,7 @@ use test_support::server::{Server, shared_url, unique_name};
 
 #[tokio::test]
 async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -30,7 +30,7 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_millis(500);
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("cut").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
@@ -57,7 +57,7 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
 /// it waited misses nothing.
 #[tokio::test]
 async fn a_refresh_puts_the_end_off() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
@@ -76,7 +76,7 @@ async fn a_refresh_puts_the_end_off() {
 async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     let lease = Duration::from_millis(300);
     let builder = semaphores.semaphore(&name).limit(2).lease(lease).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
@@ -106,7 +106,7 @@ async fn what_is_given_back_has_ended_and_is_not_lost() {
 #[tokio::test]
 async fn a_loss_that_the_release_finds_is_told() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let builder = semaphores.semaphore("flushed").limit(1).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
@@ -127,7 +127,7 @@ async fn it_keeps_nothing() {
     };
     let before = clients().await;
     let watch: PermitWatch = {
-        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
         let semaphore = semaphores.semaphore("kept").limit(1).build().unwrap();
         let permit = semaphore.acquire().await.unwrap();
         assert!(clients().await > before);
@@ -141,7 +141,7 @@ async fn it_keeps_nothing() {
 /// Long before its lease would end.
 #[tokio::test]
 async fn told_at_once_when_given_back() {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = semaphores.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::Signal;
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 
 use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
@@ -63,7 +63,7 @@ async fn a_process_of_another_test() {
         return;
     };
     let (role, name) = role.split_once(' ').unwrap();
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let with = |lease| semaphores.semaphore(name).limit(3).lease(lease).build().unwrap();
     match role {
         "hammer" => hammer(&with(LONG)).await,

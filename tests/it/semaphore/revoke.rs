@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Revoked, Semaphore, Semaphores};
+use redis_semaphore::{Error, Revoked, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, in_time};
 use test_support::scripts::{Scripts, word};
@@ -12,13 +12,13 @@ const LEASE: Duration = Duration::from_secs(9);
 
 /// That of a process of its own.
 async fn semaphore(name: &str) -> Semaphore {
-    let builder = Semaphores::builder().liveness(Duration::from_millis(600));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(600));
     let semaphores = builder.connect(&shared_url()).await.unwrap();
     semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
 async fn operator(name: &str) -> Semaphore {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     semaphores.semaphore(name).limit_in_force().build().unwrap()
 }
 
@@ -76,7 +76,7 @@ async fn what_was_given_back_is_nothing_any_more() {
 #[tokio::test]
 async fn nothing_is_sent_for_what_is_no_id() {
     let mut server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
     // Whatever is sent has no answer.
     server.kill();

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Permit, Semaphores};
+use redis_semaphore::{Error, Permit, SemaphoreClient};
 
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -33,7 +33,7 @@ async fn acquire_on_a_busy_thread(
     lease: u64,
     busy: impl Iterator<Item = u64>,
 ) -> Vec<Result<Duration, Error>> {
-    let semaphores = Semaphores::connect(&shared_url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(100);
     let semaphore = semaphore.lease(Duration::from_millis(lease)).build().unwrap();
     let mut outcomes = Vec::new();
@@ -79,7 +79,7 @@ async fn a_lease_that_never_outlasts_its_answer_is_an_error() {
 async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
     let server = Server::start();
     let patience = Duration::from_secs(1);
-    let builder = Semaphores::builder().response_timeout(patience).outage_tolerance(patience);
+    let builder = SemaphoreClient::builder().response_timeout(patience).outage_tolerance(patience);
     for called in ["acquire", "try_acquire"] {
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), called, 1).await;

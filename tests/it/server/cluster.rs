@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use redis::{ErrorKind, ServerErrorKind};
-use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, Verdict};
+use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, SemaphoreClient, Verdict};
 use tokio::task::JoinHandle;
 
 use test_support::cluster::Cluster;
@@ -15,17 +15,17 @@ use test_support::server::{Server, unique_name};
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
 const LIVENESS: Duration = Duration::from_secs(600);
 
-async fn connect(cluster: &Cluster) -> Semaphores {
+async fn connect(cluster: &Cluster) -> SemaphoreClient {
     connect_with(cluster, LIVENESS).await
 }
 
-async fn connect_with(cluster: &Cluster, liveness: Duration) -> Semaphores {
-    let builder = Semaphores::builder().liveness(liveness);
+async fn connect_with(cluster: &Cluster, liveness: Duration) -> SemaphoreClient {
+    let builder = SemaphoreClient::builder().liveness(liveness);
     let builder = builder.response_timeout(Duration::from_millis(500));
     builder.connect_cluster(cluster.urls()).await.unwrap()
 }
 
-fn build(semaphores: &Semaphores, name: &str) -> Semaphore {
+fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
     semaphores.semaphore(name).limit(1).build().unwrap()
 }
 
@@ -102,7 +102,8 @@ async fn semaphores_are_spread_over_the_nodes() {
 async fn every_call_reaches_its_node() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     // One node is enough to find the others.
-    let semaphores = Semaphores::builder().connect_cluster([&*cluster.urls()[2]]).await.unwrap();
+    let semaphores =
+        SemaphoreClient::builder().connect_cluster([&*cluster.urls()[2]]).await.unwrap();
     for node in 0..3 {
         let semaphore = build(&semaphores, &cluster.name_at(node));
         assert_eq!(semaphore.set_limit(5).await.unwrap(), 1);
@@ -244,7 +245,7 @@ async fn a_replica_takes_over_in_good_order() {
 async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     // Longer than the test may take: who waited for the silent node would be seen.
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(120));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
     let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     let [there, here] = [1, 2].map(|node| build(&semaphores, &cluster.name_at(node)));
     drop(there.acquire().await.unwrap());
@@ -292,7 +293,7 @@ async fn channels_end_with_their_semaphores() {
 async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     // No call is made again because its answer takes long.
-    let builder = Semaphores::builder().liveness(LIVENESS).response_timeout(LIVENESS);
+    let builder = SemaphoreClient::builder().liveness(LIVENESS).response_timeout(LIVENESS);
     let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     let build = || semaphores.semaphore(unique_name()).limit(1).lease(LIVENESS).build().unwrap();
     let semaphore = build();
@@ -333,12 +334,13 @@ async fn the_doctor_looks_at_every_node() {
 #[tokio::test]
 async fn connecting_says_what_is_wrong() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
-    let refused = Semaphores::connect(&cluster.urls()[0]).await.unwrap_err();
+    let refused = SemaphoreClient::connect(&cluster.urls()[0]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
     assert!(refused.to_string().contains("connect to it as a cluster"), "{refused}");
 
     let single = Server::start();
-    let refused = Semaphores::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
+    let refused =
+        SemaphoreClient::builder().connect_cluster([single.admin_url()]).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Cluster), "{refused}");
     assert!(
         refused.to_string().contains("it is no node of a cluster: connect to it as one server"),
@@ -346,14 +348,14 @@ async fn connecting_says_what_is_wrong() {
     );
 
     let nodes: [&str; 0] = [];
-    let refused = Semaphores::builder().connect_cluster(nodes).await.unwrap_err();
+    let refused = SemaphoreClient::builder().connect_cluster(nodes).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
     for node in ["redis+unix:///nowhere", "redis://127.0.0.1/x", "no url"] {
-        let refused = Semaphores::builder().connect_cluster([node]).await.unwrap_err();
+        let refused = SemaphoreClient::builder().connect_cluster([node]).await.unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "nodes", .. }), "{refused}");
     }
     let refused =
-        Semaphores::builder().connect_cluster(["redis://127.0.0.1:1/"]).await.unwrap_err();
+        SemaphoreClient::builder().connect_cluster(["redis://127.0.0.1:1/"]).await.unwrap_err();
     let Error::Connect { address, .. } = &refused else { panic!("{refused}") };
     assert_eq!(address, "127.0.0.1:1");
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use redis::Value;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 
 use test_support::cluster::Cluster;
 use test_support::observer::{eventually, in_time};
 use test_support::server::unique_name;
 
 /// Only the first of these nodes are told to the client.
-async fn connect(cluster: &Cluster, nodes: usize) -> Semaphores {
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+async fn connect(cluster: &Cluster, nodes: usize) -> SemaphoreClient {
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
     builder.connect_cluster(cluster.urls().into_iter().take(nodes)).await.unwrap()
 }
 
@@ -69,7 +69,7 @@ async fn all_primaries_fail_over_one_after_the_other() {
 #[tokio::test]
 async fn the_map_is_read_from_time_to_time() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
-    let builder = Semaphores::builder().liveness(Duration::from_millis(200));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(200));
     let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     let count = async || cluster.nodes[0].calls("cluster|slots");
     let before = count().await;

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use redis::Connection;
 use redis_semaphore::{
-    ConnectErrorKind, Credentials, Error, Semaphore, Semaphores, SemaphoresBuilder,
+    ConnectErrorKind, Credentials, Error, Semaphore, SemaphoreClient, SemaphoreClientBuilder,
 };
 
 use test_support::acl;
@@ -64,10 +64,10 @@ impl Vault {
     }
 }
 
-fn builder(vault: &Arc<Vault>) -> SemaphoresBuilder {
+fn builder(vault: &Arc<Vault>) -> SemaphoreClientBuilder {
     let vault = vault.clone();
     // Nothing is found out by asking again.
-    let builder = Semaphores::builder().liveness(Duration::from_secs(3600));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3600));
     builder.credentials_provider(move || vault.ask())
 }
 
@@ -115,7 +115,7 @@ async fn a_password_changes_at_a_server() {
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     let wanted = semaphores.semaphore(unique_name()).limit(1);
     let wanted = wanted.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
-    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
     let observer = Observer::of(observer);
     hands_off(&semaphore, &observer).await;
@@ -138,7 +138,7 @@ async fn without_any_user_a_provider_means_the_default_one() {
     let server = Server::start();
     let set = ["SET", "requirepass", NEW];
     redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
-    let builder = Semaphores::builder();
+    let builder = SemaphoreClient::builder();
     let builder = builder.credentials_provider(async || Ok::<_, String>(Credentials::new(NEW)));
     let semaphores = in_time("a connection", builder.connect(&server.admin_url())).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
@@ -151,7 +151,7 @@ async fn a_password_changes_in_a_cluster() {
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let admin_urls: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
     let semaphores = builder(&vault).connect_cluster(cluster.nodes.iter().map(url)).await.unwrap();
-    let observers = Semaphores::builder().connect_cluster(admin_urls).await.unwrap();
+    let observers = SemaphoreClient::builder().connect_cluster(admin_urls).await.unwrap();
     let mut all = Vec::new();
     for node in 0..2 {
         let name = cluster.name_at(node);
@@ -226,7 +226,7 @@ async fn calls_go_on(query: &str) {
     let builder = builder(&vault).response_timeout(Duration::from_millis(500));
     let semaphores = builder.connect(&(url(&server) + query)).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
-    let observer = Semaphores::connect(&server.admin_url()).await.unwrap();
+    let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
     let observer = Observer::of(observer);
     hands_off(&semaphore, &observer).await;

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{
+    ConnectErrorKind, Error, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder,
+};
 use tokio::task::JoinHandle;
 
 use test_support::observer::{Observer, eventually, in_time, until};
@@ -18,21 +20,21 @@ const SHORT_LIVENESS: Duration = Duration::from_secs(3);
 /// After which sentinels take a silent server for dead, where one is to die.
 const SECOND: Duration = Duration::from_secs(1);
 
-fn builder(liveness: Duration) -> SemaphoresBuilder {
-    Semaphores::builder().liveness(liveness).response_timeout(Duration::from_millis(500))
+fn builder(liveness: Duration) -> SemaphoreClientBuilder {
+    SemaphoreClient::builder().liveness(liveness).response_timeout(Duration::from_millis(500))
 }
 
-async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> Semaphores {
+async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> SemaphoreClient {
     builder(liveness).connect_sentinel(sentinels.client()).await.unwrap()
 }
 
 /// The replica is named first.
-async fn by_asking(pair: &Pair) -> Semaphores {
+async fn by_asking(pair: &Pair) -> SemaphoreClient {
     let [primary, replica] = pair.urls();
     builder(SHORT_LIVENESS).connect_primary_of([replica, primary]).await.unwrap()
 }
 
-fn build(semaphores: &Semaphores) -> Semaphore {
+fn build(semaphores: &SemaphoreClient) -> Semaphore {
     // A machine that is busy takes its time for a failover.
     semaphores.semaphore("printer").limit(1).lease(Duration::from_secs(600)).build().unwrap()
 }
@@ -45,7 +47,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set(clients: [Semaphores; 3]) -> Self {
+    async fn set(clients: [SemaphoreClient; 3]) -> Self {
         let [holder, waiter, observer] = clients;
         let holder = build(&holder).acquire().await.unwrap();
         let waiter = build(&waiter);
@@ -226,7 +228,7 @@ async fn without_a_primary_connecting_says_so() {
     assert!(reason.contains(&replica), "{reason}");
 
     let none: [String; 0] = [];
-    let refused = Semaphores::builder().connect_primary_of(none).await;
+    let refused = SemaphoreClient::builder().connect_primary_of(none).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "servers", .. })), "{refused:?}");
 }
 
@@ -239,9 +241,9 @@ async fn a_replica_that_wants_another_password_keeps_nobody_from_the_primary() {
     password.arg("SET").arg("requirepass").arg("another").exec(&mut replica.connect()).unwrap();
     let stranger = format!("redis://127.0.0.1:{}/", replica.port);
     for _ in 0..20 {
-        Semaphores::builder().connect_primary_of([&*stranger, &primary.url()]).await.unwrap();
+        SemaphoreClient::builder().connect_primary_of([&*stranger, &primary.url()]).await.unwrap();
     }
-    let refused = Semaphores::builder().connect_primary_of([&*stranger]).await;
+    let refused = SemaphoreClient::builder().connect_primary_of([&*stranger]).await;
     let Err(Error::Connect { kind, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(kind, ConnectErrorKind::Authentication);
 }

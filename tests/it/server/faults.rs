@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinHandle;
 
 use test_support::observer::{Observer, eventually, in_time};
@@ -26,9 +26,9 @@ impl Scene {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "fault", 1).await;
-        let direct = Semaphores::connect(&server.url()).await.unwrap();
+        let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
         let other = direct.semaphore("fault").limit(1).build().unwrap().acquire().await.unwrap();
-        let semaphores = Semaphores::builder()
+        let semaphores = SemaphoreClient::builder()
             .liveness(LIVENESS)
             .response_timeout(Duration::from_millis(500))
             .connect(&proxy.url())
@@ -109,7 +109,7 @@ async fn both_connections_are_cut_and_stay_away_for_a_while() {
 #[tokio::test]
 async fn the_command_connection_is_cut() {
     let scene = Scene::set().await;
-    let direct = Semaphores::connect(&scene.server.url()).await.unwrap();
+    let direct = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
     let second = start_waiting(&direct.semaphore("fault").limit(1).build().unwrap());
     scene.observer.sees(1, 2).await;
     scene.proxy.cut_commands();
@@ -201,10 +201,10 @@ async fn the_queue_is_deleted_and_comes_back_in_its_order() {
 async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let other = direct.semaphore("gone").limit(1).build().unwrap().acquire().await.unwrap();
     let tolerance = Duration::from_millis(500);
-    let semaphores = Semaphores::builder()
+    let semaphores = SemaphoreClient::builder()
         .liveness(Duration::from_millis(300))
         .outage_tolerance(tolerance)
         .connect(&proxy.url())
@@ -252,7 +252,7 @@ async fn a_silent_connection_is_replaced() {
 async fn renewals_of_short_leases_cost_nobody_the_connection() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(60));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
     let build =
         |name: &str, lease| semaphores.semaphore(name).limit(2).lease(lease).build().unwrap();
@@ -303,10 +303,10 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "early", 1).await;
-    let semaphores = Semaphores::builder().liveness(Duration::from_millis(1500));
+    let semaphores = SemaphoreClient::builder().liveness(Duration::from_millis(1500));
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("early").limit(1).build().unwrap();
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let held = elsewhere.semaphore("early").limit(1).build().unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -338,7 +338,7 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
 async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
     let server = Server::start();
     let of_process = async || {
-        let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
         let lease = Duration::from_secs(6);
         semaphores.semaphore("clock").limit(1).lease(lease).build().unwrap()
     };

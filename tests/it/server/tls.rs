@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ConnectErrorKind::Tls;
 use redis_semaphore::redis::{self, Client, TlsCertificates};
-use redis_semaphore::{ConnectErrorKind, Error, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
 use test_support::errors::{kind_of, whole};
 use test_support::observer::{Observer, in_time};
 use test_support::tls::{Authority, TlsServer};
@@ -17,9 +17,9 @@ fn client(url: &str, root: &Authority, own: Option<&Authority>) -> Client {
     Client::build_with_tls(url, certificates).unwrap()
 }
 
-async fn connect(client: Client) -> Result<Semaphores, Error> {
+async fn connect(client: Client) -> Result<SemaphoreClient, Error> {
     // A machine with much to do takes its time for a greeting.
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
     in_time("an answer", builder.connect_client(client)).await
 }
 
@@ -61,7 +61,7 @@ async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
 #[tokio::test]
 async fn an_authority_that_the_system_does_not_know_is_to_be_named() {
     let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) else { return };
-    let refused = in_time("an answer", Semaphores::connect(&server.url())).await.unwrap_err();
+    let refused = in_time("an answer", SemaphoreClient::connect(&server.url())).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(Tls), "{refused}");
     let advice = "name the authority to the client, or in SSL_CERT_FILE";
     assert!(refused.to_string().contains(advice), "{refused}");
@@ -116,7 +116,7 @@ async fn one_side_that_speaks_tls_and_one_that_does_not() {
     assert!(reason.contains("try rediss:// instead of redis://"), "{reason}");
 
     let tls = format!("rediss://127.0.0.1:{}/", server.server.port);
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
     let refused = in_time("an answer", builder.connect(&tls)).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { .. }), "{refused}");
     assert!(refused.to_string().contains("try redis:// instead of rediss://"), "{refused}");
@@ -126,7 +126,7 @@ async fn one_side_that_speaks_tls_and_one_that_does_not() {
 async fn refusals(url: &str, certificates: &TlsCertificates) -> Vec<String> {
     let builder = || {
         // A machine with much to do takes its time for a greeting.
-        let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+        let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         builder.certificates(certificates.clone())
     };
     let by_redis = Client::build_with_tls(url, certificates.clone()).unwrap();
@@ -180,7 +180,7 @@ async fn certificates_of_the_builder_are_used_or_refused() {
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
     let good = TlsCertificates { client_tls: Some(own), root_cert: Some(root) };
     let builder = |certificates: &TlsCertificates| {
-        let builder = Semaphores::builder().response_timeout(Duration::from_secs(15));
+        let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         builder.certificates(certificates.clone())
     };
     let semaphores = builder(&good).connect(&server.url()).await.unwrap();

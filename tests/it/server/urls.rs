@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use redis_semaphore::redis::{Client, ConnectionInfo, ProtocolVersion};
-use redis_semaphore::{ConnectErrorKind, Credentials, Error, IntoServer, Semaphores};
+use redis_semaphore::{ConnectErrorKind, Credentials, Error, IntoServer, SemaphoreClient};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -194,9 +194,9 @@ proptest! {
         let texts = runtime.block_on(async {
             let mut texts = Vec::new();
             let connected = [
-                in_time("an answer", Semaphores::connect(&url)).await,
-                in_time("an answer", Semaphores::builder().connect_primary_of([&*url])).await,
-                in_time("an answer", Semaphores::builder().connect_cluster([&*url])).await,
+                in_time("an answer", SemaphoreClient::connect(&url)).await,
+                in_time("an answer", SemaphoreClient::builder().connect_primary_of([&*url])).await,
+                in_time("an answer", SemaphoreClient::builder().connect_cluster([&*url])).await,
             ];
             for connected in connected {
                 let error = connected.expect_err("nobody is there");
@@ -220,7 +220,7 @@ async fn the_user_of_a_url_and_a_password_of_a_provider_are_joined() {
     let url = format!("redis://{}@127.0.0.1:{}/", acl::USER, server.port);
     let with = |credentials: Credentials| {
         let tell = move || std::future::ready(Ok::<_, String>(credentials.clone()));
-        Semaphores::builder().credentials_provider(tell)
+        SemaphoreClient::builder().credentials_provider(tell)
     };
     let semaphores = with(Credentials::new(acl::PASSWORD)).connect(&url).await.unwrap();
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
@@ -249,7 +249,7 @@ async fn users_without_a_password_are_themselves_or_refused() {
         format!("redis://looker:@127.0.0.1:{}/?protocol=3", server.port),
         format!("unix:{}?user=looker", socket.display()),
     ] {
-        let semaphores = Semaphores::connect(&url).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
         let client = Client::open(url.as_str().into_server().unwrap()).unwrap();
         let who: String = redis::cmd("ACL")
             .arg("WHOAMI")
@@ -268,7 +268,7 @@ async fn users_without_a_password_are_themselves_or_refused() {
             if user.starts_with(':') && !query.is_empty() {
                 continue; // There the default user may come with any.
             }
-            let refused = in_time("an answer", Semaphores::connect(&url)).await.unwrap_err();
+            let refused = in_time("an answer", SemaphoreClient::connect(&url)).await.unwrap_err();
             assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Authentication), "{refused}");
             assert!(refused.to_string().contains(words), "{url}: {refused}");
             assert!(!whole(&refused).contains("wrong"), "{refused}");
@@ -279,7 +279,7 @@ async fn users_without_a_password_are_themselves_or_refused() {
 #[tokio::test]
 async fn what_one_of_the_nodes_says_of_users_holds_for_all_or_is_refused() {
     let cluster = |urls: [&'static str; 2]| async move {
-        let refused = Semaphores::builder().connect_cluster(urls).await.unwrap_err();
+        let refused = SemaphoreClient::builder().connect_cluster(urls).await.unwrap_err();
         (kind_of(&refused), refused.to_string())
     };
     for urls in [
@@ -305,7 +305,7 @@ async fn a_cluster_may_have_several_databases() {
     let cluster = Cluster::form(1, false, options);
     let connecting = async |database: &str| {
         let url = format!("{}{database}", cluster.nodes[0].admin_url());
-        in_time("an answer", Semaphores::builder().connect_cluster([url])).await
+        in_time("an answer", SemaphoreClient::builder().connect_cluster([url])).await
     };
     if !has_several {
         if !plain.is_older_than_7() {

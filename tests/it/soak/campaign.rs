@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
 
@@ -269,7 +269,7 @@ impl<T: Theatre> Campaign<T> {
 }
 
 async fn connect(theatre: &impl Theatre) -> Vec<Semaphore> {
-    let semaphores = theatre.direct_address().connect(Semaphores::builder()).await.unwrap();
+    let semaphores = theatre.direct_address().connect(SemaphoreClient::builder()).await.unwrap();
     let build = |(name, kind): (String, &Kind)| {
         semaphores.semaphore(name).limit(kind.limit).build().unwrap()
     };

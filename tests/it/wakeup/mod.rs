@@ -5,7 +5,7 @@ mod unwanted;
 
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -18,11 +18,12 @@ async fn an_old_message_is_not_a_new_grant() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "old", 1).await;
-    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let other = direct.semaphore("old").limit(1).build().unwrap();
     let holder = other.acquire().await.unwrap();
     let liveness = Duration::from_secs(3);
-    let semaphores = Semaphores::builder().liveness(liveness).connect(&proxy.url()).await.unwrap();
+    let semaphores =
+        SemaphoreClient::builder().liveness(liveness).connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_millis(400);
     let semaphore = semaphores.semaphore("old").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -59,9 +60,9 @@ async fn a_connection_that_was_given_up_is_heard_until_there_is_another() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "given-up", 1).await;
-    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = direct.semaphore("given-up").limit(1).build().unwrap().acquire().await.unwrap();
-    let builder = Semaphores::builder().liveness(Duration::from_secs(3));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
     let builder = builder.response_timeout(Duration::from_millis(300));
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
     // Half of it may have gone when the message is heard.
@@ -89,7 +90,7 @@ async fn a_connection_that_was_given_up_is_heard_until_there_is_another() {
 async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     let server = Server::start();
     let mut admin = server.connect();
-    let builder = Semaphores::builder().response_timeout(Duration::from_millis(500));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
     let semaphores = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("refused").limit(1).build().unwrap();
     let observer = Observer::new(&server.url(), "refused", 1).await;
@@ -120,7 +121,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     let primary = Server::start();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let name = unique_name();
-    let on_primary = Semaphores::connect(&primary.url()).await.unwrap();
+    let on_primary = SemaphoreClient::connect(&primary.url()).await.unwrap();
     let semaphore = on_primary.semaphore(&name).limit(1).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
     let (permits, channel) = (format!("sem:{{{name}}}:permits"), "sem:wake:left-behind");

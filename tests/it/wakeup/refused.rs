@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -11,7 +11,7 @@ use test_support::observer::{eventually, in_time};
 #[tokio::test]
 async fn a_channel_that_is_refused_deafens_no_other() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
-    let builder = Semaphores::builder().outage_tolerance(Duration::from_secs(4));
+    let builder = SemaphoreClient::builder().outage_tolerance(Duration::from_secs(4));
     // So long that only messages end a wait in time.
     let builder = builder.liveness(Duration::from_secs(600));
     let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Holder, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Holder, Permit, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
@@ -19,11 +19,11 @@ const LONG: Duration = Duration::from_secs(300);
 async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = elsewhere.semaphore("lost").limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "lost", 1).await;
     // Nothing is sent again before the test is over.
-    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("lost").limit(1).lease(LONG).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -76,7 +76,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
 #[tokio::test]
 async fn no_message_takes_a_permit_that_is_held() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let build = |renew| semaphores.semaphore("told").limit(4).auto_renew(renew).build().unwrap();
     let (renewed, left_alone) = (build(true), build(false));
     let observer = Observer::new(&server.url(), "told", 4).await;
@@ -104,7 +104,7 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     // Nothing is sent again before the test is over.
-    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let semaphore = semaphores.semaphore("told").limit(4).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
@@ -124,7 +124,7 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
 #[tokio::test]
 async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("told").limit(4).lease(LONG).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let (passed_on, left, dropped) = (
@@ -148,7 +148,7 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
 #[tokio::test]
 async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_millis(500);
     let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
@@ -183,11 +183,11 @@ async fn is_forgotten(server: &Server, client: &str, word: &str, observer: &Obse
 async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
     let holder = holder.acquire_many(4).await.unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
-    let builder = Semaphores::builder().liveness(Duration::from_secs(1));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(1));
     let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, whose answer is held back, too.
     let lease = Duration::from_secs(8);
@@ -213,11 +213,11 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
 async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let elsewhere = elsewhere.semaphore("told").limit(1).build().unwrap();
     let holder = elsewhere.acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "told", 1).await;
-    let builder = Semaphores::builder().liveness(Duration::from_secs(3));
+    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
     let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, which is held up, too.
     let lease = Duration::from_secs(8);
@@ -241,7 +241,7 @@ async fn a_try_that_was_granted_too_late_keeps_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "told", 4).await;
-    let semaphores = Semaphores::builder().response_timeout(LONG);
+    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
     let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
@@ -252,7 +252,7 @@ async fn a_try_that_was_granted_too_late_keeps_nothing() {
     });
     let word = observer.sees(4, 0).await.holders[0].id.clone();
     observer.sees(0, 0).await;
-    let elsewhere = Semaphores::connect(&server.url()).await.unwrap();
+    let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
     let holder = holder.acquire_many(4).await.unwrap();
     proxy.replies(Flow::Pass);

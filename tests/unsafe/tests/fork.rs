@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork, pipe};
-use redis_semaphore::{Error, Semaphores, blocking};
+use redis_semaphore::{Error, SemaphoreClient, blocking};
 use test_support::server::{shared_url, unique_name};
 use tokio::runtime::{Builder, Runtime};
 
@@ -52,8 +52,8 @@ fn wrong<T>(call: &str, outcome: Result<T, Error>) -> Option<String> {
 #[test]
 fn each_call_for_threads_fails_at_once_in_a_child() {
     let (url, name) = (shared_url(), unique_name());
-    let settings = Semaphores::builder().response_timeout(PATIENCE);
-    let semaphores = blocking::Semaphores::connect_with(settings.connect(&url)).unwrap();
+    let settings = SemaphoreClient::builder().response_timeout(PATIENCE);
+    let semaphores = blocking::SemaphoreClient::connect_with(settings.connect(&url)).unwrap();
     let semaphore = semaphores.semaphore(&name).limit(3).build().unwrap();
     let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
     let (parts, id) = (third.into_parts(), first.id().to_owned());
@@ -90,7 +90,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
         ];
         drop((second, semaphore, semaphores));
         // It may have a client of its own.
-        let its = blocking::Semaphores::connect(&url).unwrap();
+        let its = blocking::SemaphoreClient::connect(&url).unwrap();
         let held = its.semaphore(&name).limit(3).build().unwrap().inspect().unwrap().held;
         assert_eq!(held, 3, "the parent's");
         all.into_iter().flatten().collect()
@@ -103,7 +103,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
 }
 
 async fn fails_at_once(
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     semaphore: redis_semaphore::Semaphore,
     permit: redis_semaphore::Permit,
 ) -> String {
@@ -133,7 +133,7 @@ fn each_async_call_fails_at_once_in_a_child() {
             false => Runtime::new().unwrap(),
         };
         let (semaphores, semaphore, permits) = runtime.block_on(async {
-            let settings = Semaphores::builder().response_timeout(PATIENCE);
+            let settings = SemaphoreClient::builder().response_timeout(PATIENCE);
             let semaphores = settings.connect(&shared_url()).await.unwrap();
             let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
             let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];

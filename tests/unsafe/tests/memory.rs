@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use test_support::observer::eventually;
 use test_support::server::{Server, unique_name};
 use tokio::runtime::Handle;
@@ -45,15 +45,15 @@ fn tasks() -> usize {
 #[tokio::test]
 async fn idle_semaphores_and_canceled_waits_keep_little() {
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     idle_semaphores(&semaphores);
     waits_that_were_never_sent(&semaphores, server).await;
     let server = Server::start();
-    let semaphores = Semaphores::connect(&server.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
     waits_that_are_canceled_in_an_outage(&semaphores, server).await;
 }
 
-fn idle_semaphores(semaphores: &Semaphores) {
+fn idle_semaphores(semaphores: &SemaphoreClient) {
     let build =
         |number: usize| semaphores.semaphore(format!("idle-{number:06}")).limit(1).build().unwrap();
     let mut all = Vec::with_capacity(2 * MANY);
@@ -66,7 +66,7 @@ fn idle_semaphores(semaphores: &Semaphores) {
 }
 
 /// The server has nothing of them, so nothing is left to release.
-async fn waits_that_were_never_sent(semaphores: &Semaphores, server: Server) {
+async fn waits_that_were_never_sent(semaphores: &SemaphoreClient, server: Server) {
     let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     drop(server);
@@ -86,7 +86,7 @@ async fn waits_that_were_never_sent(semaphores: &Semaphores, server: Server) {
 }
 
 /// The server may have them in its queue.
-async fn waits_that_are_canceled_in_an_outage(semaphores: &Semaphores, server: Server) {
+async fn waits_that_are_canceled_in_an_outage(semaphores: &SemaphoreClient, server: Server) {
     let lease = Duration::from_secs(60 * 60);
     let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let _permit = semaphore.acquire().await.unwrap();

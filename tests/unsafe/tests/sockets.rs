@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Client, IntoConnectionInfo};
-use redis_semaphore::{Credentials, Error, Semaphores};
+use redis_semaphore::{Credentials, Error, SemaphoreClient};
 
 use test_support::acl;
 use test_support::cluster::Cluster;
@@ -63,7 +63,7 @@ async fn has_usual(what: &str, port: u16, count: usize) {
 
 /// Has that server, which is at this port, asked for acknowledgements, over one more connection.
 /// There are never enough.
-async fn acknowledges(semaphores: &Semaphores, name: String, server: &Server, port: u16) {
+async fn acknowledges(semaphores: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");
     let builder = semaphores.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
     let wanted = builder.acknowledged_by(2, Duration::from_millis(1));
@@ -77,8 +77,8 @@ async fn acknowledges(semaphores: &Semaphores, name: String, server: &Server, po
 async fn one_server() {
     let server = Server::start();
     server.grant("+role");
-    let (url, builder) = (server.url(), Semaphores::builder);
-    let semaphores = Semaphores::connect(&url).await.unwrap();
+    let (url, builder) = (server.url(), SemaphoreClient::builder);
+    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
     has_usual("commands and messages", server.port, 2).await;
     acknowledges(&semaphores, unique_name(), &server, server.port).await;
     drop(semaphores);
@@ -101,7 +101,7 @@ async fn one_server() {
 async fn a_client_of_the_users_own() {
     let server = Server::start();
     let client = Client::open(server.url()).unwrap();
-    let semaphores = Semaphores::builder().connect_client(client).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_client(client).await.unwrap();
     has_usual("with a client", server.port, 2).await;
     drop(semaphores);
     has_usual("none any more", server.port, 0).await;
@@ -113,7 +113,7 @@ async fn a_client_of_the_users_own() {
     let settings = settings.set_user_timeout(Duration::from_secs(33));
     let info = server.url().into_connection_info().unwrap().set_tcp_settings(settings);
     let client = Client::open(info).unwrap();
-    let semaphores = Semaphores::builder().connect_client(client).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_client(client).await.unwrap();
     let wanted = |sockets: &Vec<Options>| {
         let user_timeout = Some(Duration::from_secs(33));
         let wanted = Options { nodelay: true, keepalive: Some(keepalive), user_timeout };
@@ -128,7 +128,7 @@ async fn a_client_of_the_users_own() {
 async fn the_doctors() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = Semaphores::connect(&proxy.url()).await.unwrap();
+    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     has_usual("commands and messages", proxy.port(), 2).await;
     proxy.messages(Flow::Hold);
     let examined = tokio::spawn({
@@ -143,7 +143,7 @@ async fn the_doctors() {
 #[tokio::test]
 async fn the_nodes_of_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
-    let semaphores = Semaphores::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let mut waits = Vec::new();
     for node in 0..2 {
         let semaphore = semaphores.semaphore(cluster.name_at(node)).limit(1).build().unwrap();
@@ -165,7 +165,7 @@ async fn over_tls() {
     let certificates =
         redis::TlsCertificates { client_tls, root_cert: Some(tls.authority.root_cert()) };
     let client = Client::build_with_tls(tls.url(), certificates);
-    let semaphores = Semaphores::builder().connect_client(client.unwrap()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_client(client.unwrap()).await.unwrap();
     has_usual("commands and messages", tls.port, 2).await;
     acknowledges(&semaphores, unique_name(), &tls.server, tls.port).await;
 }
@@ -174,7 +174,7 @@ async fn over_tls() {
 async fn the_primary_that_sentinels_name() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let semaphores = Semaphores::builder().connect_sentinel(sentinels.client()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_sentinel(sentinels.client()).await.unwrap();
     let server = &pair.servers[0];
     has_usual("commands and messages", server.port, 2).await;
     acknowledges(&semaphores, unique_name(), server, server.port).await;

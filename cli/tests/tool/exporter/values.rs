@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis_semaphore::redis::cmd;
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 
 use super::scrape::{Exporter, use_all};
 use crate::support::eventually_async;
@@ -72,7 +72,7 @@ async fn a_head_start_is_no_waiting() {
 fn wait_and_die(url: String, ahead: Duration) {
     let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     process.block_on(async {
-        let semaphores = Semaphores::builder().liveness(Duration::from_millis(100));
+        let semaphores = SemaphoreClient::builder().liveness(Duration::from_millis(100));
         let semaphores = semaphores.connect(&url).await.unwrap();
         let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();
         let before = semaphore.inspect().await.unwrap().queued;

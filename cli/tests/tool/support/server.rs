@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use redis_semaphore::{Semaphore, Semaphores};
+use redis_semaphore::{Semaphore, SemaphoreClient};
 use test_support::cluster::Cluster;
 
 use super::eventually_async;
@@ -41,8 +41,8 @@ impl Server {
         format!("redis://{user}:{password}@127.0.0.1:{}/", self.port)
     }
 
-    pub async fn semaphores(&self) -> Semaphores {
-        Semaphores::builder().owner("web-1").connect(&self.url).await.unwrap()
+    pub async fn semaphores(&self) -> SemaphoreClient {
+        SemaphoreClient::builder().owner("web-1").connect(&self.url).await.unwrap()
     }
 
     pub fn tool(&self, arguments: &[&str]) -> Outcome {

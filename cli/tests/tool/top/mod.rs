@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use redis_semaphore::redis::cmd;
-use redis_semaphore::{Permit, Semaphore, Semaphores};
+use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 use test_support::cluster::Cluster;
 use test_support::folder::Folder;
 use unicode_width::UnicodeWidthStr;
@@ -202,7 +202,7 @@ async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
     let mut cluster = Cluster::form(3, false, &["--cluster-require-full-coverage", "no"]);
     let names = [0, 1].map(|node| cluster.name_at(node));
     let urls: Vec<String> = cluster.nodes.iter().map(|node| node.admin_url()).collect();
-    let semaphores = Semaphores::builder().connect_cluster(urls.clone()).await.unwrap();
+    let semaphores = SemaphoreClient::builder().connect_cluster(urls.clone()).await.unwrap();
     let [here, there] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
     let _held = (here.acquire().await.unwrap(), there.acquire().await.unwrap());
     let urls = urls.join(",");

@@ -5,7 +5,7 @@ mod rights;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
-use redis_semaphore::{Check, Diagnosis, Error, Semaphores, Verdict};
+use redis_semaphore::{Check, Diagnosis, Error, SemaphoreClient, Verdict};
 
 use test_support::acl;
 use test_support::observer::{Observer, eventually, in_time};
@@ -18,7 +18,7 @@ use Verdict::{Danger, Fine, Hint, Unchecked};
 /// to change that.
 struct Patient {
     server: Server,
-    semaphores: Semaphores,
+    semaphores: SemaphoreClient,
     admin: Connection,
 }
 
@@ -29,7 +29,7 @@ impl Patient {
 
     async fn with(options: &[&str]) -> Self {
         let server = Server::start_with(&[&["--appendonly", "yes"], options].concat());
-        let semaphores = Semaphores::connect(&server.admin_url()).await.unwrap();
+        let semaphores = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
         let admin = server.connect();
         Self { server, semaphores, admin }
     }
@@ -48,12 +48,12 @@ impl Patient {
     }
 
     /// The user of the documentation, with these rights besides.
-    async fn as_user(&mut self, rules: &str) -> Semaphores {
+    async fn as_user(&mut self, rules: &str) -> SemaphoreClient {
         let mut set = words("ACL SETUSER jobs reset");
         set.extend_from_slice(acl::documented_rules());
         set.extend(words(rules));
         self.run_words(&set);
-        Semaphores::connect(&self.server.url()).await.unwrap()
+        SemaphoreClient::connect(&self.server.url()).await.unwrap()
     }
 
     async fn findings(&self) -> Vec<Check> {
@@ -70,7 +70,7 @@ impl Patient {
 }
 
 /// What is not fine about the one server.
-async fn findings_of(semaphores: &Semaphores) -> Vec<Check> {
+async fn findings_of(semaphores: &SemaphoreClient) -> Vec<Check> {
     let diagnosis = semaphores.doctor().await.unwrap();
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
     let findings: Vec<Check> =

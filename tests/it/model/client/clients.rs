@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Permit, Semaphore, Semaphores};
+use redis_semaphore::{Error, Permit, Semaphore, SemaphoreClient};
 
 use super::reference::{Outcome, Reference, Request};
 use super::settle::DEADLINE;
@@ -23,7 +23,7 @@ const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Clients {
     server: Server,
     pub scripts: Scripts,
-    processes: Vec<Semaphores>,
+    processes: Vec<SemaphoreClient>,
     pub semaphores: Vec<Semaphore>,
     /// The number in the next id of each client: they count on.
     pub next_numbers: Vec<u64>,
@@ -90,7 +90,7 @@ impl Clients {
         }
         let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
         for client in 0..2 {
-            let builder = Semaphores::builder().owner(owner(client)).liveness(NEVER);
+            let builder = SemaphoreClient::builder().owner(owner(client)).liveness(NEVER);
             // On a busy machine, too, no call is repeated: they are counted.
             let builder = builder.response_timeout(DEADLINE);
             let process = builder.connect(&server.url()).await.unwrap();
@@ -109,7 +109,7 @@ impl Clients {
     pub fn begin_case(&mut self, limit: u32) {
         let name = unique_name();
         self.scripts = Scripts::new(self.server.connect(), &name);
-        let build = |semaphores: &Semaphores| {
+        let build = |semaphores: &SemaphoreClient| {
             semaphores.semaphore(&name).limit(limit).lease(NEVER).build().unwrap()
         };
         self.semaphores = self.processes.iter().map(build).collect();

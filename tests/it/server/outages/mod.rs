@@ -8,7 +8,9 @@ mod stampede;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use redis_semaphore::{ConnectErrorKind, Error, Permit, Semaphore, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{
+    ConnectErrorKind, Error, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder,
+};
 use tokio::net::TcpListener;
 
 use test_support::observer::{Observer, connected, eventually, in_time};
@@ -50,7 +52,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set(server: &Server, builder: SemaphoresBuilder, lease: Duration) -> Self {
+    async fn set(server: &Server, builder: SemaphoreClientBuilder, lease: Duration) -> Self {
         let semaphores = connected(builder, &server.url()).await;
         let semaphore = semaphores.semaphore("dam").limit(3).lease(lease).build().unwrap();
         let acquire = async || semaphore.acquire().await.unwrap();
@@ -90,7 +92,7 @@ fn persistent() -> Server {
 /// Shorter than what waits and leases outlast, with the settings as they are unless set.
 async fn until_calls_fail(away: Away) {
     let mut server = persistent();
-    let scene = Scene::set(&server, Semaphores::builder(), Duration::from_secs(30)).await;
+    let scene = Scene::set(&server, SemaphoreClient::builder(), Duration::from_secs(30)).await;
     let Scene { observer, semaphore, holder, to_release, to_drop, waiting } = scene;
     away.begin(&mut server);
     drop(to_drop);
@@ -122,7 +124,7 @@ async fn until_waits_and_leases_end(away: Away) {
     // A busy machine needs its time.
     let (response_timeout, tolerance) = (normal(4) / FASTER, normal(30) / FASTER);
     let mut server = persistent();
-    let builder = Semaphores::builder()
+    let builder = SemaphoreClient::builder()
         .response_timeout(response_timeout)
         .liveness(normal(15) / FASTER)
         .outage_tolerance(tolerance);
@@ -161,7 +163,7 @@ async fn redis_is_silent_until_waits_and_leases_end() {
 async fn redis_is_down_or_silent_when_connecting() {
     let timeout = Duration::from_millis(200);
     let connect = async |url: &str| {
-        let connecting = Semaphores::builder().response_timeout(timeout).connect(url);
+        let connecting = SemaphoreClient::builder().response_timeout(timeout).connect(url);
         match in_time("an answer", connecting).await {
             Err(Error::Connect { address, kind, reason, .. }) => (address, kind, reason),
             other => panic!("{other:?}"),
@@ -190,7 +192,7 @@ async fn redis_is_down_or_silent_when_connecting() {
 #[tokio::test]
 async fn who_would_wait_through_no_outage_waits_for_answers() {
     let server = Server::start();
-    let builder = Semaphores::builder().outage_tolerance(Duration::ZERO);
+    let builder = SemaphoreClient::builder().outage_tolerance(Duration::ZERO);
     let semaphores = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("dam").limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();

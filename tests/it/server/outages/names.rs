@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphores};
+use redis_semaphore::{Error, SemaphoreClient};
 
 use test_support::child::{self, Process, say};
 use test_support::observer::Observer;
@@ -16,7 +16,7 @@ use test_support::server::Server;
 async fn a_name_stops_resolving_and_is_known_again() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let direct = Semaphores::connect(&server.url()).await.unwrap();
+    let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let semaphore = direct.semaphore("named").limit(1).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "named", 1).await;
@@ -46,7 +46,7 @@ async fn a_name_stops_resolving_and_is_known_again() {
 #[tokio::test]
 async fn a_client_of_a_name() {
     let Some(url) = child::role() else { return };
-    let builder = Semaphores::builder().response_timeout(Duration::from_secs(2));
+    let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
     let semaphores = match builder.connect(&url).await {
         Ok(semaphores) => semaphores,
         Err(error) => return say(&error.to_string()),

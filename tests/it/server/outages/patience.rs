@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use nix::sys::signal::Signal;
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -22,7 +22,7 @@ const LATEST: Duration = Duration::from_millis(8_900);
 #[tokio::test]
 async fn nobody_waits_for_the_patience_of_who_came_later() {
     let server = Server::start();
-    let builder = Semaphores::builder().response_timeout(RESPONSE_TIMEOUT);
+    let builder = SemaphoreClient::builder().response_timeout(RESPONSE_TIMEOUT);
     let semaphores = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphores.semaphore("patience").limit(100).build().unwrap();
     let permits = join_all((0..30).map(|_| semaphore.acquire())).await;
@@ -54,13 +54,13 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let hour = Duration::from_secs(3600);
-    let builder = Semaphores::builder().response_timeout(timeout).outage_tolerance(hour);
+    let builder = SemaphoreClient::builder().response_timeout(timeout).outage_tolerance(hour);
     let builder = builder.liveness(Duration::from_millis(900));
     let semaphores = builder.connect(&proxy.url()).await.unwrap();
-    let holding = Semaphores::connect(&server.url()).await.unwrap();
+    let holding = SemaphoreClient::connect(&server.url()).await.unwrap();
     let (mut holders, mut ours, mut turns) = (Vec::new(), Vec::new(), JoinSet::new());
     for number in 0..SEMAPHORES {
-        let build = |semaphores: &Semaphores| {
+        let build = |semaphores: &SemaphoreClient| {
             semaphores.semaphore(format!("late-{number}")).limit(1).lease(hour).build().unwrap()
         };
         let (theirs, semaphore) = (build(&holding), build(&semaphores));

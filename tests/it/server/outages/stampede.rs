@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
-use redis_semaphore::Semaphores;
+use redis_semaphore::SemaphoreClient;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
@@ -22,11 +22,11 @@ async fn a_thousand_clients_come_back_one_by_one() {
     let mut server = Server::start_with(&["--maxclients", "9000", "--tcp-backlog", "4096"]);
     let url = server.url();
     let connect = async |_| {
-        let builder = Semaphores::builder().response_timeout(Duration::from_secs(60));
+        let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
         builder.connect(&url).await.unwrap()
     };
     let connecting = stream::iter(0..CLIENTS).map(connect).buffer_unordered(20);
-    let clients: Vec<Semaphores> = connecting.collect().await;
+    let clients: Vec<SemaphoreClient> = connecting.collect().await;
     server.kill();
     let listener = TcpListener::bind(("127.0.0.1", server.port)).await.unwrap();
     let growing = attempts(&listener).await;

@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{PermitParts, Semaphores};
+use redis_semaphore::{PermitParts, SemaphoreClient};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
@@ -66,7 +66,7 @@ pub fn run(orders: &Orders) {
 }
 
 /// One for each semaphore.
-fn tasks(orders: &Orders, semaphores: &Semaphores, teller: &Arc<Teller>) -> Vec<Task> {
+fn tasks(orders: &Orders, semaphores: &SemaphoreClient, teller: &Arc<Teller>) -> Vec<Task> {
     let task = |(number, name): (usize, &String)| {
         let kind = &KINDS[number];
         let semaphore = semaphores.semaphore(name).limit(kind.limit).lease(LEASE);
@@ -110,9 +110,10 @@ fn tell_of_panics(teller: &Arc<Teller>) {
 }
 
 /// The server may be away right now.
-async fn connect(address: &Address, teller: &Teller) -> Semaphores {
+async fn connect(address: &Address, teller: &Teller) -> SemaphoreClient {
     loop {
-        let builder = Semaphores::builder().liveness(LIVENESS).response_timeout(RESPONSE_TIMEOUT);
+        let builder =
+            SemaphoreClient::builder().liveness(LIVENESS).response_timeout(RESPONSE_TIMEOUT);
         match address.connect(builder).await {
             Ok(semaphores) => return semaphores,
             Err(_) if teller.ends() => std::process::exit(0),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Semaphore, Semaphores};
+use redis_semaphore::{Error, Semaphore, SemaphoreClient};
 use test_support::server::unique_name;
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ use super::super::history::{What, now};
 use super::teller::Teller;
 
 /// Uses semaphores that no other process uses.
-pub async fn keep_order(semaphores: Semaphores, teller: Arc<Teller>) {
+pub async fn keep_order(semaphores: SemaphoreClient, teller: Arc<Teller>) {
     let build = || semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
     let mut semaphore = build();
     while !teller.ends() {

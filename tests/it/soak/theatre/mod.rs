@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use redis::Connection;
 use redis_semaphore::redis::sentinel::{SentinelClient, SentinelServerType};
-use redis_semaphore::{Error, Semaphores, SemaphoresBuilder};
+use redis_semaphore::{Error, SemaphoreClient, SemaphoreClientBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::checker::Bounds;
@@ -98,7 +98,7 @@ pub enum Address {
 }
 
 impl Address {
-    pub async fn connect(&self, builder: SemaphoresBuilder) -> Result<Semaphores, Error> {
+    pub async fn connect(&self, builder: SemaphoreClientBuilder) -> Result<SemaphoreClient, Error> {
         match self {
             Self::Server(url) => builder.connect(url).await,
             Self::Sentinels { urls, service } => {

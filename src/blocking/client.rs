@@ -9,18 +9,18 @@ use crate::client::Names;
 use crate::diagnosis::Diagnosis;
 use crate::error::Error;
 
-/// As [`Semaphores`](crate::Semaphores), for threads. Cheap to clone.
+/// As [`SemaphoreClient`](crate::SemaphoreClient), for threads. Cheap to clone.
 ///
 /// # Examples
 ///
 /// See the [module](super).
 #[derive(Clone)]
-pub struct Semaphores {
+pub struct SemaphoreClient {
     home: Arc<Home>,
 }
 
-impl Semaphores {
-    /// As [`Semaphores::connect`](crate::Semaphores::connect).
+impl SemaphoreClient {
+    /// As [`SemaphoreClient::connect`](crate::SemaphoreClient::connect).
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Semaphores {
     ///
     /// See the [module](super).
     pub fn connect(url: &str) -> Result<Self, Error> {
-        Self::connect_with(crate::Semaphores::connect(url))
+        Self::connect_with(crate::SemaphoreClient::connect(url))
     }
 
     /// Connects in another way: with settings of your own, to a cluster, to what Sentinel names.
@@ -43,22 +43,22 @@ impl Semaphores {
     /// # Examples
     ///
     /// ```
-    /// use redis_semaphore::blocking::Semaphores;
+    /// use redis_semaphore::blocking::SemaphoreClient;
     ///
     /// # fn main() -> Result<(), redis_semaphore::Error> {
     /// let url = std::env::var("REDIS_URL").unwrap();
-    /// let settings = redis_semaphore::Semaphores::builder().prefix("shop:sem").owner("importer");
-    /// let semaphores = Semaphores::connect_with(settings.connect(&url))?;
+    /// let settings = redis_semaphore::SemaphoreClient::builder().prefix("shop:sem").owner("importer");
+    /// let semaphores = SemaphoreClient::connect_with(settings.connect(&url))?;
     /// # semaphores.shutdown()
     /// # }
     /// ```
     pub fn connect_with(
-        connecting: impl Future<Output = Result<crate::Semaphores, Error>>,
+        connecting: impl Future<Output = Result<crate::SemaphoreClient, Error>>,
     ) -> Result<Self, Error> {
         Ok(Self { home: Home::connect(connecting)? })
     }
 
-    /// As [`Semaphores::local`](crate::Semaphores::local); but its clock is that of a thread in the
+    /// As [`SemaphoreClient::local`](crate::SemaphoreClient::local); but its clock is that of a thread in the
     /// background, and goes on. Feature `local`.
     ///
     /// # Errors
@@ -68,10 +68,10 @@ impl Semaphores {
     /// # Examples
     ///
     /// ```
-    /// use redis_semaphore::blocking::Semaphores;
+    /// use redis_semaphore::blocking::SemaphoreClient;
     ///
     /// # fn main() -> Result<(), redis_semaphore::Error> {
-    /// let semaphores = Semaphores::local()?;
+    /// let semaphores = SemaphoreClient::local()?;
     /// let other = semaphores.another_process()?;
     /// let permit = other.semaphore("exports").limit(1).build()?.acquire()?;
     /// assert!(semaphores.semaphore("exports").limit(1).build()?.try_acquire()?.is_none());
@@ -80,10 +80,10 @@ impl Semaphores {
     /// ```
     #[cfg(feature = "local")]
     pub fn local() -> Result<Self, Error> {
-        Self::connect_with(async { crate::Semaphores::local() })
+        Self::connect_with(async { crate::SemaphoreClient::local() })
     }
 
-    /// As [`Semaphores::another_process`](crate::Semaphores::another_process). Feature `local`.
+    /// As [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process). Feature `local`.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Semaphores {
         Self::connect_with(async { first.another_process() })
     }
 
-    /// As [`Semaphores::semaphore`](crate::Semaphores::semaphore).
+    /// As [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
     ///
     /// # Examples
     ///
@@ -107,7 +107,7 @@ impl Semaphores {
         SemaphoreBuilder::new(self.home.semaphores().semaphore(name), self.home.clone())
     }
 
-    /// As [`Semaphores::names`](crate::Semaphores::names).
+    /// As [`SemaphoreClient::names`](crate::SemaphoreClient::names).
     ///
     /// # Errors
     ///
@@ -115,12 +115,12 @@ impl Semaphores {
     ///
     /// # Examples
     ///
-    /// See [`Semaphores::names`](crate::Semaphores::names).
+    /// See [`SemaphoreClient::names`](crate::SemaphoreClient::names).
     pub fn names(&self) -> Result<Names, Error> {
         self.home.wait(self.home.semaphores().names())?
     }
 
-    /// As [`Semaphores::doctor`](crate::Semaphores::doctor).
+    /// As [`SemaphoreClient::doctor`](crate::SemaphoreClient::doctor).
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Semaphores {
         self.home.wait(self.home.semaphores().doctor())?
     }
 
-    /// As [`Semaphores::shutdown`](crate::Semaphores::shutdown). The drop of the last handle does the
+    /// As [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown). The drop of the last handle does the
     /// same: see [the end of a program](super#the-end-of-a-program).
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Semaphores {
     }
 }
 
-impl fmt::Debug for Semaphores {
+impl fmt::Debug for SemaphoreClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.home.semaphores().fmt(f)
     }

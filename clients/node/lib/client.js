@@ -5,10 +5,10 @@ const { Semaphore } = require("./semaphore");
 const { Server } = require("./server");
 
 /** A client: two connections to Redis, for as many semaphores as you like. */
-class Semaphores {
+class SemaphoreClient {
   #server;
 
-  /** Use `Semaphores.connect`. */
+  /** Use `SemaphoreClient.connect`. */
   constructor(server) {
     this.#server = server;
   }
@@ -24,7 +24,7 @@ class Semaphores {
       outageTolerance: checks.milliseconds("outageTolerance", outageTolerance),
     });
     await server.start();
-    return new Semaphores(server);
+    return new SemaphoreClient(server);
   }
 
   /** The one of that name, while anything of it waits or is held. */
@@ -43,9 +43,9 @@ class Semaphores {
 
 // For `await using`. Node.js 18 has no such symbol before 18.18.
 if (Symbol.asyncDispose) {
-  Semaphores.prototype[Symbol.asyncDispose] = function () {
+  SemaphoreClient.prototype[Symbol.asyncDispose] = function () {
     return this.close();
   };
 }
 
-module.exports = { Semaphores };
+module.exports = { SemaphoreClient };

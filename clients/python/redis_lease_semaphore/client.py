@@ -29,7 +29,7 @@ from .worker import Worker
 logger = logging.getLogger("redis_lease_semaphore")
 
 
-class Semaphores:
+class SemaphoreClient:
     """Connections to a Redis server, shared by any number of semaphores. Times are in seconds.
 
     `prefix` begins all keys and channels. `liveness` is for how long the server keeps the places of
@@ -62,7 +62,7 @@ class Semaphores:
         self._new_event: Callable[[], asyncio.Event] = asyncio.Event
         self._on_idle: Callable[[], None] = lambda: None
         self._original = self
-        self._twins: dict[asyncio.AbstractEventLoop, Semaphores] = {}  # of the original
+        self._twins: dict[asyncio.AbstractEventLoop, SemaphoreClient] = {}  # of the original
         self._was_closed = False  # the original, and with it all twins
         self._begin()
 
@@ -238,7 +238,7 @@ class Semaphores:
         if self.is_connected or self._active:
             await self._close()
 
-    async def __aenter__(self) -> Semaphores:
+    async def __aenter__(self) -> SemaphoreClient:
         await self.connect()
         return self
 
@@ -257,7 +257,7 @@ class Semaphores:
     def _is_here(self) -> bool:
         return self._home is asyncio.get_running_loop()
 
-    def _find(self) -> Optional[Semaphores]:
+    def _find(self) -> Optional[SemaphoreClient]:
         """The client of this event loop, connected or not. None where the original is another loop's."""
         original = self._original
         try:
@@ -269,11 +269,11 @@ class Semaphores:
             raise Closed("this event loop is the parent process's: call asyncio.run()")
         return client
 
-    def _of_loop(self, loop: asyncio.AbstractEventLoop) -> Optional[Semaphores]:
+    def _of_loop(self, loop: asyncio.AbstractEventLoop) -> Optional[SemaphoreClient]:
         original = self._original
         return original if original._home is loop else original._twins.get(loop)
 
-    def _here(self) -> Semaphores:
+    def _here(self) -> SemaphoreClient:
         """The connected client of this event loop."""
         original = self._original
         client = self._find()
@@ -286,7 +286,7 @@ class Semaphores:
             raise Closed("the client is not connected")
         return client
 
-    def _new_twin(self) -> Semaphores:
+    def _new_twin(self) -> SemaphoreClient:
         original = self._original
         for loop, client in list(original._twins.items()):
             if loop.is_closed() and not client._is_forked():
