@@ -54,26 +54,26 @@ async fn main() -> ExitCode {
 }
 
 async fn run(how: How) -> Result<()> {
-    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
+    let client = SemaphoreClient::connect(&redis_url()?).await?;
     match how {
         How::Try { name, limit } => {
-            let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+            let semaphore = client.semaphore(name).limit(limit).build()?;
             match semaphore.try_acquire().await? {
                 Some(permit) => hold(permit, std::future::pending()).await?,
                 None => println!("refused"),
             }
         }
         How::Queue { name, limit } => {
-            let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+            let semaphore = client.semaphore(name).limit(limit).build()?;
             hold(wait(&semaphore).await?, std::future::pending()).await?;
         }
         How::Stream { name, limit, lease_ms } => {
             let lease = Duration::from_millis(lease_ms);
-            let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
+            let semaphore = client.semaphore(name).limit(limit).lease(lease).build()?;
             hold(wait(&semaphore).await?, send_chunks()).await?;
         }
         How::Lock { name, timeout_ms, lease_ms } => {
-            let lock = semaphores
+            let lock = client
                 .semaphore(name)
                 .limit(1)
                 .acquire_timeout(Duration::from_millis(timeout_ms))
@@ -89,7 +89,7 @@ async fn run(how: How) -> Result<()> {
             }
         }
     }
-    semaphores.shutdown().await;
+    client.shutdown().await;
     Ok(())
 }
 

@@ -104,8 +104,8 @@ fn redis_url() -> Result<String> {
 
 /// A trader: a process that offers whatever it has, and tries to buy what others offer.
 async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
-    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
-    let locks = Locks::new(&semaphores, name, locking)?;
+    let client = SemaphoreClient::connect(&redis_url()?).await?;
+    let locks = Locks::new(&client, name, locking)?;
     let mut goods = Goods::open(name).await?;
     let mut bought = 0;
     for _ in 0..ATTEMPTS {
@@ -122,7 +122,7 @@ async fn trade(name: &str, me: u32, locking: Locking) -> Result<()> {
             bought += u32::from(buy(&offer, me, &locks, &mut goods).await?);
         }
     }
-    semaphores.shutdown().await;
+    client.shutdown().await;
     println!("trader {me} bought {bought}");
     Ok(())
 }
@@ -150,12 +150,12 @@ async fn buy(offer: &Offer, me: u32, locks: &Locks, goods: &mut Goods) -> Result
 struct Locks(Vec<Semaphore>);
 
 impl Locks {
-    fn new(semaphores: &SemaphoreClient, name: &str, locking: Locking) -> Result<Self> {
+    fn new(client: &SemaphoreClient, name: &str, locking: Locking) -> Result<Self> {
         let names = match locking {
             Locking::Whole => vec![name.to_owned()],
             Locking::Items => (1..=ITEMS).map(|item| format!("{name}-item-{item}")).collect(),
         };
-        let lock = |name| semaphores.semaphore(name).limit(1).build();
+        let lock = |name| client.semaphore(name).limit(1).build();
         Ok(Self(names.into_iter().map(lock).collect::<std::result::Result<_, _>>()?))
     }
 

@@ -260,7 +260,7 @@ fn count(table: &Table, role: &str, meals: u32) -> Cmd {
 
 /// What the processes share: semaphores, and a few keys in Redis with the story of what was done.
 struct Table {
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     redis: MultiplexedConnection,
     name: String,
 }
@@ -268,20 +268,20 @@ struct Table {
 impl Table {
     async fn open(name: &str) -> Result<Self> {
         let url = redis_url()?;
-        let semaphores = SemaphoreClient::connect(&url).await?;
+        let client = SemaphoreClient::connect(&url).await?;
         let redis = Client::open(url)?.get_multiplexed_async_connection().await?;
-        Ok(Self { semaphores, redis, name: name.to_owned() })
+        Ok(Self { client, redis, name: name.to_owned() })
     }
 
     /// For permits that are given back by whoever took them.
     fn semaphore(&self, what: &str, limit: u32) -> Result<Semaphore> {
-        Ok(self.semaphores.semaphore(format!("{}-{what}", self.name)).limit(limit).build()?)
+        Ok(self.client.semaphore(format!("{}-{what}", self.name)).limit(limit).build()?)
     }
 
     /// For signals: one process adds permits, another one uses them up.
     fn signal(&self, what: &str, initial: u32) -> Result<Semaphore> {
         let name = format!("{}-{what}", self.name);
-        Ok(self.semaphores.semaphore(name).initial_permits(initial).build()?)
+        Ok(self.client.semaphore(name).initial_permits(initial).build()?)
     }
 
     fn key(&self, what: &str) -> String {

@@ -24,9 +24,9 @@ struct Options {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Options { name, limit, count, hold_ms, lease_ms } = Options::parse();
     let url = env::var("REDIS_URL").unwrap_or("redis://127.0.0.1".to_owned());
-    let semaphores = SemaphoreClient::connect(&url).await?;
+    let client = SemaphoreClient::connect(&url).await?;
     let lease = Duration::from_millis(lease_ms);
-    let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build()?;
+    let semaphore = client.semaphore(name).limit(limit).lease(lease).build()?;
     for _ in 0..count {
         let permit = semaphore.acquire().await?;
         println!("held {} {}", permit.fencing_token(), now()?);
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("released {}", now()?);
         permit.release().await?;
     }
-    semaphores.shutdown().await;
+    client.shutdown().await;
     Ok(())
 }
 

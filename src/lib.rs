@@ -11,14 +11,14 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), redis_semaphore::Error> {
 //!     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
-//!     let semaphores = SemaphoreClient::connect(&url).await?;
-//!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+//!     let client = SemaphoreClient::connect(&url).await?;
+//!     let semaphore = client.semaphore("database-connections").limit(3).build()?;
 //!
 //!     let permit = semaphore.acquire().await?;
 //!     println!("one of three: {}", permit.id());
 //!     permit.release().await?;
 //!
-//!     semaphores.shutdown().await; // Before the end of a program: delivers what was dropped.
+//!     client.shutdown().await; // Before the end of a program: delivers what was dropped.
 //!     Ok(())
 //! }
 //! ```

@@ -3,8 +3,8 @@
 use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, SemaphoreClient};
 
 /// One that is opened to be looked at, or changed.
-pub fn in_force(semaphores: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
-    semaphores.semaphore(name).limit_in_force().build()
+pub fn in_force(client: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
+    client.semaphore(name).limit_in_force().build()
 }
 
 /// The one to declare, or that in force.

@@ -14,8 +14,8 @@ async function main() {
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => stop.abort(signal));
 
-  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
-  const printers = semaphores.semaphore("printers", { limit: 1, lease: 10_000 });
+  const client = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
+  const printers = client.semaphore("printers", { limit: 1, lease: 10_000 });
   const print = (page) => async (permit) => {
     console.log(`process ${process.pid} prints page ${page} with token ${permit.fencingToken}`);
     await sleep(100, undefined, { signal: permit.lost }); // The work, which stops when it must.
@@ -26,7 +26,7 @@ async function main() {
     if (error instanceof LeaseLost || error.name === "AbortError") console.error("stopped: somebody else may be printing now");
     else if (!stop.signal.aborted) throw error;
   }
-  await semaphores.close();
+  await client.close();
   if (stop.signal.aborted) process.kill(process.pid, stop.signal.reason);
 }
 

@@ -34,8 +34,8 @@ async function main([name, ...numbers]) {
   const now = wallClock();
   // To a pipe or a file this writes at once.
   const print = (...words) => process.stdout.write(`${words.join(" ")}\n`);
-  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
-  const semaphore = semaphores.semaphore(name, { limit, lease });
+  const client = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1");
+  const semaphore = client.semaphore(name, { limit, lease });
   for (let turn = 0; turn < count; turn += 1) {
     const permit = await semaphore.acquire();
     print("held", permit.fencingToken, now());
@@ -43,7 +43,7 @@ async function main([name, ...numbers]) {
     print("released", now());
     if (!(await permit.release())) throw new Error(`the permit ${permit.id} was lost`);
   }
-  await semaphores.close();
+  await client.close();
 }
 
 main(process.argv.slice(2)).catch((error) => {

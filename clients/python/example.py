@@ -16,8 +16,8 @@ URL = os.environ.get("REDIS_URL", "redis://127.0.0.1")
 
 
 async def with_asyncio() -> None:
-    async with redis_lease_semaphore.asyncio.SemaphoreClient(URL) as semaphores:
-        semaphore = semaphores.semaphore("example-pages", limit=2)
+    async with redis_lease_semaphore.asyncio.SemaphoreClient(URL) as client:
+        semaphore = client.semaphore("example-pages", limit=2)
 
         async def work(page: int) -> None:
             async with semaphore.acquire(timeout=10) as permit:
@@ -32,8 +32,8 @@ async def with_asyncio() -> None:
 
 
 def with_threads() -> None:
-    with redis_lease_semaphore.SemaphoreClient(URL) as semaphores:
-        semaphore = semaphores.semaphore("example-sheets", limit=2)
+    with redis_lease_semaphore.SemaphoreClient(URL) as client:
+        semaphore = client.semaphore("example-sheets", limit=2)
 
         def work(sheet: int) -> None:
             with semaphore.acquire(timeout=10) as permit:

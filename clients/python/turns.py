@@ -20,8 +20,8 @@ def microseconds() -> int:
 
 
 def main(name: str, limit: str, count: str, hold_ms: str, lease_ms: str) -> None:
-    with SemaphoreClient(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as semaphores:
-        semaphore = semaphores.semaphore(name, limit=int(limit), lease=int(lease_ms) / 1000)
+    with SemaphoreClient(os.environ.get("REDIS_URL", "redis://127.0.0.1")) as client:
+        semaphore = client.semaphore(name, limit=int(limit), lease=int(lease_ms) / 1000)
         for _ in range(int(count)):
             with semaphore.acquire() as permit:
                 tell("held", permit.fencing_token, microseconds())

@@ -22,9 +22,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let url = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1/".to_owned());
-    let semaphores = SemaphoreClient::connect(&url).await?;
+    let client = SemaphoreClient::connect(&url).await?;
     let patience = Duration::from_secs(5);
-    let reports = semaphores.semaphore("reports").limit(3).acquire_timeout(patience).build()?;
+    let reports = client.semaphore("reports").limit(3).acquire_timeout(patience).build()?;
 
     let layer = SemaphoreLayer::new(reports.clone()).max_waiting(100);
     let app = Router::new().route("/report", get(report)).route_layer(layer);
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         reports.close();
     };
     axum::serve(listener, app).with_graceful_shutdown(end).await?;
-    semaphores.shutdown().await;
+    client.shutdown().await;
     Ok(())
 }
 

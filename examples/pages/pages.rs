@@ -114,8 +114,8 @@ async fn query_with_permit(
     limit: u32,
 ) -> Result<Report> {
     let asked = Instant::now();
-    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
-    let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+    let client = SemaphoreClient::connect(&redis_url()?).await?;
+    let semaphore = client.semaphore(name).limit(limit).build()?;
 
     let permit = semaphore.acquire().await?;
     let report = tokio::select! {

@@ -81,12 +81,12 @@ fn redis_url() -> Result<String> {
 
 /// One process: it would make all its reports at once.
 async fn reports(limit: u32, name: &str, database: &str) -> Result<()> {
-    let semaphores = SemaphoreClient::connect(&redis_url()?).await?;
-    let semaphore = semaphores.semaphore(name).limit(limit).build()?;
+    let client = SemaphoreClient::connect(&redis_url()?).await?;
+    let semaphore = client.semaphore(name).limit(limit).build()?;
     let options = SqliteConnectOptions::new().filename(database).read_only(true);
     let pool = SqlitePool::connect_with(options).await?;
     try_join_all((0..REPORTS).map(|_| report(&semaphore, &pool))).await?;
-    semaphores.shutdown().await;
+    client.shutdown().await;
     Ok(())
 }
 

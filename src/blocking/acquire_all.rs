@@ -22,15 +22,15 @@ use crate::semaphore::first_lost;
 /// use redis_semaphore::blocking::acquire_all;
 /// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// # let names = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
-/// # let [rows, files] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+/// # let [rows, files] = names.map(|name| client.semaphore(name).limit(1).build().unwrap());
 /// let permits = acquire_all([rows.request(), files.request()])?;
 /// if let [row, file] = permits.as_slice() {
 ///     println!("written with {} and {}", row.fencing_token(), file.fencing_token());
 /// }
 /// permits.release()?;
-/// # semaphores.shutdown()
+/// # client.shutdown()
 /// # }
 /// ```
 pub fn acquire_all(requests: impl IntoIterator<Item = AcquireRequest>) -> Result<Permits, Error> {

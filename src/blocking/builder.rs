@@ -16,14 +16,14 @@ use crate::error::Error;
 /// # use std::time::Duration;
 /// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
-/// let semaphore = semaphores
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// let semaphore = client
 ///     .semaphore("exports")
 ///     .limit(2)
 ///     .lease(Duration::from_secs(60))
 ///     .acquire_timeout(Duration::from_secs(10))
 ///     .build()?;
-/// # semaphores.shutdown()
+/// # client.shutdown()
 /// # }
 /// ```
 #[must_use = "build() makes the semaphore"]

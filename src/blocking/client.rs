@@ -48,8 +48,8 @@ impl SemaphoreClient {
     /// # fn main() -> Result<(), redis_semaphore::Error> {
     /// let url = std::env::var("REDIS_URL").unwrap();
     /// let settings = redis_semaphore::SemaphoreClient::builder().prefix("shop:sem").owner("importer");
-    /// let semaphores = SemaphoreClient::connect_with(settings.connect(&url))?;
-    /// # semaphores.shutdown()
+    /// let client = SemaphoreClient::connect_with(settings.connect(&url))?;
+    /// # client.shutdown()
     /// # }
     /// ```
     pub fn connect_with(
@@ -71,10 +71,10 @@ impl SemaphoreClient {
     /// use redis_semaphore::blocking::SemaphoreClient;
     ///
     /// # fn main() -> Result<(), redis_semaphore::Error> {
-    /// let semaphores = SemaphoreClient::local()?;
-    /// let other = semaphores.another_process()?;
+    /// let client = SemaphoreClient::local()?;
+    /// let other = client.another_process()?;
     /// let permit = other.semaphore("exports").limit(1).build()?.acquire()?;
-    /// assert!(semaphores.semaphore("exports").limit(1).build()?.try_acquire()?.is_none());
+    /// assert!(client.semaphore("exports").limit(1).build()?.try_acquire()?.is_none());
     /// # permit.release()
     /// # }
     /// ```

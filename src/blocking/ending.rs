@@ -20,18 +20,18 @@ pub(super) struct Ending {
 impl Ending {
     pub(super) fn new(
         tell: oneshot::Sender<SemaphoreClient>,
-        semaphores: SemaphoreClient,
+        client: SemaphoreClient,
         over: Arc<Over>,
     ) -> Self {
-        let patience = semaphores.context().settings.patience() + SLACK;
-        Self { told: Mutex::new(Some((tell, semaphores))), over, patience }
+        let patience = client.context().settings.patience() + SLACK;
+        Self { told: Mutex::new(Some((tell, client))), over, patience }
     }
 
     pub(super) fn tell(&self) {
         let told = self.told.lock().expect("nothing panics while it is locked").take();
-        if let Some((tell, semaphores)) = told {
+        if let Some((tell, client)) = told {
             // It waits for that as long as this is there.
-            let _ = tell.send(semaphores);
+            let _ = tell.send(client);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::error::Error;
 /// what was dropped is given back, and ends. The drop waits for that, where it may.
 pub(super) struct Home {
     handle: Handle,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     ending: Arc<Ending>,
     /// The thread goes on until this is dropped, as others may still be calling.
     _here: oneshot::Sender<()>,
@@ -38,8 +38,8 @@ impl Home {
         let set_over = SetOver(over.clone());
         let run = async move {
             // An error where nothing was connected.
-            if let Ok(semaphores) = told.await {
-                semaphores.shutdown().await;
+            if let Ok(client) = told.await {
+                client.shutdown().await;
             }
             drop(set_over);
             // Nothing is ever sent.
@@ -47,20 +47,20 @@ impl Home {
         };
         let thread = thread::Builder::new().name("redis-semaphore".to_owned());
         thread.spawn(move || runtime.block_on(run)).map_err(failed)?;
-        let semaphores = handle.block_on(connecting)?;
-        let ending = Arc::new(Ending::new(tell, semaphores.clone(), over));
+        let client = handle.block_on(connecting)?;
+        let ending = Arc::new(Ending::new(tell, client.clone(), over));
         ending::note(&ending);
-        Ok(Arc::new(Self { handle, semaphores, ending, _here: here }))
+        Ok(Arc::new(Self { handle, client, ending, _here: here }))
     }
 
     pub(super) fn semaphores(&self) -> &SemaphoreClient {
-        &self.semaphores
+        &self.client
     }
 
     /// Waits for it, on a thread that may.
     pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, Error> {
         check_thread()?;
-        self.semaphores.context().check_process()?;
+        self.client.context().check_process()?;
         ending::note(&self.ending);
         Ok(self.handle.block_on(future))
     }
@@ -69,7 +69,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         // The thread is one of the process that connected.
-        if self.semaphores.context().is_forked() {
+        if self.client.context().is_forked() {
             return;
         }
         self.ending.tell();

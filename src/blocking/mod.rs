@@ -30,14 +30,14 @@
 //! use redis_semaphore::blocking::SemaphoreClient;
 //!
 //! fn main() -> Result<(), redis_semaphore::Error> {
-//!     let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
-//!     let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+//!     let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+//!     let semaphore = client.semaphore("database-connections").limit(3).build()?;
 //!
 //!     let permit = semaphore.acquire()?;
 //!     println!("one of three: {}", permit.id());
 //!     permit.release()?;
 //!
-//!     semaphores.shutdown()
+//!     client.shutdown()
 //! }
 //! ```
 

@@ -105,9 +105,9 @@ impl Permit {
     /// # use std::time::Duration;
     /// # use redis_semaphore::{Error, blocking::SemaphoreClient};
     /// # fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// # let semaphore = client.semaphore(name).limit(3).build()?;
     /// # let mut child = std::process::Command::new("true").spawn().unwrap();
     /// let permit = semaphore.acquire()?;
     /// // It is looked after now and then, and stopped when the permit is lost.
@@ -117,7 +117,7 @@ impl Permit {
     ///     }
     /// }
     /// permit.release()?;
-    /// # semaphores.shutdown()
+    /// # client.shutdown()
     /// # }
     /// ```
     pub fn lost_timeout(&self, timeout: Duration) -> Result<bool, Error> {

@@ -16,13 +16,13 @@ use crate::error::Error;
 /// # use std::time::Duration;
 /// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// let semaphore = client.semaphore(name).limit(3).build()?;
 /// let permit = semaphore.request().weight(2).timeout(Duration::from_secs(5)).acquire()?;
 /// assert_eq!(permit.num_permits(), 2);
 /// # drop(permit);
-/// # semaphores.shutdown()
+/// # client.shutdown()
 /// # }
 /// ```
 #[derive(Clone)]

@@ -20,9 +20,9 @@ use crate::semaphore::{PermitParts, Revoked};
 /// ```
 /// # use redis_semaphore::blocking::SemaphoreClient;
 /// # fn main() -> Result<(), redis_semaphore::Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap())?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// let semaphore = client.semaphore(name).limit(3).build()?;
 /// std::thread::scope(|scope| {
 ///     for _ in 0..10 {
 ///         scope.spawn(|| {
@@ -33,7 +33,7 @@ use crate::semaphore::{PermitParts, Revoked};
 ///     }
 /// });
 /// assert_eq!(semaphore.available_permits()?, 3);
-/// # semaphores.shutdown()
+/// # client.shutdown()
 /// # }
 /// ```
 #[derive(Clone)]

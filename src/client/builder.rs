@@ -28,7 +28,7 @@ const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = SemaphoreClient::builder()
+/// let client = SemaphoreClient::builder()
 ///     .prefix("shop:sem")
 ///     .owner("importer-7")
 ///     .response_timeout(Duration::from_secs(1))
@@ -131,7 +131,7 @@ impl SemaphoreClientBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = SemaphoreClient::builder()
+    /// let client = SemaphoreClient::builder()
     ///     .connect_timeout(Duration::from_secs(60))
     ///     .connect(&std::env::var("REDIS_URL").unwrap())
     ///     .await?;
@@ -185,7 +185,7 @@ impl SemaphoreClientBuilder {
     /// use redis_semaphore::{ConnectErrorKind, Error, SemaphoreClient};
     ///
     /// match SemaphoreClient::builder().use_functions().connect(&url).await {
-    ///     Ok(semaphores) => drop(semaphores.semaphore("jobs").limit(3).build()?.acquire().await?),
+    ///     Ok(client) => drop(client.semaphore("jobs").limit(3).build()?.acquire().await?),
     ///     // Older than Redis 7.0.
     ///     Err(Error::Connect { kind: ConnectErrorKind::TooOld, reason, .. }) => println!("{reason}"),
     ///     Err(error) => return Err(error),
@@ -213,8 +213,8 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let semaphores = SemaphoreClient::builder().read_only().connect(&url).await?;
-    /// println!("{}", semaphores.doctor().await?);
+    /// let client = SemaphoreClient::builder().read_only().connect(&url).await?;
+    /// println!("{}", client.doctor().await?);
     /// # Ok(())
     /// # }
     /// ```
@@ -240,7 +240,7 @@ impl SemaphoreClientBuilder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redis_semaphore::Error> {
-    /// let semaphores = SemaphoreClient::builder()
+    /// let client = SemaphoreClient::builder()
     ///     .credentials_provider(async || {
     ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
     ///         Ok::<_, std::io::Error>(Credentials::new(password.trim()).username("importer"))
@@ -288,7 +288,7 @@ impl SemaphoreClientBuilder {
     ///     // None for the authorities that the system trusts.
     ///     root_cert: Some(std::fs::read("ca.crt")?),
     /// };
-    /// let semaphores = SemaphoreClient::builder()
+    /// let client = SemaphoreClient::builder()
     ///     .certificates(certificates)
     ///     .connect("rediss://redis.example:6380/")
     ///     .await?;
@@ -312,7 +312,7 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
-    /// let semaphores = SemaphoreClient::builder().metrics_names(500).connect(&url).await?;
+    /// let client = SemaphoreClient::builder().metrics_names(500).connect(&url).await?;
     /// # Ok(())
     /// # }
     /// ```

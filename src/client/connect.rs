@@ -59,7 +59,7 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let client = redis_semaphore::redis::Client::open(std::env::var("REDIS_URL").unwrap())?;
-    /// let semaphores = SemaphoreClient::builder().connect_client(client).await?;
+    /// let client = SemaphoreClient::builder().connect_client(client).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -91,7 +91,7 @@ impl SemaphoreClientBuilder {
     /// # async fn main() -> Result<(), Error> {
     /// # let url = std::env::var("REDIS_URL").unwrap();
     /// let urls = [url.as_str(), "redis://127.0.0.1:1/"];
-    /// let semaphores = SemaphoreClient::builder().connect_primary_of(urls).await?;
+    /// let client = SemaphoreClient::builder().connect_primary_of(urls).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -133,7 +133,7 @@ impl SemaphoreClientBuilder {
     /// # async fn main() -> Result<(), Error> {
     /// let sentinels = ["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
     /// let primary = "redis://importer:secret@primary/3";
-    /// let semaphores = SemaphoreClient::builder().connect_sentinels(sentinels, "jobs", primary).await?;
+    /// let client = SemaphoreClient::builder().connect_sentinels(sentinels, "jobs", primary).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -186,7 +186,7 @@ impl SemaphoreClientBuilder {
     /// let sentinels = vec!["redis://sentinel-1:26379/", "redis://sentinel-2:26379/"];
     /// let service = "jobs".to_owned();
     /// let client = SentinelClient::build(sentinels, service, None, SentinelServerType::Master)?;
-    /// let semaphores = SemaphoreClient::builder().connect_sentinel(client).await?;
+    /// let client = SemaphoreClient::builder().connect_sentinel(client).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -229,7 +229,7 @@ impl SemaphoreClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
     /// let nodes = ["redis://redis-1:6379/", "redis://redis-2:6379/"];
-    /// let semaphores = SemaphoreClient::builder().connect_cluster(nodes).await?;
+    /// let client = SemaphoreClient::builder().connect_cluster(nodes).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -53,9 +53,9 @@ impl SemaphoreClient {
     /// // In a test: #[tokio::test(start_paused = true)]
     /// #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// async fn main() -> Result<(), Error> {
-    ///     let semaphores = SemaphoreClient::local()?;
-    ///     let exports = semaphores.semaphore("exports").limit(1).build()?;
-    ///     let other = semaphores.another_process()?;
+    ///     let client = SemaphoreClient::local()?;
+    ///     let exports = client.semaphore("exports").limit(1).build()?;
+    ///     let other = client.another_process()?;
     ///     let theirs = other.semaphore("exports").limit(1).build()?.acquire().await?;
     ///
     ///     // As if it was killed: its lease is renewed no more, and the next one waits for its end.
@@ -117,8 +117,8 @@ impl SemaphoreClientBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = SemaphoreClient::builder().owner("importer").local()?;
-    /// let semaphore = semaphores.semaphore("jobs").limit(3).build()?;
+    /// let client = SemaphoreClient::builder().owner("importer").local()?;
+    /// let semaphore = client.semaphore("jobs").limit(3).build()?;
     /// let _permit = semaphore.acquire().await?;
     /// assert_eq!(semaphore.inspect().await?.holders[0].owner(), "importer");
     /// # Ok(())

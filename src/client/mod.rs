@@ -65,10 +65,10 @@ pub use names::Names;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
+/// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = client.semaphore("uploads").limit(10).build()?;
 /// drop(semaphore.acquire().await?);
-/// semaphores.shutdown().await;
+/// client.shutdown().await;
 /// # Ok(())
 /// # }
 /// ```

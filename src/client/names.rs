@@ -73,9 +73,9 @@ impl SemaphoreClient {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// semaphores.semaphore("uploads").limit(10).build()?.acquire().await?.release().await?;
-    /// let found = semaphores.names().await?;
+    /// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// client.semaphore("uploads").limit(10).build()?.acquire().await?.release().await?;
+    /// let found = client.names().await?;
     /// assert!(found.names.contains(&"uploads".to_owned()));
     /// println!("{} among {:?} keys, in {:?}", found.names.len(), found.keys, found.took);
     /// # Ok(())

@@ -54,8 +54,8 @@ const MAX_PRINTED: usize = 400;
 /// # async fn main() -> Result<(), redis_semaphore::Error> {
 /// use redis_semaphore::{Error, SemaphoreClient};
 ///
-/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// let refused = semaphores.semaphore("{no}").limit(1).build().unwrap_err();
+/// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let refused = client.semaphore("{no}").limit(1).build().unwrap_err();
 /// assert!(matches!(refused, Error::Invalid { what: "name", .. }));
 /// # Ok(())
 /// # }

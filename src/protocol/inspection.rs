@@ -15,9 +15,9 @@ use crate::protocol::word;
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+/// # let semaphore = client.semaphore(name).limit(3).build()?;
 /// let permit = semaphore.acquire_many(2).await?;
 /// let now = semaphore.inspect().await?;
 /// assert_eq!((now.limit, now.held, now.queued), (3, 2, 0));

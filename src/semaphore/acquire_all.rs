@@ -41,11 +41,11 @@ use crate::semaphore::{AcquireRequest, Permits};
 /// # use redis_semaphore::{Error, SemaphoreClient, acquire_all};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let [one, other] = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
 /// # async fn work() {}
-/// let licences = semaphores.semaphore(one).limit(5).build()?;
-/// let gigabytes = semaphores.semaphore(other).limit(64).build()?;
+/// let licences = client.semaphore(one).limit(5).build()?;
+/// let gigabytes = client.semaphore(other).limit(64).build()?;
 ///
 /// let heavy = gigabytes.request().weight(16).timeout(Duration::from_secs(10));
 /// let permits = acquire_all([licences.request(), heavy]).await?;

@@ -26,8 +26,8 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// let semaphore = semaphores
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = client
 ///     .semaphore("report-printer")
 ///     .limit(2)
 ///     .lease(Duration::from_secs(60))
@@ -109,12 +109,12 @@ impl SemaphoreBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let job = semaphores.semaphore(&name).limit_in_force().build()?;
+    /// let job = client.semaphore(&name).limit_in_force().build()?;
     /// assert!(matches!(job.acquire().await, Err(Error::NoLimit { .. })));
     ///
-    /// let service = semaphores.semaphore(&name).limit(3).build()?;
+    /// let service = client.semaphore(&name).limit(3).build()?;
     /// service.acquire().await?.release().await?;
     /// job.acquire_many(3).await?.release().await?;
     /// # Ok(())
@@ -177,13 +177,13 @@ impl SemaphoreBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// # async fn send_request() -> impl Future<Output = ()> {
     /// #     std::future::ready(())
     /// # }
     /// // At most 100 calls start within any 60 s, over all processes.
-    /// let starts = semaphores
+    /// let starts = client
     ///     .semaphore(name)
     ///     .limit(100)
     ///     .lease(Duration::from_secs(60))
@@ -236,8 +236,8 @@ impl SemaphoreBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let semaphore = semaphores
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphore = client
     ///     .semaphore("payments")
     ///     .limit(1)
     ///     .acknowledged_by(1, Duration::from_millis(100))

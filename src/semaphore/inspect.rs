@@ -47,9 +47,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// # let semaphore = client.semaphore(name).limit(3).build()?;
     /// let permits = [semaphore.acquire().await?, semaphore.acquire().await?];
     /// assert_eq!(semaphore.inspect_range(1..100, 0..0).await?.holders.len(), 1);
     /// # Ok(())

@@ -46,9 +46,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// let semaphore = client.semaphore(name).limit(3).build()?;
     /// assert_eq!(semaphore.set_limit(5).await?, 3);
     /// assert_eq!(semaphore.limit().await?, 5);
     /// assert_eq!(semaphore.clear_limit().await?, 3);
@@ -77,9 +77,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let finished = semaphores.semaphore(name).initial_permits(0).build()?;
+    /// let finished = client.semaphore(name).initial_permits(0).build()?;
     /// // One process signals ...
     /// finished.add_permits(1).await?;
     /// assert_eq!(finished.available_permits().await?, 1);

@@ -67,8 +67,8 @@ pub use revoke::Revoked;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// let semaphore = semaphores.semaphore("database-connections").limit(3).build()?;
+/// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let semaphore = client.semaphore("database-connections").limit(3).build()?;
 ///
 /// let permit = semaphore.acquire().await?;
 /// // At most three processes, wherever they run, are here at the same time.
@@ -100,8 +100,8 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let semaphore = semaphores.semaphore("uploads").limit(10).build()?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let semaphore = client.semaphore("uploads").limit(10).build()?;
     /// assert_eq!(semaphore.name(), "uploads");
     /// # Ok(())
     /// # }
@@ -198,9 +198,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// # let semaphore = client.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.acquire().await?;
     /// let refused = semaphore.acquire_timeout(Duration::from_millis(50)).await;
     /// assert!(matches!(refused, Err(Error::Timeout { position: Some(1), .. })));
@@ -228,9 +228,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// # let semaphore = client.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.try_acquire().await?;
     /// assert!(permit.is_some());
     /// assert!(semaphore.try_acquire().await?.is_none());
@@ -272,9 +272,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let semaphore = semaphores.semaphore(name).limit(1).build()?;
+    /// let semaphore = client.semaphore(name).limit(1).build()?;
     /// let permit = semaphore.acquire().await?;
     /// let waiting = tokio::spawn(semaphore.request().acquire());
     /// semaphore.close();
@@ -335,9 +335,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// # let semaphore = client.semaphore(name).limit(3).build()?;
     /// assert_eq!(semaphore.wake().await?, 0);
     /// # Ok(())
     /// # }

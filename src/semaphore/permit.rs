@@ -27,9 +27,9 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # let semaphore = client.semaphore(name).limit(1).build()?;
 /// # async fn work() {}
 /// let permit = semaphore.acquire().await?;
 /// tokio::select! {
@@ -53,9 +53,9 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # let semaphore = client.semaphore(name).limit(1).build()?;
 /// let upload = Upload { name: "a.txt".to_owned(), _permit: semaphore.acquire().await? };
 /// let uploading = tokio::spawn(async move { println!("sending {}", upload.name) });
 /// # uploading.await.unwrap();
@@ -136,9 +136,9 @@ impl Permit {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// # let permit = client.semaphore(name).limit(1).build()?.acquire().await?;
     /// match permit.release().await {
     ///     Err(Error::Lost { .. }) => eprintln!("somebody else may have been at it, too"),
     ///     released => released?,
@@ -166,9 +166,9 @@ impl Permit {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let tickets = semaphores.semaphore(name).initial_permits(2).build()?;
+    /// let tickets = client.semaphore(name).initial_permits(2).build()?;
     /// tickets.acquire().await?.forget().await?;
     /// assert_eq!(tickets.limit().await?, 1);
     /// # tickets.clear_limit().await?;
@@ -259,10 +259,10 @@ impl Permit {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let lease = Duration::from_secs(10);
-    /// let semaphore = semaphores.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
+    /// let semaphore = client.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
     /// let permit = semaphore.acquire().await?;
     /// permit.refresh().await?;
     /// assert!(permit.expires_in() <= lease);
@@ -331,9 +331,9 @@ impl Permit {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// let permit = client.semaphore(name).limit(1).build()?.acquire().await?;
     /// assert!(!permit.is_lost());
     /// assert!(permit.expires_in().as_secs() >= 20);
     /// assert_eq!(permit.num_permits(), 1);

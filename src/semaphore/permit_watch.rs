@@ -28,9 +28,9 @@ use crate::semaphore::term::Term;
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// # let semaphore = semaphores.semaphore(name).limit(1).build()?;
+/// # let semaphore = client.semaphore(name).limit(1).build()?;
 /// # async fn work_on(_part: u32) {}
 /// let permit = semaphore.acquire().await?;
 /// let mut parts = tokio::task::JoinSet::new();
@@ -102,9 +102,9 @@ impl PermitWatch {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let permit = semaphores.semaphore(name).limit(1).build()?.acquire().await?;
+    /// let permit = client.semaphore(name).limit(1).build()?.acquire().await?;
     /// let watch = permit.watch();
     /// assert!(watch.is_held());
     /// drop(permit);

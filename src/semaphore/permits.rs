@@ -38,9 +38,9 @@ impl Permits {
     /// # use redis_semaphore::{Error, SemaphoreClient, acquire_all};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let names = [(); 2].map(|()| uuid::Uuid::new_v4().to_string());
-    /// # let [rows, files] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+    /// # let [rows, files] = names.map(|name| client.semaphore(name).limit(1).build().unwrap());
     /// let permits = acquire_all([rows.request(), files.request()]).await?;
     /// if let [row, file] = permits.as_slice() {
     ///     println!("written with {} and {}", row.fencing_token(), file.fencing_token());

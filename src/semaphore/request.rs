@@ -24,9 +24,9 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 /// # use redis_semaphore::{Error, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
 /// # let name = uuid::Uuid::new_v4().to_string();
-/// let semaphore = semaphores.semaphore(name).limit(16).build()?;
+/// let semaphore = client.semaphore(name).limit(16).build()?;
 /// let heavy = semaphore.request().weight(12).timeout(Duration::from_secs(5)).acquire().await?;
 /// assert_eq!(heavy.num_permits(), 12);
 /// assert!(semaphore.request().weight(8).try_acquire().await?.is_none());
@@ -78,9 +78,9 @@ impl AcquireRequest {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let renders = semaphores.semaphore(name).limit(4).build()?;
+    /// let renders = client.semaphore(name).limit(4).build()?;
     /// // Somebody looks at this one: it goes ahead of what came in the last minute.
     /// let preview = renders.request().ahead(Duration::from_secs(60)).acquire().await?;
     /// # preview.release().await?;
@@ -113,10 +113,10 @@ impl AcquireRequest {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let hasty = Duration::from_secs(1);
-    /// let semaphore = semaphores.semaphore(name).limit(1).acquire_timeout(hasty).build()?;
+    /// let semaphore = client.semaphore(name).limit(1).acquire_timeout(hasty).build()?;
     /// let permit = semaphore.request().without_timeout().acquire().await?;
     /// # permit.release().await?;
     /// # Ok(())

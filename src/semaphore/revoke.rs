@@ -57,9 +57,9 @@ impl Semaphore {
     /// # use redis_semaphore::{Error, Revoked, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// # let semaphore = semaphores.semaphore(name).limit(3).build()?;
+    /// # let semaphore = client.semaphore(name).limit(3).build()?;
     /// # let permit = semaphore.acquire().await?;
     /// for holder in semaphore.inspect().await?.holders {
     ///     let revoked = semaphore.revoke(&holder.id).await?;

@@ -64,8 +64,8 @@ impl SemaphoreLayer {
     /// # use redis_semaphore::tower::SemaphoreLayer;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let exports = semaphores.semaphore("exports").limit(2).build()?;
+    /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let exports = client.semaphore("exports").limit(2).build()?;
     /// let layer = SemaphoreLayer::new(exports).retry_after(Duration::from_secs(30));
     /// # Ok(())
     /// # }

@@ -47,8 +47,8 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Error> {
-//! # let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-//! let reports = semaphores
+//! # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+//! let reports = client
 //!     .semaphore("reports")
 //!     .limit(10)
 //!     .acquire_timeout(Duration::from_secs(5))

@@ -20,10 +20,10 @@ async fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static
 }
 
 fn open(name: &str, limit: u32) -> (SemaphoreClient, Semaphore) {
-    let semaphores = SemaphoreClient::connect(&shared_url()).unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).unwrap();
     let lease = Duration::from_secs(600);
-    let semaphore = semaphores.semaphore(name).limit(limit).lease(lease).build().unwrap();
-    (semaphores, semaphore)
+    let semaphore = client.semaphore(name).limit(limit).lease(lease).build().unwrap();
+    (client, semaphore)
 }
 
 fn assert_refused<T: std::fmt::Debug>(refused: Result<T, Error>) {
@@ -57,9 +57,9 @@ fn no_more_threads_than_the_limit_are_inside() {
 
 #[test]
 fn a_thread_waits_for_a_loss() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).unwrap();
     let [lasting, ended] = [600_000, 3_000].map(|ms| {
-        let semaphore = semaphores.semaphore(unique_name()).limit(3).auto_renew(false);
+        let semaphore = client.semaphore(unique_name()).limit(3).auto_renew(false);
         semaphore.lease(Duration::from_millis(ms)).build().unwrap()
     });
     let held = lasting.acquire().unwrap();
@@ -80,7 +80,7 @@ fn a_thread_waits_for_a_loss() {
 #[test]
 fn each_call_does_what_the_async_one_does() {
     let name = unique_name();
-    let (semaphores, semaphore) = open(&name, 4);
+    let (client, semaphore) = open(&name, 4);
     let three = semaphore.acquire_many(3).unwrap();
     assert_eq!((three.num_permits(), three.is_lost()), (3, false));
     assert!(three.expires_in() > Duration::from_secs(500) && three.watch().is_held());
@@ -101,15 +101,15 @@ fn each_call_does_what_the_async_one_does() {
     assert_eq!(adopted.num_permits(), 3);
     adopted.refresh().unwrap();
     // The user of the tests has no more rights than semaphores need.
-    let refused = semaphores.names();
+    let refused = client.names();
     assert!(matches!(&refused, Err(Error::Connect { right: Some(_), .. })), "{refused:?}");
     let revoked = semaphore.revoke(adopted.id()).unwrap();
     assert!(matches!(revoked, Revoked::Permit { .. }), "{revoked:?}");
     assert!(matches!(adopted.release(), Err(Error::Lost { .. })));
     semaphore.acquire().unwrap().leave().unwrap();
     assert_eq!(semaphore.inspect().unwrap().held, 1);
-    assert!(semaphores.doctor().unwrap().servers.len() == 1);
-    semaphores.shutdown().unwrap();
+    assert!(client.doctor().unwrap().servers.len() == 1);
+    client.shutdown().unwrap();
     assert!(matches!(semaphore.acquire(), Err(Error::Shutdown)));
 }
 
@@ -117,7 +117,7 @@ fn each_call_does_what_the_async_one_does() {
 fn several_at_once() {
     let names = [unique_name(), unique_name()];
     // Of two connections.
-    let [(_, one), (semaphores, other)] = names.map(|name| open(&name, 2));
+    let [(_, one), (client, other)] = names.map(|name| open(&name, 2));
     let permits = acquire_all([other.request().weight(2), one.request()]).unwrap();
     let weights = permits.as_slice().iter().map(Permit::num_permits);
     assert_eq!(weights.collect::<Vec<_>>(), [2, 1], "in the order of the requests");
@@ -135,7 +135,7 @@ fn several_at_once() {
     assert!(matches!(permits.release(), Err(Error::Lost { .. })));
     assert_eq!(one.available_permits().unwrap(), 2);
     acquire_all([]).unwrap().release().unwrap();
-    semaphores.shutdown().unwrap();
+    client.shutdown().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,10 +144,10 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     let observer = Observer::new(&shared_url(), &name, 2).await;
     assert_refused(SemaphoreClient::connect(&shared_url()));
     let its = name.clone();
-    let (semaphores, semaphore, permit, other) = on_a_thread(move || {
-        let (semaphores, semaphore) = open(&its, 2);
+    let (client, semaphore, permit, other) = on_a_thread(move || {
+        let (client, semaphore) = open(&its, 2);
         let (permit, other) = (semaphore.acquire().unwrap(), semaphore.acquire().unwrap());
-        (semaphores, semaphore, permit, other)
+        (client, semaphore, permit, other)
     })
     .await;
     observer.sees(2, 0).await;
@@ -157,7 +157,7 @@ async fn an_async_thread_gets_an_error_and_no_hang() {
     assert_refused(semaphore.acquire());
     assert_refused(semaphore.try_acquire());
     assert_refused(acquire_all([semaphore.request()]));
-    assert_refused(semaphores.shutdown());
+    assert_refused(client.shutdown());
     assert_refused(permit.refresh());
     assert_refused(permit.lost_timeout(Duration::ZERO));
     assert_refused(acquire_all([]).unwrap().lost_timeout(Duration::ZERO));

@@ -64,8 +64,8 @@ async fn who_is_listed_at_night_holds() {
     let page = include_str!("../../docs/operations.md");
     let line = page.lines().find(|line| line.contains("permits' $(date")).expect("the line");
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let builder = || semaphores.semaphore("jobs").limit(2);
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let builder = || client.semaphore("jobs").limit(2);
     // Whoever acquires takes away what has ended, so the one that is to be left over comes last.
     let held = builder().build().unwrap().acquire().await.unwrap();
     let ended = builder().auto_renew(false).lease(Duration::from_millis(500)).build().unwrap();

@@ -63,8 +63,8 @@ impl Log {
 #[tokio::test]
 async fn each_loss_is_told_once() {
     let (log, _logged) = Log::here();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = || semaphores.semaphore(unique_name()).limit(1);
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = || client.semaphore(unique_name()).limit(1);
     let mut lost = Vec::new();
 
     let unrenewed = builder().lease(Duration::from_millis(100)).auto_renew(false).build().unwrap();
@@ -92,7 +92,7 @@ async fn each_loss_is_told_once() {
     let held = sound.id().to_owned();
     sound.release().await.unwrap();
 
-    semaphores.shutdown().await;
+    client.shutdown().await;
     assert_eq!(lost.iter().map(|id| log.losses_of(id)).collect::<Vec<_>>(), [1; 4]);
     assert_eq!(log.losses_of(&held), 0);
 }
@@ -103,8 +103,8 @@ async fn limits_that_differ_are_told() {
     let (log, _logged) = Log::here();
     let name = unique_name();
     for (limit, warnings) in [(3, 0), (3, 0), (5, 1)] {
-        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-        let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
+        let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+        let semaphore = client.semaphore(&name).limit(limit).build().unwrap();
         for _ in 0..2 {
             semaphore.acquire().await.unwrap().release().await.unwrap();
         }
@@ -120,8 +120,8 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     for cut in [Proxy::cut_commands, Proxy::cut_wakeups, Proxy::cut_all] {
         let before = proxy.accepted();
@@ -139,8 +139,8 @@ async fn an_outage_is_told_once_with_its_reason_and_its_end() {
     let (log, _logged) = Log::here();
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let server_is = |command: &str| {
         let words: Vec<&str> = command.split_whitespace().collect();
         redis::cmd(words[0]).arg(&words[1..]).exec(&mut server.connect()).unwrap();
@@ -177,8 +177,8 @@ async fn an_outage_in_which_one_script_was_rejected_ends_with_a_permit() {
         redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
     };
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(200));
-    let semaphores = builder.connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let counts = |words: &str| log.count(&[words, "connection=\"commands\""]);
     for outage in 1..3 {
         replicas_are_needed("1");

@@ -26,9 +26,9 @@ struct Scene {
 impl Scene {
     async fn set(limit: u32, lease: Duration, liveness: Duration) -> Self {
         let server = Server::start();
-        let semaphores =
+        let client =
             SemaphoreClient::builder().liveness(liveness).connect(&server.url()).await.unwrap();
-        let semaphore = semaphores.semaphore(NAME).limit(limit).lease(lease).build().unwrap();
+        let semaphore = client.semaphore(NAME).limit(limit).lease(lease).build().unwrap();
         let observer = Observer::new(&server.url(), NAME, limit).await;
         let keys = Scripts::new(server.connect(), NAME);
         Self { admin: server.connect(), server, semaphore, observer, keys }
@@ -112,8 +112,8 @@ async fn whoever_asks_for_a_permit_is_told_why_not_and_leaves_nothing() {
 async fn a_new_semaphore_is_refused_as_well_and_connecting_is_not() {
     let mut scene = Scene::usual(1).await;
     scene.fill_memory();
-    let semaphores = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
+    let semaphore = client.semaphore(NAME).limit(1).build().unwrap();
     assert_names_the_cause(semaphore.acquire().await, "acquire");
     assert_eq!(semaphore.inspect().await.unwrap().held, 0);
     assert_eq!(semaphore.wake().await.unwrap(), 0);
@@ -192,8 +192,8 @@ async fn those_who_wait_are_told_when_it_lasts_too_long() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().liveness(Duration::from_millis(300));
     let builder = builder.outage_tolerance(Duration::from_millis(500));
-    let semaphores = builder.connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore(NAME).limit(1).build().unwrap();
     let observer = Observer::new(&server.url(), NAME, 1).await;
     let keys = Scripts::new(server.connect(), NAME);
     let mut scene = Scene { admin: server.connect(), server, semaphore, observer, keys };

@@ -13,15 +13,15 @@ use test_support::tls::TlsServer;
 #[tokio::test]
 async fn connecting_installs_no_provider_for_the_program() {
     let plain = Server::start();
-    let semaphores = SemaphoreClient::connect(&plain.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&plain.url()).await.unwrap();
     assert!(CryptoProvider::get_default().is_none(), "after a connection without TLS");
-    semaphores.shutdown().await;
+    client.shutdown().await;
     if let Some(server) = TlsServer::start("127.0.0.1", &["--tls-auth-clients", "no"]) {
         let root_cert = Some(server.authority.root_cert());
         let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         let builder = builder.certificates(TlsCertificates { client_tls: None, root_cert });
-        let semaphores = in_time("a connection", builder.connect(&server.url())).await.unwrap();
-        let semaphore = semaphores.semaphore("over-tls").limit(1).build().unwrap();
+        let client = in_time("a connection", builder.connect(&server.url())).await.unwrap();
+        let semaphore = client.semaphore("over-tls").limit(1).build().unwrap();
         in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
         assert!(CryptoProvider::get_default().is_none(), "after a connection over TLS");
     }

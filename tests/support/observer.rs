@@ -66,8 +66,8 @@ pub struct Observer {
 impl Observer {
     /// The limit is that of the client under test: the newest declaration counts.
     pub async fn new(url: &str, name: &str, limit: u32) -> Self {
-        let semaphores = SemaphoreClient::connect(url).await.unwrap();
-        Self::of(semaphores.semaphore(name).limit(limit).build().unwrap())
+        let client = SemaphoreClient::connect(url).await.unwrap();
+        Self::of(client.semaphore(name).limit(limit).build().unwrap())
     }
 
     pub fn of(semaphore: Semaphore) -> Self {

@@ -44,10 +44,10 @@ async fn main() {
     let redis = client.get_multiplexed_async_connection().await.unwrap();
     let counter = Counter { redis, name: format!("count:{name}") };
     let app = Router::new().route("/report", get(report)).with_state(counter);
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     let app = match limit.parse() {
         Ok(limit) => {
-            let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+            let semaphore = client.semaphore(name).limit(limit).build().unwrap();
             app.layer(SemaphoreLayer::new(semaphore))
         }
         Err(_) => app,
@@ -58,7 +58,7 @@ async fn main() {
         tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
     let ended = async { end.await.map(drop).expect("it reads to the end") };
     axum::serve(listener, app).with_graceful_shutdown(ended).await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
 }
 
 /// Inside until the last of its chunks.

@@ -29,8 +29,7 @@ pub struct Doctor {
 
 pub fn run(server: &Server, asked: &Doctor) -> Result<ExitCode, Failure> {
     // A right that is lacking is a finding like others, and no reason not to look.
-    let diagnosis =
-        looking(server, async |semaphores: &SemaphoreClient| semaphores.doctor().await)?;
+    let diagnosis = looking(server, async |client: &SemaphoreClient| client.doctor().await)?;
     match asked.format.json {
         true => say_json(&as_json(&diagnosis))?,
         false => write(format!("{}\n", as_text(diagnosis.clone())).as_bytes())?,

@@ -32,16 +32,15 @@ pub struct Inspect {
 
 pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
     let name = &asked.name;
-    let now =
-        looking(server, async |semaphores: &SemaphoreClient| look_at(semaphores, name).await)?;
+    let now = looking(server, async |client: &SemaphoreClient| look_at(client, name).await)?;
     must_exist(name, &now)?;
     asked.format.say(as_json(name, &now), as_text(name, &now))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
-async fn look_at(semaphores: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
-    let semaphore = in_force(semaphores, name)?;
+async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
+    let semaphore = in_force(client, name)?;
     let mut all = semaphore.inspect().await?;
     loop {
         let (holders, waiters) = (all.holders.len() as u64, all.waiters.len() as u64);

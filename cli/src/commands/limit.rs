@@ -97,14 +97,14 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
     let name = &*asked.name;
     let limits = match asked.change {
         None => {
-            let now = looking(server, async |semaphores: &SemaphoreClient| {
-                look_at(&in_force(semaphores, name)?).await
+            let now = looking(server, async |client: &SemaphoreClient| {
+                look_at(&in_force(client, name)?).await
             })?;
             must_exist(name, &now)?;
             Limits::of(name, &now)
         }
-        Some(change) => with(server, async |semaphores: &SemaphoreClient| {
-            let semaphore = in_force(semaphores, name)?;
+        Some(change) => with(server, async |client: &SemaphoreClient| {
+            let semaphore = in_force(client, name)?;
             let before = look_at(&semaphore).await?;
             change.check(name, &before)?;
             if !exists(&before) {

@@ -34,12 +34,12 @@ type Row<'a> = (&'a String, &'a Summary);
 
 pub fn run(server: &Server, asked: &Ls) -> Result<ExitCode, Failure> {
     let started = Instant::now();
-    let (found, summaries) = looking(server, async |semaphores: &SemaphoreClient| {
-        let found = semaphores.names().await?;
+    let (found, summaries) = looking(server, async |client: &SemaphoreClient| {
+        let found = client.names().await?;
         let pattern = asked.pattern.as_ref();
         let is_wanted = |name: &&String| pattern.is_none_or(|pattern| pattern.fits(name));
         let names = found.names.iter().filter(is_wanted).cloned();
-        let summaries = survey(semaphores, names).await?;
+        let summaries = survey(client, names).await?;
         Ok::<_, Error>((found, summaries))
     })?;
     let of_shown = |(name, summary)| Some((name, Result::as_ref(summary).ok()?));

@@ -37,8 +37,8 @@ pub struct Revoke {
 }
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
-    let revoked = with(server, async |semaphores: &SemaphoreClient| {
-        let semaphore = in_force(semaphores, &asked.name)?;
+    let revoked = with(server, async |client: &SemaphoreClient| {
+        let semaphore = in_force(client, &asked.name)?;
         semaphore.revoke(&asked.id).await.map_err(Failure::of_change)
     })?;
     match asked.format.json {

@@ -21,12 +21,12 @@ const UNTIL_NEXT_TRY: Duration = Duration::from_millis(200);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 pub async fn acquire(
-    semaphores: &SemaphoreClient,
+    client: &SemaphoreClient,
     asked: &Run,
     times: &Times,
     began: Instant,
 ) -> Result<Permit, Failure> {
-    let builder = semaphores.semaphore(&asked.name).lease(asked.lease);
+    let builder = client.semaphore(&asked.name).lease(asked.lease);
     let semaphore = with_limit(builder, asked.limit)?;
     let noted = match asked.limit {
         Some(limit) => tell_other_limit(&semaphore, limit).await,

@@ -108,9 +108,9 @@ async fn connected(
         signal = signals.next_fatal(|| ()) => Ok(Err(signal)),
     };
     let ended = match connected {
-        Ok(Ok(semaphores)) => {
+        Ok(Ok(client)) => {
             let waits = Waits { told, began };
-            permitted(semaphores, asked, times, guard.as_mut(), &mut signals, waits).await
+            permitted(client, asked, times, guard.as_mut(), &mut signals, waits).await
         }
         Ok(Err(signal)) => Ok(End::Of(signal)),
         Err(failure) => Err(failure),
@@ -135,7 +135,7 @@ fn started(guard: guard::Started) -> Result<Guard, Failure> {
 }
 
 async fn permitted(
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     asked: &Run,
     times: &Times,
     mut guard: Option<&mut Guard>,
@@ -154,7 +154,7 @@ async fn permitted(
     };
     pick_up_children();
     let permit = tokio::select! {
-        permit = acquire::acquire(&semaphores, asked, times, began) => permit.map(Ok),
+        permit = acquire::acquire(&client, asked, times, began) => permit.map(Ok),
         signal = signals.next_fatal(pick_up_children) => Ok(Err(signal)),
     };
     let _told = (!stderr().is_terminal()).then_some(told);
@@ -169,29 +169,27 @@ async fn permitted(
                     let held = Held { name: &asked.name, permit: &permit, times, guard };
                     let outcome = Hold::new(Some(held), command).until_ended(signals).await;
                     let is_interrupted = outcome.is_interrupted;
-                    let end = given_back(&semaphores, asked, permit, Ok(outcome), signals).await;
+                    let end = given_back(&client, asked, permit, Ok(outcome), signals).await;
                     // Not before all is given back: this process hears of it, too, and would hurry.
                     if is_interrupted {
                         job::interrupt_all();
                     }
                     end
                 }
-                (Ok(command), None) => {
-                    left(semaphores, &asked.name, permit, command, signals).await
-                }
+                (Ok(command), None) => left(client, &asked.name, permit, command, signals).await,
                 // Nothing was started, so nothing counts.
                 (Err(failure), _) => {
-                    given_back(&semaphores, asked, permit, Err(failure), signals).await
+                    given_back(&client, asked, permit, Err(failure), signals).await
                 }
             }
         }
         Ok(Err(signal)) => {
-            give_up(&semaphores, &asked.name).await;
+            give_up(&client, &asked.name).await;
             Ok(End::Of(signal))
         }
         Err(failure) => {
             let status = asked.own(failure).tell();
-            give_up(&semaphores, &asked.name).await;
+            give_up(&client, &asked.name).await;
             Ok(End::Told(status))
         }
     }
@@ -199,8 +197,8 @@ async fn permitted(
 
 /// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when the
 /// wait ends; an answer is not waited for long.
-async fn give_up(semaphores: &SemaphoreClient, name: &str) {
-    if timeout(PATIENCE, semaphores.shutdown()).await.is_err() {
+async fn give_up(client: &SemaphoreClient, name: &str) {
+    if timeout(PATIENCE, client.shutdown()).await.is_err() {
         note(format_args!(
             "semaphore {name}: {}: the request leaves the queue when it has not been heard of for a \
              while, and a permit that was granted stays taken until its lease ends",
@@ -229,7 +227,7 @@ async fn unless_signalled<T>(
 
 /// The command goes on without its permit, which counts its start for a lease from now on.
 async fn left(
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     name: &str,
     permit: Permit,
     command: Running,
@@ -240,13 +238,13 @@ async fn left(
         match leaving.await {
             // However long the command takes, Redis is not needed any more.
             Ok(()) => {
-                semaphores.shutdown().await;
-                drop(semaphores);
+                client.shutdown().await;
+                drop(client);
                 None
             }
             Err(error) => {
                 note(format_args!("{error}: more commands than the limit may start"));
-                Some(semaphores)
+                Some(client)
             }
         }
     });
@@ -270,7 +268,7 @@ async fn left(
 }
 
 async fn given_back(
-    semaphores: &SemaphoreClient,
+    client: &SemaphoreClient,
     Run { name, .. }: &Run,
     permit: Permit,
     outcome: Result<Outcome, Failure>,
@@ -279,12 +277,11 @@ async fn given_back(
     if let Ok(Outcome { was_terminated: true, .. }) = outcome {
         // There may be nothing to give back, and no server.
         drop(permit);
-        let _ = timeout(PATIENCE, semaphores.shutdown()).await;
+        let _ = timeout(PATIENCE, client.shutdown()).await;
         return Ok(End::Lost);
     }
-    let given_up = match unless_signalled(signals, release::release(semaphores, name, permit)).await
-    {
-        Ok(Ok(())) => unless_signalled(signals, semaphores.shutdown()).await.err(),
+    let given_up = match unless_signalled(signals, release::release(client, name, permit)).await {
+        Ok(Ok(())) => unless_signalled(signals, client.shutdown()).await.err(),
         Ok(Err(error @ Error::Lost { .. })) => return outcome.and(Err(error.into())),
         // It was tried for long enough.
         Ok(Err(error)) => {

@@ -11,11 +11,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Until the server confirms it, or the lease is over. A person learns at the first failure that it
 /// may take long.
-pub async fn release(
-    semaphores: &SemaphoreClient,
-    name: &str,
-    permit: Permit,
-) -> Result<(), Error> {
+pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Result<(), Error> {
     let id = permit.id().to_owned();
     let ends = Instant::now() + permit.expires_in();
     let mut error = match permit.release().await {
@@ -23,7 +19,7 @@ pub async fn release(
         done => return done,
     };
     note(format_args!("{error}: the release is retried until the lease of the permit ends"));
-    let semaphore = semaphores.semaphore(name).limit_in_force().build()?;
+    let semaphore = client.semaphore(name).limit_in_force().build()?;
     // The library goes on, too, but does not report its success.
     while Instant::now() < ends {
         match semaphore.revoke(&id).await {

@@ -44,9 +44,9 @@ fn run_with<T, E: Into<Failure>>(
     run: impl AsyncFnOnce(&SemaphoreClient) -> Result<T, E>,
 ) -> Result<T, Failure> {
     block_on(async {
-        let semaphores = connect(server, builder).await?;
-        let done = run(&semaphores).await;
-        semaphores.shutdown().await;
+        let client = connect(server, builder).await?;
+        let done = run(&client).await;
+        client.shutdown().await;
         done.map_err(Into::into)
     })?
 }

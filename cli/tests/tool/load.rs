@@ -99,8 +99,8 @@ async fn a_semaphore_in_use_keeps_its_limit() {
     let (url, name) = (shared_url(), unique_name());
     let arguments = format!("--json --time 100ms --tasks 4 --name {name}");
     fails(&run(&url, &arguments).await, 2, "--limit N declares one");
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(3).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(3).build().unwrap();
     drop(semaphore.acquire().await.unwrap());
     let results = results(&run(&url, &arguments).await, 0);
     assert_eq!(number(&results, "/limit"), 3.0);
@@ -111,8 +111,8 @@ async fn a_semaphore_in_use_keeps_its_limit() {
 #[tokio::test]
 async fn more_held_than_the_limit_says_is_exit_status_1() {
     let name = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(2).build().unwrap();
     // While this is in force the limit that the load declares does not count.
     semaphore.set_limit(6).await.unwrap();
     let arguments = "--json --time 1s --processes 2 --tasks 8 --limit 2 --hold 20ms";
@@ -140,8 +140,8 @@ async fn the_results_are_a_table_and_the_progress_is_told_beside_it() {
 /// What it prints to a terminal, with ever more held than its limit says.
 async fn too_many_in_a_terminal(environment: (&str, &str)) -> String {
     let name = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     semaphore.set_limit(2).await.unwrap();
     let arguments = format!("load --time 1s --limit 1 --tasks 2 --hold 20ms --name {name}");
     let load = Command::new("script")

@@ -8,10 +8,10 @@ use crate::support::server::{Server, until_queued};
 #[tokio::test]
 async fn each_has_a_line_with_who_holds_and_who_waits() {
     let server = Server::start();
-    let semaphores = server.semaphores().await;
-    let held = semaphores.semaphore("a*b").limit(3).build().unwrap();
+    let client = server.semaphores().await;
+    let held = client.semaphore("a*b").limit(3).build().unwrap();
     let _two = held.acquire_many(2).await.unwrap();
-    let full = semaphores.semaphore("full").limit(1).build().unwrap();
+    let full = client.semaphore("full").limit(1).build().unwrap();
     let _one = full.acquire().await.unwrap();
     let _waits = tokio::spawn(full.request().acquire());
     until_queued(&full, 1).await;
@@ -41,8 +41,8 @@ async fn each_has_a_line_with_who_holds_and_who_waits() {
 #[tokio::test]
 async fn one_that_cannot_be_read_does_not_hide_the_others() {
     let server = Server::start();
-    let semaphores = server.semaphores().await;
-    let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(1).build().unwrap();
     let _held = jobs.acquire().await.unwrap();
     server.run("HSET sem:{odd}:state version 1");
     let outcome = server.tool(&["ls"]);
@@ -59,8 +59,8 @@ async fn one_that_cannot_be_read_does_not_hide_the_others() {
 async fn who_may_only_look_sees_all_and_is_told_what_it_lacks_for_more() {
     let server = Server::start_with(&["--appendonly", "yes"]);
     acl::set_user(&mut server.connect(), acl::LOOKER, &acl::looker_rules()[0]);
-    let semaphores = server.semaphores().await;
-    let jobs = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(1).build().unwrap();
     let held = jobs.acquire().await.unwrap();
     let looker = |arguments: &[&str]| server.tool_as("looker", "secret", arguments);
     assert!(looker(&["ls"]).stdout.contains("jobs  1/1"));

@@ -15,8 +15,8 @@ fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
 #[tokio::test]
 async fn inspect_shows_holders_and_waiters_in_their_order() {
     let server = Server::start();
-    let semaphores = server.semaphores().await;
-    let jobs = semaphores.semaphore("jobs").limit(2).build().unwrap();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(2).build().unwrap();
     let held = jobs.acquire_many(2).await.unwrap();
     let later = tokio::spawn(jobs.request().acquire());
     until_queued(&jobs, 1).await;
@@ -62,8 +62,8 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
 async fn inspect_shows_all_pages() {
     const HOLDERS: usize = 2_300;
     let server = Server::start();
-    let semaphores = server.semaphores().await;
-    let jobs = semaphores.semaphore("jobs").limit(HOLDERS as u32).build().unwrap();
+    let client = server.semaphores().await;
+    let jobs = client.semaphore("jobs").limit(HOLDERS as u32).build().unwrap();
     let mut acquires: JoinSet<_> = (0..HOLDERS).map(|_| jobs.request().acquire()).collect();
     let mut held = Vec::new();
     while let Some(permit) = acquires.join_next().await {

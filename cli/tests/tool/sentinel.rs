@@ -13,8 +13,8 @@ async fn the_tool_has_a_password_for_the_sentinels_and_another_for_the_primary()
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
     let sentinels = Sentinels::watch(&pair);
-    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
-    let _held = semaphores.semaphore("printer").limit(1).build().unwrap().acquire().await.unwrap();
+    let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
+    let _held = client.semaphore("printer").limit(1).build().unwrap().acquire().await.unwrap();
     sentinels.want_password(PASSWORD);
 
     let urls = sentinels.urls().join(",");

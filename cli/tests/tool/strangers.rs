@@ -41,11 +41,11 @@ fn checked(outcome: Outcome) -> Outcome {
 #[tokio::test]
 async fn names_and_ids_are_escaped_and_stay_exact_in_json() {
     let server = Server::start();
-    let semaphores = server.semaphores().await;
+    let client = server.semaphores().await;
     let mut connection = server.connect();
     let id = format!("P:{STEERING}:1:30000:0123456789abcdef");
     for name in NAMES {
-        let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+        let semaphore = client.semaphore(name).limit(1).build().unwrap();
         std::mem::forget(semaphore.acquire().await.unwrap());
         let _: () = connection.zadd(format!("sem:{{{name}}}:queue"), &id, 1).unwrap();
         let shown = checked(server.tool(&["inspect", name]));
@@ -96,9 +96,9 @@ async fn what_the_server_says_is_escaped_in_errors_and_in_the_log() {
         command.env("RUST_LOG", "redis_semaphore=trace");
         checked(Outcome::of(command))
     };
-    let semaphores = server.semaphores().await;
+    let client = server.semaphores().await;
     for name in NAMES {
-        semaphores.semaphore(name).limit(1).build().unwrap().set_limit(1).await.unwrap();
+        client.semaphore(name).limit(1).build().unwrap().set_limit(1).await.unwrap();
         checked(as_user(&["limit", name]));
         checked(as_user(&["limit", name, "4"]));
         let mut command = tool(&["run", name, "--", "true"]);
@@ -122,8 +122,8 @@ async fn a_pattern_or_name_that_fits_nothing_is_explained() {
     let server = Server::start();
     let empty = server.tool(&["ls"]);
     assert!(empty.stderr.contains("no semaphore under the prefix \"sem\""), "{empty:?}");
-    let semaphores = server.semaphores().await;
-    semaphores.semaphore("mailer").limit(1).build().unwrap().set_limit(1).await.unwrap();
+    let client = server.semaphores().await;
+    client.semaphore("mailer").limit(1).build().unwrap().set_limit(1).await.unwrap();
     for (pattern, advice) in [
         ("{*", "no name is like \"{*\": a name has no braces: write \"*\"\n"),
         ("{mailer}", "a name has no braces: write \"mailer\"\n"),

@@ -26,8 +26,8 @@ async fn the_tool_takes_an_authority_and_a_certificate_from_files() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let (root, own) = (server.authority.root_cert(), server.authority.certificate("a client"));
     let stranger = Authority::create().certificate("a client");
-    let semaphores = SemaphoreClient::connect(&server.server.url()).await.unwrap();
-    let _held = semaphores.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();
+    let client = SemaphoreClient::connect(&server.server.url()).await.unwrap();
+    let _held = client.semaphore("jobs").limit(3).build().unwrap().acquire().await.unwrap();
 
     let ca = ("--tls-ca", &*root);
     let pair = [("--tls-cert", &*own.client_cert), ("--tls-key", &*own.client_key)];

@@ -16,8 +16,8 @@ use super::{Check, Verdict};
 /// # async fn main() -> Result<(), redis_semaphore::Error> {
 /// use redis_semaphore::{SemaphoreClient, Verdict};
 ///
-/// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-/// let diagnosis = semaphores.doctor().await?;
+/// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+/// let diagnosis = client.doctor().await?;
 /// println!("{diagnosis}");
 /// for server in &diagnosis.servers {
 ///     for check in server.checks.iter().filter(|check| check.verdict == Verdict::Danger) {
@@ -60,8 +60,8 @@ impl Diagnosis {
     /// # async fn main() -> Result<(), redis_semaphore::Error> {
     /// use redis_semaphore::{SemaphoreClient, Verdict};
     ///
-    /// let semaphores = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
-    /// let is_fit = semaphores.doctor().await?.worst() > Verdict::Danger;
+    /// let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
+    /// let is_fit = client.doctor().await?.worst() > Verdict::Danger;
     /// # Ok(())
     /// # }
     /// ```

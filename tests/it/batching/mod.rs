@@ -25,8 +25,8 @@ async fn begin<F: Future + ?Sized>(future: &mut std::pin::Pin<&mut F>) {
 }
 
 async fn warm(url: &str, limit: u32) -> Semaphore {
-    let semaphores = SemaphoreClient::connect(url).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(limit).build().unwrap();
+    let client = SemaphoreClient::connect(url).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(limit).build().unwrap();
     // The limit is declared now.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     semaphore
@@ -57,8 +57,8 @@ async fn a_caller_that_is_not_polled_holds_nobody_up() {
 #[tokio::test]
 async fn many_looks_and_changes_that_are_not_polled_hold_nobody_up() {
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(600));
-    let semaphores = builder.connect(&shared_url()).await.unwrap();
-    let build = || semaphores.semaphore(unique_name()).limit(3).build().unwrap();
+    let client = builder.connect(&shared_url()).await.unwrap();
+    let build = || client.semaphore(unique_name()).limit(3).build().unwrap();
     let left: Vec<_> = (0..200).map(|_| build()).collect();
     let mut looks = pin!(join_all(left.iter().map(Semaphore::inspect)));
     let mut changes = pin!(join_all(left.iter().map(|semaphore| semaphore.set_limit(4))));
@@ -92,8 +92,8 @@ async fn a_caller_that_is_not_polled_holds_nobody_up_when_its_call_must_be_repea
 async fn a_caller_that_is_dropped_holds_nobody_up_and_leaves_nothing() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     for others in 0..3 {
         {
             let mut dropped = pin!(semaphore.acquire());
@@ -133,9 +133,9 @@ fn a_caller_that_begins_to_connect_in_a_runtime_that_then_rests_holds_nobody_up(
     let proxy = faults.block_on(Proxy::start(server.port));
     let home = runtime();
     let semaphore = home.block_on(async {
-        let semaphores = SemaphoreClient::builder().response_timeout(Duration::from_millis(300));
-        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-        semaphores.semaphore(unique_name()).limit(3).build().unwrap()
+        let client = SemaphoreClient::builder().response_timeout(Duration::from_millis(300));
+        let client = client.connect(&proxy.url()).await.unwrap();
+        client.semaphore(unique_name()).limit(3).build().unwrap()
     });
     drop(home);
     proxy.requests(Flow::Hold);
@@ -165,9 +165,9 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let timeout = Duration::from_millis(300);
-    let semaphores = SemaphoreClient::builder().response_timeout(timeout);
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-    let build = |name| semaphores.semaphore(name).limit(5).build().unwrap();
+    let client = SemaphoreClient::builder().response_timeout(timeout);
+    let client = client.connect(&proxy.url()).await.unwrap();
+    let build = |name| client.semaphore(name).limit(5).build().unwrap();
     let (one, other) = (build("one"), build("other"));
     let held = other.acquire().await.unwrap();
     drop(one.acquire().await.unwrap());
@@ -192,11 +192,10 @@ async fn a_caller_that_is_left_alone_while_it_connects_holds_up_no_other_semapho
 /// The client library has 50 places for commands to send, and gives them away in turn.
 #[tokio::test]
 async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let prefix = unique_name();
     let names = (0..150).map(|number| format!("{prefix}-{number}"));
-    let all: Vec<_> =
-        names.map(|name| semaphores.semaphore(name).limit(2).build().unwrap()).collect();
+    let all: Vec<_> = names.map(|name| client.semaphore(name).limit(2).build().unwrap()).collect();
     let mut held = Vec::new();
     for semaphore in &all {
         held.push(semaphore.acquire().await.unwrap());
@@ -215,8 +214,8 @@ async fn callers_of_many_semaphores_that_are_left_alone_hold_up_no_release() {
 
 #[tokio::test]
 async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
     let mut left = pin!(semaphore.acquire());
     begin(&mut left).await;
     assert!(in_time("a try", semaphore.try_acquire()).await.unwrap().is_some());
@@ -228,8 +227,8 @@ async fn a_caller_that_is_left_alone_while_it_declares_the_limit_holds_nobody_up
 #[tokio::test]
 async fn many_requests_that_are_too_heavy_hold_nobody_up() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("heavy").limit(3).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("heavy").limit(3).build().unwrap();
     drop(semaphore.acquire().await.unwrap());
     let calls = || server.calls("evalsha");
     let before = calls();

@@ -14,7 +14,7 @@ use test_support::server::{Server, unique_name};
 struct Scene {
     server: Server,
     proxy: Proxy,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: Semaphore,
     observer: Observer,
 }
@@ -26,10 +26,10 @@ impl Scene {
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, limit).await;
         let builder = SemaphoreClient::builder().response_timeout(response_timeout);
-        let semaphores = builder.connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore(name).limit(limit).build().unwrap();
+        let client = builder.connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore(name).limit(limit).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        Self { server, proxy, semaphores, semaphore, observer }
+        Self { server, proxy, client, semaphore, observer }
     }
 
     fn acquire(&self, weight: u32) -> JoinHandle<Result<Permit, Error>> {
@@ -232,14 +232,14 @@ async fn a_copy_of_a_new_limit_that_arrives_late_undoes_no_newer_one() {
 #[tokio::test]
 async fn a_new_semaphore_needs_one_call_for_its_first_permit() {
     let scene = Scene::set(1, PATIENT).await;
-    let semaphore = scene.semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let semaphore = scene.client.semaphore(unique_name()).limit(2).build().unwrap();
     let before = scene.server.calls("evalsha");
     let permit = semaphore.acquire().await.unwrap();
     assert_eq!(scene.server.calls("evalsha"), before + 1);
     permit.release().await.unwrap();
     let now = semaphore.inspect().await.unwrap();
     assert_eq!((now.limit, now.declared_limit), (2, Some(2)));
-    let fewer = scene.semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+    let fewer = scene.client.semaphore(semaphore.name()).limit(1).build().unwrap();
     fewer.acquire().await.unwrap().release().await.unwrap();
     assert_eq!(semaphore.limit().await.unwrap(), 1, "the newest declaration counts");
     // It was declared before, and is not declared again.
@@ -317,8 +317,8 @@ async fn a_shutdown_with_calls_that_are_out_leaves_nothing() {
         out.push(scene.acquire(1));
         scene.observer.sees(held, queued).await;
     }
-    let semaphores = scene.semaphores.clone();
-    let shutdown = tokio::spawn(async move { semaphores.shutdown().await });
+    let client = scene.client.clone();
+    let shutdown = tokio::spawn(async move { client.shutdown().await });
     scene.proxy.replies(Flow::Pass);
     in_time("the end", shutdown).await.unwrap();
     for out in out {

@@ -10,8 +10,8 @@ use test_support::observer::{Observer, in_time};
 use test_support::server::{Server, shared_url, unique_name};
 
 async fn try_out(url: &str) {
-    let semaphores = SemaphoreClient::connect(url).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(url).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({
         let semaphore = semaphore.clone();
@@ -82,9 +82,9 @@ async fn settings_out_of_range_are_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn semaphores_that_can_never_work_are_refused() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let named = |name: &str| semaphores.semaphore(name.to_owned()).limit(1);
-    let ok = || semaphores.semaphore("ok");
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let named = |name: &str| client.semaphore(name.to_owned()).limit(1);
+    let ok = || client.semaphore("ok");
     let week = Duration::from_secs(7 * 24 * 60 * 60);
     for (what, builder) in [
         ("name", named("")),

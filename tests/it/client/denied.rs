@@ -51,11 +51,11 @@ async fn at_a_server_nothing_is_denied() {
     let name = unique_name();
     let observer = Observer::of(observer.semaphore(&*name).limit(1).build().unwrap());
     for url in [server.url(), format!("{}?protocol=3", server.url())] {
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        use_it(&semaphores.semaphore(&*name).limit(1).build().unwrap(), &observer).await;
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        use_it(&client.semaphore(&*name).limit(1).build().unwrap(), &observer).await;
         assert_eq!(denied(&server), [""; 0], "who uses semaphores");
         if can_be_asked(&server) {
-            semaphores.doctor().await.unwrap();
+            client.doctor().await.unwrap();
             assert_eq!(denied(&server), [""; 0], "the doctor of who uses semaphores");
         }
     }
@@ -76,14 +76,13 @@ async fn in_a_cluster_nothing_is_denied() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let admins: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
     let observers = SemaphoreClient::builder().connect_cluster(admins).await.unwrap();
-    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         let name = cluster.name_at(node);
         let observer = observers.semaphore(&*name).limit(1).build().unwrap();
-        use_it(&semaphores.semaphore(&*name).limit(1).build().unwrap(), &Observer::of(observer))
-            .await;
+        use_it(&client.semaphore(&*name).limit(1).build().unwrap(), &Observer::of(observer)).await;
     }
-    semaphores.doctor().await.unwrap();
+    client.doctor().await.unwrap();
     let looking = cluster.nodes.iter().map(|node| {
         acl::set_user(&mut node.connect(), acl::LOOKER, &acl::looker_rules()[1]);
         node.url_of(acl::LOOKER)

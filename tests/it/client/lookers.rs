@@ -23,14 +23,14 @@ fn builder() -> SemaphoreClientBuilder {
 }
 
 /// All that looks, with one semaphore there that has a holder.
-async fn looks(semaphores: &SemaphoreClient, name: &str) {
-    let found = semaphores.names().await.unwrap();
+async fn looks(client: &SemaphoreClient, name: &str) {
+    let found = client.names().await.unwrap();
     assert_eq!(found.names, [name]);
     assert!(found.keys.is_some());
-    let semaphore = semaphores.semaphore(name).limit_in_force().build().unwrap();
+    let semaphore = client.semaphore(name).limit_in_force().build().unwrap();
     let now = semaphore.inspect().await.unwrap();
     assert_eq!((now.limit, now.held, semaphore.limit().await.unwrap()), (2, 1, 2));
-    let diagnosis = semaphores.doctor().await.unwrap();
+    let diagnosis = client.doctor().await.unwrap();
     let lacks = |right: &str| {
         let mut checks = diagnosis.servers.iter().flat_map(|server| &server.checks);
         checks.any(|check| check.remedy.as_ref().is_some_and(|remedy| remedy.ends_with(right)))
@@ -41,8 +41,8 @@ async fn looks(semaphores: &SemaphoreClient, name: &str) {
 }
 
 /// Nothing that writes, whoever asks.
-async fn changes_nothing(semaphores: &SemaphoreClient, name: &str, id: &str) {
-    let semaphore = semaphores.semaphore(name).limit(7).build().unwrap();
+async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
+    let semaphore = client.semaphore(name).limit(7).build().unwrap();
     for refused in [
         semaphore.try_acquire().await.map(drop),
         semaphore.set_limit(9).await.map(drop),
@@ -65,8 +65,8 @@ async fn who_only_looks_may_end_at_a_replica() {
     let theirs = SemaphoreClient::connect(&primary.url()).await.unwrap();
     let _permit = theirs.semaphore(&*name).limit(2).build().unwrap().acquire().await.unwrap();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
-    let semaphores = builder().connect(&replica.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&*name).limit_in_force().build().unwrap();
+    let client = builder().connect(&replica.url()).await.unwrap();
+    let semaphore = client.semaphore(&*name).limit_in_force().build().unwrap();
     let held = async || semaphore.inspect().await.map_or(0, |now| now.held);
     eventually("what the primary has", held, |held| *held == 1).await;
     let refused = semaphore.set_limit(9).await.unwrap_err();
@@ -83,10 +83,10 @@ async fn who_may_only_look_sees_all_and_changes_nothing() {
     let url = server.url_of(acl::LOOKER);
     let refused = SemaphoreClient::connect(&url).await.unwrap_err();
     assert!(matches!(refused, Error::Connect { right: Some(_), .. }), "{refused}");
-    let semaphores = builder().connect(&url).await.unwrap();
-    looks(&semaphores, &name).await;
-    changes_nothing(&semaphores, &name, permit.id()).await;
-    let semaphore = semaphores.semaphore(&*name).limit(7).build().unwrap();
+    let client = builder().connect(&url).await.unwrap();
+    looks(&client, &name).await;
+    changes_nothing(&client, &name, permit.id()).await;
+    let semaphore = client.semaphore(&*name).limit(7).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     permit.release().await.unwrap();
@@ -101,9 +101,9 @@ async fn who_may_only_look_sees_all_of_a_cluster() {
     let theirs = theirs.semaphore(&*name).limit(2).build().unwrap();
     let permit = theirs.acquire().await.unwrap();
     let urls = cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER));
-    let semaphores = builder().connect_cluster(urls).await.unwrap();
-    looks(&semaphores, &name).await;
-    changes_nothing(&semaphores, &name, permit.id()).await;
+    let client = builder().connect_cluster(urls).await.unwrap();
+    looks(&client, &name).await;
+    changes_nothing(&client, &name, permit.id()).await;
     permit.release().await.unwrap();
 }
 
@@ -129,16 +129,16 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     let server = Server::start();
     let rules = &acl::looker_rules()[0];
     make_looker(&server, &acl::without(rules, "+scan"));
-    let semaphores = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
-    match semaphores.names().await {
+    let client = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
+    match client.names().await {
         Err(Error::Connect { right: Some(right), kind, .. }) => {
             assert_eq!((&*right, kind), ("+scan", ConnectErrorKind::Permission));
         }
         other => panic!("{other:?}"),
     }
     make_looker(&server, &acl::without(rules, "+dbsize"));
-    let semaphores = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
-    assert_eq!(semaphores.names().await.unwrap().keys, None);
+    let client = builder().connect(&server.url_of(acl::LOOKER)).await.unwrap();
+    assert_eq!(client.names().await.unwrap().keys, None);
 }
 
 /// It asks to be listened to all the same when it acquires: over one connection, with each heartbeat.
@@ -148,11 +148,11 @@ async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
     let builder = builder().liveness(HEARTBEAT * 3);
-    let semaphores = builder
+    let client = builder
         .connect_cluster(cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER)))
         .await
         .unwrap();
-    let semaphore = semaphores.semaphore(cluster.name_at(1)).limit(2).build().unwrap();
+    let semaphore = client.semaphore(cluster.name_at(1)).limit(2).build().unwrap();
     let observer = RefCell::new(cluster.nodes[1].connect());
     let info = |section: &str| -> InfoDict {
         redis::cmd("INFO").arg(section).query(&mut *observer.borrow_mut()).unwrap()

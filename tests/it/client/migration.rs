@@ -115,8 +115,8 @@ async fn worker_with_both(semaphore: Semaphore, mut tokens: Tokens, work: Arc<Wo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
     let list = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(PERMITS).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(PERMITS).build().unwrap();
     let mut all = Tokens::at(&list).await;
     for _ in 0..PERMITS {
         all.push().await;
@@ -141,8 +141,8 @@ async fn whoever_takes_both_may_work_beside_those_who_know_only_the_old_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_moved_one_by_one_while_old_and_new_work() {
     let (name, list) = (unique_name(), unique_name());
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(PERMITS).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(PERMITS).build().unwrap();
     let mut mover = Tokens::at(&list).await;
     for _ in 0..PERMITS {
         mover.push().await;

@@ -28,13 +28,13 @@ fn fill(server: &Server, count: usize) {
     redis::cmd("EVAL").arg(script).arg(0).arg(count).exec(&mut server.connect()).unwrap();
 }
 
-async fn use_once(semaphores: &SemaphoreClient, name: &str) {
-    let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+async fn use_once(client: &SemaphoreClient, name: &str) {
+    let semaphore = client.semaphore(name).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
 }
 
-async fn names(semaphores: &SemaphoreClient) -> Vec<String> {
-    in_time("the names", semaphores.names()).await.unwrap().names
+async fn names(client: &SemaphoreClient) -> Vec<String> {
+    in_time("the names", client.names()).await.unwrap().names
 }
 
 #[tokio::test]
@@ -54,16 +54,16 @@ async fn whatever_signs_are_in_names_and_prefixes() {
     }
     let all = ["*", "[a-z]", "a b", "printer", "z?", "ä\\"];
     for prefix in ["sem", "s*m", "[s]em?", r"s\em", "shop:sem"] {
-        let semaphores =
+        let client =
             SemaphoreClient::builder().prefix(prefix).connect(&server.url()).await.unwrap();
-        assert_eq!(names(&semaphores).await, [""; 0], "{prefix}");
+        assert_eq!(names(&client).await, [""; 0], "{prefix}");
         for name in all.iter().rev() {
-            use_once(&semaphores, name).await;
+            use_once(&client, name).await;
         }
-        assert_eq!(names(&semaphores).await, all, "{prefix}");
+        assert_eq!(names(&client).await, all, "{prefix}");
     }
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let found = semaphores.names().await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let found = client.names().await.unwrap();
     let keys: u64 = redis::cmd("DBSIZE").query(&mut admin).unwrap();
     assert_eq!(found.keys, Some(keys));
     assert!(found.took > Duration::ZERO);
@@ -74,16 +74,16 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
     let server = server();
     fill(&server, OTHERS);
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let all: BTreeSet<String> = (0..20).map(|number| format!("job-{number}")).collect();
     for name in &all {
-        use_once(&semaphores, name).await;
+        use_once(&client, name).await;
     }
     for _ in 0..10 {
         let (passed, accepted) = (proxy.passed_requests(), proxy.accepted());
         let searching = tokio::spawn({
-            let semaphores = semaphores.clone();
-            async move { semaphores.names().await }
+            let client = client.clone();
+            async move { client.names().await }
         });
         let some_steps = async {
             while proxy.passed_requests() < passed + 10 {
@@ -103,9 +103,9 @@ async fn after_a_cut_in_the_middle_it_begins_anew() {
 async fn a_server_that_goes_away_is_an_error() {
     let mut server = server();
     fill(&server, OTHERS);
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     server.kill();
-    let refused = in_time("an answer", semaphores.names()).await.unwrap_err();
+    let refused = in_time("an answer", client.names()).await.unwrap_err();
     assert_eq!(kind_of(&refused), Some(ConnectErrorKind::Refused), "{refused}");
     assert!(refused.is_transient(), "{refused}");
 }
@@ -115,15 +115,15 @@ async fn a_server_that_goes_away_is_an_error() {
 async fn after_a_failover_it_is_the_new_primary_that_is_asked() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+scan"));
-    let semaphores = SemaphoreClient::builder().connect_primary_of(pair.urls()).await.unwrap();
-    use_once(&semaphores, "before").await;
-    assert_eq!(names(&semaphores).await, ["before"]);
+    let client = SemaphoreClient::builder().connect_primary_of(pair.urls()).await.unwrap();
+    use_once(&client, "before").await;
+    assert_eq!(names(&client).await, ["before"]);
     pair.is_in_step();
     pair.promote(1);
     let others = SemaphoreClient::connect(&pair.servers[1].url()).await.unwrap();
     use_once(&others, "after").await;
     pair.demote(0, 1);
-    assert_eq!(names(&semaphores).await, ["after", "before"]);
+    assert_eq!(names(&client).await, ["after", "before"]);
 }
 
 async fn cluster() -> Option<Cluster> {
@@ -137,15 +137,14 @@ async fn cluster() -> Option<Cluster> {
 #[tokio::test]
 async fn of_a_cluster_all_primaries_are_asked() {
     let Some(cluster) = cluster().await else { return };
-    let semaphores =
-        SemaphoreClient::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster([&*cluster.urls()[0]]).await.unwrap();
     let mut all = [cluster.name_at(0), cluster.name_at(1), cluster.name_at(0)];
     for name in &all {
-        use_once(&semaphores, name).await;
+        use_once(&client, name).await;
     }
     all.sort_unstable();
-    assert_eq!(names(&semaphores).await, all);
-    assert_eq!(semaphores.names().await.unwrap().keys, Some(all.len() as u64 * 2));
+    assert_eq!(names(&client).await, all);
+    assert_eq!(client.names().await.unwrap().keys, Some(all.len() as u64 * 2));
 }
 
 /// From the node that is looked through last to the one that is first: so a key may be at neither.
@@ -155,14 +154,14 @@ async fn no_name_is_missed_while_slots_move() {
     const NAMES: usize = 40;
     let Some(cluster) = cluster().await else { return };
     let cluster = Arc::new(cluster);
-    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let mut moving = Vec::new();
     let (mut all, mut slots) = (BTreeSet::new(), BTreeSet::new());
     let from = usize::from(cluster.nodes[0].port < cluster.nodes[1].port);
     while all.len() < NAMES {
         let name = cluster.name_at(from);
         if slots.insert(cluster.run::<u16>(0, &["KEYSLOT", &name])) {
-            use_once(&semaphores, &name).await;
+            use_once(&client, &name).await;
             all.insert(name.clone());
             moving.push(name);
         }
@@ -176,7 +175,7 @@ async fn no_name_is_missed_while_slots_move() {
         }
     });
     while !moved.is_finished() {
-        assert!(names(&semaphores).await.iter().eq(&all));
+        assert!(names(&client).await.iter().eq(&all));
         _ = look.send(());
     }
     moved.await.unwrap();
@@ -185,13 +184,13 @@ async fn no_name_is_missed_while_slots_move() {
 #[tokio::test]
 async fn a_slot_without_a_node_is_an_error() {
     let Some(cluster) = cluster().await else { return };
-    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         // The other one may have told it already.
         let _: redis::RedisResult<()> =
             redis::cmd("CLUSTER").arg("DELSLOTS").arg(7).query(&mut cluster.connect(node));
     }
-    let answer = async || semaphores.names().await.map(drop);
+    let answer = async || client.names().await.map(drop);
     let is_seen = |answer: &Result<(), Error>| {
         answer.as_ref().is_err_and(|error| kind_of(error) == Some(ConnectErrorKind::NotReady))
     };

@@ -79,9 +79,9 @@ async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
         other => panic!("{other:?}"),
     }
     server.grant("+role");
-    let semaphores = connect().await.unwrap();
+    let client = connect().await.unwrap();
     let within = Duration::from_millis(1);
-    let semaphore = semaphores.semaphore(NAME).limit(1).acknowledged_by(1, within).build().unwrap();
+    let semaphore = client.semaphore(NAME).limit(1).acknowledged_by(1, within).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     assert!(whole(&refused).contains("wait"), "{refused}");
@@ -114,9 +114,8 @@ fn rules_for(prefix: &str) -> Vec<String> {
 }
 
 async fn semaphore_of(server: &Server, user: &str, prefix: &str) -> Result<Semaphore, Error> {
-    let semaphores =
-        SemaphoreClient::builder().prefix(prefix).connect(&server.url_of(user)).await?;
-    semaphores.semaphore(NAME).limit(1).build()
+    let client = SemaphoreClient::builder().prefix(prefix).connect(&server.url_of(user)).await?;
+    client.semaphore(NAME).limit(1).build()
 }
 
 impl Tenants {

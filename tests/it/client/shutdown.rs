@@ -16,7 +16,7 @@ struct Scene {
     _server: Server,
     proxy: Proxy,
     observer: Observer,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: Semaphore,
 }
 
@@ -26,11 +26,11 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, 1).await;
-        let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+        let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
         let hour = Duration::from_secs(3600);
-        let semaphore = semaphores.semaphore(name).limit(1).lease(hour).build().unwrap();
+        let semaphore = client.semaphore(name).limit(1).lease(hour).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        Self { _server: server, proxy, observer, semaphores, semaphore }
+        Self { _server: server, proxy, observer, client, semaphore }
     }
 
     /// A try that the server has granted, whose reply is held back.
@@ -47,9 +47,9 @@ impl Scene {
 #[tokio::test]
 async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
     let scene = Scene::set().await;
-    let Scene { proxy, observer, semaphores, .. } = &scene;
+    let Scene { proxy, observer, client, .. } = &scene;
     let trying = scene.granted_try().await;
-    semaphores.shutdown().await;
+    client.shutdown().await;
     drop(trying);
     proxy.replies(Flow::Pass);
     observer.sees(0, 0).await;
@@ -57,9 +57,9 @@ async fn a_try_that_is_dropped_after_a_shutdown_is_given_back() {
 
 #[tokio::test]
 async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
-    let Scene { observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let Scene { observer, client, semaphore, .. } = &Scene::set().await;
     let permit = semaphore.acquire().await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
     drop(permit);
     observer.sees(0, 0).await;
 }
@@ -67,9 +67,9 @@ async fn a_permit_that_is_dropped_after_a_shutdown_is_given_back() {
 #[tokio::test]
 async fn no_try_is_granted_after_a_shutdown() {
     let scene = Scene::set().await;
-    let Scene { proxy, observer, semaphores, .. } = &scene;
+    let Scene { proxy, observer, client, .. } = &scene;
     let trying = scene.granted_try().await;
-    semaphores.shutdown().await;
+    client.shutdown().await;
     proxy.replies(Flow::Pass);
     assert!(matches!(trying.await, Err(Error::Shutdown)));
     observer.sees(0, 0).await;
@@ -79,7 +79,7 @@ async fn no_try_is_granted_after_a_shutdown() {
 /// shutdown, which waits for the server.
 #[tokio::test]
 async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
-    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
     let _holder = semaphore.acquire().await.unwrap();
     let queued = tokio::spawn(semaphore.request().acquire());
     observer.sees(1, 1).await;
@@ -87,8 +87,8 @@ async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
     let asking = tokio::spawn(semaphore.request().acquire());
     observer.sees(1, 2).await;
     let shutdown = tokio::spawn({
-        let semaphores = semaphores.clone();
-        async move { semaphores.shutdown().await }
+        let client = client.clone();
+        async move { client.shutdown().await }
     });
     for wait in [queued, asking] {
         assert!(matches!(wait.await.unwrap(), Err(Error::Shutdown)));
@@ -101,11 +101,11 @@ async fn waits_end_at_once_in_a_shutdown_that_gets_no_answer() {
 
 #[tokio::test]
 async fn a_shutdown_that_gets_no_answer_returns() {
-    let Scene { proxy, observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let Scene { proxy, observer, client, semaphore, .. } = &Scene::set().await;
     let permit = semaphore.acquire().await.unwrap();
     proxy.commands(Flow::Hold);
     drop(permit);
-    in_time("the shutdown", semaphores.shutdown()).await;
+    in_time("the shutdown", client.shutdown()).await;
     observer.sees(1, 0).await;
     // What it left goes on, as long as the runtime does.
     proxy.commands(Flow::Pass);
@@ -119,15 +119,15 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
     for _ in 0..100 {
         let name = unique_name();
         let observer = Observer::new(&url, &name, 60).await;
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+        let client = SemaphoreClient::connect(&url).await.unwrap();
         let hour = Duration::from_secs(3600);
-        let semaphore = semaphores.semaphore(name).limit(60).lease(hour).build().unwrap();
+        let semaphore = client.semaphore(name).limit(60).lease(hour).build().unwrap();
         let mut permits = try_join_all((0..60).map(|_| semaphore.acquire())).await.unwrap();
         let threads: Vec<_> = (0..3)
             .map(|_| permits.split_off(permits.len() - 20))
             .map(|some| std::thread::spawn(move || some.into_iter().for_each(drop)))
             .collect();
-        semaphores.shutdown().await;
+        client.shutdown().await;
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         observer.sees(0, 0).await;
     }
@@ -136,10 +136,10 @@ async fn permits_dropped_during_a_shutdown_are_given_back() {
 /// As by `select!`, where it lost against the signal to end.
 #[tokio::test]
 async fn a_wait_that_nobody_polls_any_more_is_given_back() {
-    let Scene { observer, semaphores, semaphore, .. } = &Scene::set().await;
+    let Scene { observer, client, semaphore, .. } = &Scene::set().await;
     let mut waiting = semaphore.acquire().boxed();
     assert!(waiting.as_mut().now_or_never().is_none());
-    semaphores.shutdown().await;
+    client.shutdown().await;
     observer.sees(0, 0).await;
     assert!(matches!(waiting.await, Err(Error::Shutdown)));
 }
@@ -150,26 +150,26 @@ async fn shutdown_ends_waits_gives_back_and_refuses_what_comes_after() {
     let observer = Observer::new(&url, &name, 1).await;
     let others = SemaphoreClient::connect(&url).await.unwrap();
     let holder = others.semaphore(&name).limit(1).build().unwrap().acquire().await.unwrap();
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let mine = client.semaphore(&name).limit(1).build().unwrap();
     let waiting = tokio::spawn({
         let mine = mine.clone();
         async move { mine.acquire().await }
     });
     observer.sees(1, 1).await;
-    semaphores.shutdown().await;
+    client.shutdown().await;
     // Nothing is left to wait for: the server has it.
     assert_eq!(observer.look().await.queued, 0);
     assert!(matches!(waiting.await.unwrap(), Err(Error::Shutdown)));
     assert!(matches!(mine.acquire().await, Err(Error::Shutdown)));
     assert!(matches!(mine.try_acquire().await, Err(Error::Shutdown)));
-    semaphores.shutdown().await;
+    client.shutdown().await;
     holder.release().await.unwrap();
 
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let mine = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let mine = client.semaphore(&name).limit(1).build().unwrap();
     drop(mine.acquire().await.unwrap());
-    semaphores.shutdown().await;
+    client.shutdown().await;
     assert_eq!(observer.look().await.held, 0);
 }
 
@@ -180,8 +180,8 @@ async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1_000).await;
     for round in 0..20 {
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        let semaphore = semaphores.semaphore(&name).limit(1_000).build().unwrap();
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        let semaphore = client.semaphore(&name).limit(1_000).build().unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let semaphore = semaphore.clone();
@@ -190,7 +190,7 @@ async fn shutdown_at_any_moment_hands_out_nothing_that_is_not_held() {
         for _ in 0..round {
             tokio::task::yield_now().await;
         }
-        semaphores.shutdown().await;
+        client.shutdown().await;
         let mut held = Vec::new();
         while let Some(result) = tasks.join_next().await {
             match result.unwrap() {

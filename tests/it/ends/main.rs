@@ -65,15 +65,15 @@ fn ended(mut program: Child) -> (Option<i32>, Duration) {
 }
 
 async fn observer(url: &str, name: &str) -> (SemaphoreClient, Semaphore) {
-    let semaphores = connected(SemaphoreClient::builder().response_timeout(SOON), url).await;
-    let semaphore = semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap();
-    (semaphores, semaphore)
+    let client = connected(SemaphoreClient::builder().response_timeout(SOON), url).await;
+    let semaphore = client.semaphore(name).limit(1).lease(LEASE).build().unwrap();
+    (client, semaphore)
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn next_is_served(way: &str, status: i32) {
     let (url, name) = (shared_url(), unique_name());
-    let (semaphores, semaphore) = observer(&url, &name).await;
+    let (client, semaphore) = observer(&url, &name).await;
     let (code, took) = ended(start(way, &url, &name));
     assert_eq!(code, Some(status), "{way}");
     let started = Instant::now();
@@ -82,7 +82,7 @@ async fn next_is_served(way: &str, status: i32) {
     let waited = started.elapsed();
     println!("test ends::{way} ... ok ({took:.1?}; the next one waited {waited:.1?})");
     served.release().await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
 }
 
 /// The end of a program waits for Redis, but not for ever. The child has the server pause.

@@ -70,8 +70,8 @@ static BLOCKING: OnceLock<blocking::SemaphoreClient> = OnceLock::new();
 
 fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
     let connect = || blocking::SemaphoreClient::connect_with(settings(is_away).connect(url));
-    let acquire = |semaphores: &blocking::SemaphoreClient| {
-        semaphores.semaphore(name).limit(1).lease(LEASE).build()?.acquire()
+    let acquire = |client: &blocking::SemaphoreClient| {
+        client.semaphore(name).limit(1).lease(LEASE).build()?.acquire()
     };
     match way {
         "blocking_static" => {
@@ -95,8 +95,8 @@ fn of_threads(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
         }
         _ => {}
     }
-    let semaphores = connect()?;
-    let permit = acquire(&semaphores)?;
+    let client = connect()?;
+    let permit = acquire(&client)?;
     if is_away {
         pause(url)?;
     }
@@ -122,8 +122,8 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
         None => Runtime::new()?,
     };
     runtime.block_on(async {
-        let semaphores = settings(is_away).connect(url).await?;
-        let semaphore = semaphores.semaphore(name).limit(1).lease(LEASE).build()?;
+        let client = settings(is_away).connect(url).await?;
+        let semaphore = client.semaphore(name).limit(1).lease(LEASE).build()?;
         let permit = semaphore.acquire().await?;
         if is_away {
             pause(url)?;
@@ -136,22 +136,22 @@ fn of_async(way: &str, url: &str, name: &str, is_away: bool) -> Outcome {
             // It has the permit to the end.
             "task" => _ = tokio::spawn(async move { permit.lost().await }),
             "static" => {
-                let semaphores = ASYNC.get_or_init(|| semaphores);
-                drop((permit, semaphores));
+                let client = ASYNC.get_or_init(|| client);
+                drop((permit, client));
             }
             "unpolled_release" => drop(permit.release()),
             // As many semaphores as tasks, which all end with the runtime.
             "several" => {
                 drop(permit);
                 for other in 0..20 {
-                    let other = semaphores.semaphore(format!("{name}.{other}")).limit(1).build()?;
+                    let other = client.semaphore(format!("{name}.{other}")).limit(1).build()?;
                     let permit = other.acquire().await?;
                     tokio::spawn(async move { permit.lost().await });
                 }
             }
             // Its own tasks wait, by two semaphores of the name, and have turns meanwhile.
             "waiters" | "waiters_panic" => {
-                let again = semaphores.semaphore(name).limit(1).lease(LEASE).build()?;
+                let again = client.semaphore(name).limit(1).lease(LEASE).build()?;
                 for task in 0..10 {
                     let semaphore = if task % 2 == 0 { semaphore.clone() } else { again.clone() };
                     tokio::spawn(async move {

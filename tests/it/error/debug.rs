@@ -18,8 +18,8 @@ fn assert_short(value: &impl Debug) {
 async fn a_thousand_waits_are_not_printed() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 1).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let builder = || semaphores.semaphore(&name).limit(1);
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let builder = || client.semaphore(&name).limit(1);
     let semaphore = builder().build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let mut waits = JoinSet::new();
@@ -28,7 +28,7 @@ async fn a_thousand_waits_are_not_printed() {
     }
     observer.sees(1, 1000).await;
     assert_short(&semaphore.inspect().await.unwrap());
-    assert_short(&semaphores);
+    assert_short(&client);
     assert_short(&builder());
     assert_short(&semaphore);
     assert_short(&semaphore.request());
@@ -42,18 +42,18 @@ async fn a_thousand_waits_are_not_printed() {
 async fn nor_are_permits_of_many_semaphores_nor_their_names() {
     let server = Server::start();
     server.grant("+scan");
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let several: Vec<_> = (0..100)
-        .map(|number| semaphores.semaphore(format!("one-{number}")).limit(1).build().unwrap())
+        .map(|number| client.semaphore(format!("one-{number}")).limit(1).build().unwrap())
         .collect();
     let requests = several.iter().map(redis_semaphore::Semaphore::request);
     let permits = acquire_all(requests).await.unwrap();
     assert_short(&permits);
     assert!(format!("{permits:?}").contains("100"));
-    let names = semaphores.names().await.unwrap();
+    let names = client.names().await.unwrap();
     assert_eq!(names.names.len(), 100);
     assert_short(&names);
-    assert_short(&semaphores.doctor().await.unwrap());
+    assert_short(&client.doctor().await.unwrap());
     permits.release().await.unwrap();
 }
 

@@ -194,8 +194,8 @@ async fn sentinels_that_are_away_or_none() {
 
 #[tokio::test]
 async fn settings_are_named_with_what_they_may_be() {
-    let semaphores = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
-    let builder = || semaphores.semaphore("a").limit(1);
+    let client = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
+    let builder = || client.semaphore("a").limit(1);
     let refused = builder().max_hold(Duration::ZERO).build().unwrap_err();
     assert_eq!(refused.to_string(), "max_hold: must be at least 10 ms, not 0ns");
     let refused = builder().initial_permits(1).build().unwrap_err();
@@ -204,7 +204,7 @@ async fn settings_are_named_with_what_they_may_be() {
         "limit: must have one of limit(), initial_permits() and limit_in_force(), and more than one \
          was given"
     );
-    let refused = semaphores.semaphore("a").build().unwrap_err();
+    let refused = client.semaphore("a").build().unwrap_err();
     assert_eq!(
         refused.to_string(),
         "limit: must have one of limit(), initial_permits() and limit_in_force(), and none was given"
@@ -212,8 +212,8 @@ async fn settings_are_named_with_what_they_may_be() {
 }
 
 async fn semaphore(server: &Server) -> Semaphore {
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    semaphores.semaphore("wrong").limit(1).build().unwrap()
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    client.semaphore("wrong").limit(1).build().unwrap()
 }
 
 #[tokio::test]
@@ -250,8 +250,8 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
 async fn a_server_that_goes_silent_is_told_in_whole_words() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("silent").limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("silent").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     proxy.replies(Flow::Hold);
     let refused = semaphore.try_acquire().await.unwrap_err();
@@ -267,8 +267,8 @@ async fn a_server_that_goes_silent_is_told_in_whole_words() {
 
 #[tokio::test]
 async fn waits_that_were_too_long_are_rounded() {
-    let semaphores = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&test_support::server::shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let _held = semaphore.acquire().await.unwrap();
     let error = semaphore.acquire_timeout(Duration::from_millis(50)).await.unwrap_err();
     let Error::Timeout { waited, .. } = &error else { panic!("{error:?}") };

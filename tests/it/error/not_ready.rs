@@ -62,8 +62,8 @@ async fn what_was_answered_is_told_when_the_last_attempt_is_cut_short() {
     let proxy = Proxy::start(server.port).await;
     let response_timeout = Duration::from_secs(1);
     let builder = SemaphoreClient::builder().response_timeout(response_timeout);
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("not_ready").limit(1).build().unwrap();
+    let client = builder.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("not_ready").limit(1).build().unwrap();
     let script = EndlessScript::start(&server).await;
     let try_acquire = async || semaphore.try_acquire().await.unwrap_err();
     let inspect = async || semaphore.inspect().await.unwrap_err();
@@ -105,8 +105,7 @@ async fn a_server_that_loads_its_data_will_have_them() {
         let value = vec![b'v'; 2_100_000];
         redis::cmd("SET").arg(key).arg(value).exec(&mut server.connect()).unwrap();
     }
-    let build =
-        |semaphores: &SemaphoreClient| semaphores.semaphore("slow").limit(1).build().unwrap();
+    let build = |client: &SemaphoreClient| client.semaphore("slow").limit(1).build().unwrap();
     // A call is made again for twice as long.
     let before = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
     let before = before.connect(&server.url()).await.unwrap();

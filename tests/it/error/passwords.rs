@@ -40,9 +40,9 @@ async fn passwords() {
 #[tokio::test]
 async fn a_password_that_is_set_later() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::builder().response_timeout(PATIENCE);
-    let semaphores = semaphores.connect(&server.admin_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::builder().response_timeout(PATIENCE);
+    let client = client.connect(&server.admin_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let mut admin = server.connect();
     redis::cmd("CONFIG").arg(&["SET", "requirepass", "geheim"]).exec(&mut admin).unwrap();
     redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();

@@ -37,10 +37,10 @@ async fn the_error_of_redis_rs_is_found_and_printed_once() {
     assert_said(connecting.unwrap_err(), "Connection refused");
 
     let (url, name) = (shared_url(), unique_name());
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     let mut admin = connect(&shared_admin_url());
     redis::cmd("SET").arg(&keys_of(&name)[0]).arg("other").exec(&mut admin).unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
     assert_said(refused, "exists and is not");

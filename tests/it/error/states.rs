@@ -223,7 +223,7 @@ async fn each_step_of_connecting_has_the_response_timeout_for_itself() {
         &server.admin_url().replace(&format!("127.0.0.1:{}/", server.port), ""),
     );
     let connecting = SemaphoreClient::builder().response_timeout(timeout).connect(&url);
-    let semaphores = in_time("a connection", connecting).await.unwrap();
-    let slow = semaphores.semaphore("slow").limit(1).build().unwrap();
+    let client = in_time("a connection", connecting).await.unwrap();
+    let slow = client.semaphore("slow").limit(1).build().unwrap();
     slow.acquire().await.unwrap().release().await.unwrap();
 }

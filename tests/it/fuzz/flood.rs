@@ -27,13 +27,13 @@ async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
         return;
     };
-    let semaphores = SemaphoreClient::builder().liveness(LIVENESS).connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(NAME).limit(1).build().unwrap();
+    let client = SemaphoreClient::builder().liveness(LIVENESS).connect(&url).await.unwrap();
+    let semaphore = client.semaphore(NAME).limit(1).build().unwrap();
     let before = memory("VmHWM");
     let permit = semaphore.acquire().await.unwrap();
     child::say(&(memory("VmHWM") - before).to_string());
     permit.release().await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
     child::say("done");
 }
 
@@ -41,8 +41,8 @@ async fn a_client_in_a_flood() {
 async fn a_flood_leaves_nothing_in_memory_and_holds_nobody_up() {
     // The server is not to cut a client that reads more slowly than others publish.
     let server = Server::start_with(&["--client-output-buffer-limit", "pubsub", "0", "0", "0"]);
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let holder = semaphores.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let holder = client.semaphore(NAME).limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), NAME, 1).await;
     let mut process = Process::start("fuzz::flood::a_client_in_a_flood", &server.url());
     observer.sees(1, 1).await;

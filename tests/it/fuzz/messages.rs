@@ -69,11 +69,11 @@ struct Place {
 impl Scene {
     async fn set() -> Self {
         let server = Server::start();
-        let semaphores =
+        let client =
             SemaphoreClient::builder().liveness(LIVENESS).connect(&server.url()).await.unwrap();
         let mut places = Vec::new();
         for name in NAMES {
-            let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+            let semaphore = client.semaphore(name).limit(1).build().unwrap();
             let observer = Observer::new(&server.url(), name, 1).await;
             let holder = Some(semaphore.acquire().await.unwrap());
             let mut place = Place { semaphore, observer, holder, waiting: FuturesUnordered::new() };

@@ -59,8 +59,8 @@ impl Transcript {
     }
 }
 
-fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
-    semaphores.semaphore(name).limit(3).lease(LEASE).build().unwrap()
+fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
+    client.semaphore(name).limit(3).lease(LEASE).build().unwrap()
 }
 
 async fn waits_and_limits(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {

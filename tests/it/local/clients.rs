@@ -29,13 +29,13 @@ async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
 
 #[tokio::test]
 async fn names_are_those_that_were_used_under_the_prefix() {
-    let semaphores = SemaphoreClient::builder().prefix("shop:sem").local().unwrap();
+    let client = SemaphoreClient::builder().prefix("shop:sem").local().unwrap();
     for name in ["uploads", "a b", "exports"] {
-        drop(semaphores.semaphore(name).limit(1).build().unwrap().acquire().await.unwrap());
+        drop(client.semaphore(name).limit(1).build().unwrap().acquire().await.unwrap());
     }
-    let looked_at = semaphores.semaphore("unused").limit(1).build().unwrap();
+    let looked_at = client.semaphore("unused").limit(1).build().unwrap();
     looked_at.inspect().await.unwrap();
-    let found = semaphores.names().await.unwrap();
+    let found = client.names().await.unwrap();
     assert_eq!(found.names, ["a b", "exports", "uploads"]);
 }
 
@@ -66,10 +66,10 @@ async fn bad_settings_are_errors_and_no_real_server_has_another_process() {
 fn processes_in_several_runtimes_wake_each_other() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
-    let semaphores = one.block_on(async { SemaphoreClient::local().unwrap() });
-    let first = semaphores.semaphore("jobs").limit(1).build().unwrap();
+    let client = one.block_on(async { SemaphoreClient::local().unwrap() });
+    let first = client.semaphore("jobs").limit(1).build().unwrap();
     let held = one.block_on(first.acquire()).unwrap();
-    let process = other.block_on(async { semaphores.another_process().unwrap() });
+    let process = other.block_on(async { client.another_process().unwrap() });
     let waiting = process.semaphore("jobs").limit(1).build().unwrap();
     let turn = async move { in_time("its turn", waiting.acquire()).await.map(drop) };
     let waits = std::thread::spawn(move || other.block_on(turn));
@@ -86,10 +86,10 @@ fn processes_in_several_runtimes_wake_each_other() {
 fn a_process_that_ends_in_the_middle_is_passed_over() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (one, dying) = (runtime(), runtime());
-    let semaphores = one.block_on(async { SemaphoreClient::local().unwrap() });
-    let process = dying.block_on(async { semaphores.another_process().unwrap() });
+    let client = one.block_on(async { SemaphoreClient::local().unwrap() });
+    let process = dying.block_on(async { client.another_process().unwrap() });
     let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
-    let (semaphore, dead) = (build(&semaphores), build(&process));
+    let (semaphore, dead) = (build(&client), build(&process));
     let held = one.block_on(semaphore.acquire()).unwrap();
     let queued = async |count| {
         let queued = async || semaphore.inspect().await.unwrap().queued;
@@ -117,20 +117,20 @@ fn a_process_that_ends_in_the_middle_is_passed_over() {
 fn threads_have_it_too() {
     use redis_semaphore::blocking::SemaphoreClient;
 
-    let semaphores = SemaphoreClient::local().unwrap();
+    let client = SemaphoreClient::local().unwrap();
     let build = |of: &SemaphoreClient| of.semaphore("jobs").limit(1).build().unwrap();
-    let held = build(&semaphores).acquire().unwrap();
-    let process = semaphores.another_process().unwrap();
+    let held = build(&client).acquire().unwrap();
+    let process = client.another_process().unwrap();
     let waiting = build(&process);
     let turn = move || waiting.acquire_timeout(Duration::from_secs(60))?.release();
     let waits = std::thread::spawn(turn);
-    while build(&semaphores).inspect().unwrap().queued == 0 {
+    while build(&client).inspect().unwrap().queued == 0 {
         assert!(!waits.is_finished(), "it does not wait");
         std::thread::yield_now();
     }
     held.release().unwrap();
     waits.join().unwrap().unwrap();
-    semaphores.shutdown().unwrap();
+    client.shutdown().unwrap();
 }
 
 /// More tasks than a batch has room for, on several threads.
@@ -144,9 +144,9 @@ async fn never_more_than_the_limit_in_many_tasks() {
     let inside = Arc::new(AtomicU32::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..1500 {
-        let (semaphores, inside) = (processes[number % 2].clone(), inside.clone());
+        let (client, inside) = (processes[number % 2].clone(), inside.clone());
         tasks.spawn(async move {
-            let semaphore = semaphores.semaphore("jobs").limit(7).build().unwrap();
+            let semaphore = client.semaphore("jobs").limit(7).build().unwrap();
             let permit = semaphore.acquire().await.unwrap();
             assert!(inside.fetch_add(1, Ordering::SeqCst) < 7);
             tokio::task::yield_now().await;

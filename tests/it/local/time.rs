@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 fn builders(limit: u32) -> [SemaphoreBuilder; 2] {
     let one = SemaphoreClient::local().unwrap();
     let other = one.another_process().unwrap();
-    [one, other].map(|semaphores| semaphores.semaphore("jobs").limit(limit))
+    [one, other].map(|client| client.semaphore("jobs").limit(limit))
 }
 
 fn semaphores(limit: u32) -> [Semaphore; 2] {
@@ -314,9 +314,9 @@ async fn a_permit_moves_or_ends_with_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn several_at_once_are_all_or_none() {
-    let semaphores = SemaphoreClient::local().unwrap();
+    let client = SemaphoreClient::local().unwrap();
     let [one, other] =
-        ["one", "other"].map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+        ["one", "other"].map(|name| client.semaphore(name).limit(1).build().unwrap());
     let held = other.acquire().await.unwrap();
     let both = || [one.request().timeout(HOUR), other.request()];
     let started = Instant::now();

@@ -13,8 +13,8 @@ const REQUESTS: u32 = 200;
 #[tokio::test]
 async fn each_request_goes_out_in_one_call() {
     let counted = Counted::here();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(REQUESTS).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(REQUESTS).build().unwrap();
     let mut acquires = JoinSet::new();
     for _ in 0..REQUESTS {
         acquires.spawn(semaphore.request().acquire());
@@ -40,8 +40,8 @@ async fn each_request_goes_out_in_one_call() {
 #[tokio::test]
 async fn a_call_that_fails_counts_as_such() {
     let counted = Counted::here();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire_many(2).await.unwrap_err();
     let calls =
         |outcome| counted.get("call_seconds_count", &[("script", "acquire"), ("outcome", outcome)]);
@@ -52,8 +52,8 @@ async fn a_call_that_fails_counts_as_such() {
 async fn connections_that_are_made_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("cut").limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("cut").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let reconnects = || {
         ["commands", "wake-ups"].map(|it| counted.get("reconnects_total", &[("connection", it)]))

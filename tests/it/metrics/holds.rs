@@ -10,8 +10,8 @@ use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
 async fn build(name: &str) -> Semaphore {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    semaphores.semaphore(name).limit(9).build().unwrap()
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    client.semaphore(name).limit(9).build().unwrap()
 }
 
 #[tokio::test]
@@ -46,8 +46,8 @@ async fn each_way_to_end_counts_once() {
 #[tokio::test]
 async fn consumed_for_good() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).initial_permits(1).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(&name).initial_permits(1).build().unwrap();
     semaphore.acquire().await.unwrap().forget().await.unwrap();
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
 }
@@ -72,8 +72,8 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     let server = Server::start();
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let lease = Duration::from_millis(500);
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("cut").limit(2).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("cut").limit(2).lease(lease).build().unwrap();
     let [released, dropped] = [semaphore.acquire().await, semaphore.acquire().await];
     let (released, dropped) = (released.unwrap(), dropped.unwrap());
     proxy.refuse_connections(true);
@@ -116,8 +116,8 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let (counted, proxy) = (Counted::here(), Proxy::start(server.port).await);
     let build = async |url: String, lease: u64| {
         let lease = Duration::from_secs(lease);
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        semaphores.semaphore("moves").limit(1).lease(lease).build().unwrap()
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        client.semaphore("moves").limit(1).lease(lease).build().unwrap()
     };
     // One that is not renewed during the test.
     let (here, there) = (build(proxy.url(), 9).await, build(server.url(), 600).await);
@@ -139,8 +139,8 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
 #[tokio::test]
 async fn without_renewal_a_loss_counts_when_the_permit_ends() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = semaphores.semaphore(&name).limit(1).auto_renew(false);
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(&name).limit(1).auto_renew(false);
     let semaphore = builder.lease(Duration::from_secs(3)).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("its end", permit.lost()).await;
@@ -163,13 +163,13 @@ fn a_permit_that_outlives_its_runtime_comes_off_the_gauge() {
 #[test]
 fn threads_count_the_same() {
     let (counted, name) = (Counted::here(), unique_name());
-    let semaphores = redis_semaphore::blocking::SemaphoreClient::connect(&shared_url()).unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = redis_semaphore::blocking::SemaphoreClient::connect(&shared_url()).unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     let permit = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
     assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 0.0, 0.0]);
     permit.release().unwrap();
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 1.0, 0.0]);
     assert_eq!(counted.outcomes(&name).into_values().collect::<Vec<_>>(), [1.0, 1.0]);
-    semaphores.shutdown().unwrap();
+    client.shutdown().unwrap();
 }

@@ -11,13 +11,12 @@ const OTHER: &str = "{other}";
 #[tokio::test]
 async fn names_beyond_the_cap_share_a_label() {
     let counted = Counted::here();
-    let semaphores =
-        SemaphoreClient::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::builder().metrics_names(2).connect(&shared_url()).await.unwrap();
     let names = [(); 4].map(|()| unique_name());
     for _ in 0..2 {
         for name in &names {
             // Built anew for each request, and gone with it.
-            let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+            let semaphore = client.semaphore(name).limit(1).build().unwrap();
             semaphore.acquire().await.unwrap().release().await.unwrap();
         }
     }
@@ -26,6 +25,6 @@ async fn names_beyond_the_cap_share_a_label() {
     assert_eq!([&names[2], &names[3]].map(|name| immediate(name)), [None; 2]);
     assert_eq!(immediate(OTHER), Some(4.0));
     assert_eq!(counted.held_waiting_ended_lost(OTHER), [0.0, 0.0, 4.0, 0.0]);
-    let taken = semaphores.semaphore(OTHER).limit(1).build();
+    let taken = client.semaphore(OTHER).limit(1).build();
     assert!(matches!(taken, Err(Error::Invalid { what: "name", .. })), "{taken:?}");
 }

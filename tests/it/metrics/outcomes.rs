@@ -15,7 +15,7 @@ use test_support::server::{shared_url, unique_name};
 
 struct Scene {
     counted: Counted,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: Semaphore,
     observer: Observer,
     name: String,
@@ -24,10 +24,10 @@ struct Scene {
 impl Scene {
     async fn set(limit: u32) -> Self {
         let (counted, name, url) = (Counted::here(), unique_name(), shared_url());
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        let semaphore = semaphores.semaphore(&name).limit(limit).build().unwrap();
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        let semaphore = client.semaphore(&name).limit(limit).build().unwrap();
         let observer = Observer::new(&url, &name, limit).await;
-        Self { counted, semaphores, semaphore, observer, name }
+        Self { counted, client, semaphore, observer, name }
     }
 
     /// Nothing else was counted.
@@ -130,10 +130,10 @@ async fn closed_and_shut_down() {
     scene.semaphore.try_acquire().await.unwrap_err();
     scene.assert_outcomes(&[("closed", 2), ("immediate", 1)]);
 
-    let other = scene.semaphores.semaphore(&scene.name).limit(1).build().unwrap();
+    let other = scene.client.semaphore(&scene.name).limit(1).build().unwrap();
     let waiting = tokio::spawn(other.request().acquire());
     eventually("one waits", async || scene.waiting(), |waiting| *waiting == 1.0).await;
-    scene.semaphores.shutdown().await;
+    scene.client.shutdown().await;
     in_time("the end of the wait", waiting).await.unwrap().unwrap_err();
     other.request().acquire().await.unwrap_err();
     scene.assert_outcomes(&[("closed", 4), ("immediate", 1)]);
@@ -146,7 +146,7 @@ async fn several_at_once_count_each() {
     let scene = Scene::set(1).await;
     // The first in the order of their keys.
     let first = format!("a-{}", scene.name);
-    let other = scene.semaphores.semaphore(&first).limit(1).build().unwrap();
+    let other = scene.client.semaphore(&first).limit(1).build().unwrap();
     let both = || [scene.semaphore.request(), other.request()];
     let permits = acquire_all(both()).await.unwrap();
     scene.assert_outcomes(&[("immediate", 1)]);

@@ -20,8 +20,8 @@ async fn all_metrics_are_told_of() {
     assert!(told.len() > 5, "{told:?}");
 
     let counted = Counted::here();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let text = counted.text();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE redis_semaphore_client_"));

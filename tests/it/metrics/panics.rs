@@ -47,9 +47,9 @@ impl Recorder for Broken {
 #[tokio::test]
 async fn a_panic_ends_one_semaphore_only() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let build = |name: &str, lease| -> Semaphore {
-        semaphores.semaphore(name).limit(2).lease(Duration::from_secs(lease)).build().unwrap()
+        client.semaphore(name).limit(2).lease(Duration::from_secs(lease)).build().unwrap()
     };
     let broken = metrics::with_local_recorder(&Broken, || build("broken", 3));
     let sound = build("sound", 600);

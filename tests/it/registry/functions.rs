@@ -35,8 +35,8 @@ async fn by_functions(url: &str) -> SemaphoreClient {
     SemaphoreClient::builder().use_functions().connect(url).await.unwrap()
 }
 
-fn build(semaphores: &SemaphoreClient, limit: u32) -> Semaphore {
-    semaphores.semaphore("shared").limit(limit).build().unwrap()
+fn build(client: &SemaphoreClient, limit: u32) -> Semaphore {
+    client.semaphore("shared").limit(limit).build().unwrap()
 }
 
 #[tokio::test]
@@ -256,10 +256,10 @@ async fn each_node_of_a_cluster_gets_them() {
         node.set_user(&rules(acl::cluster_rules()));
     }
     let builder = SemaphoreClient::builder().use_functions();
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     for node in 0..2 {
         let name = cluster.name_at(node);
-        let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+        let semaphore = client.semaphore(name).limit(1).build().unwrap();
         let held = semaphore.acquire().await.unwrap();
         let waiting = tokio::spawn({
             let semaphore = semaphore.clone();

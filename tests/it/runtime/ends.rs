@@ -37,8 +37,8 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     let home = one_worker();
     let lease = Duration::from_millis(300);
     let permit = home.block_on(async {
-        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease);
+        let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+        let semaphore = client.semaphore(unique_name()).limit(1).lease(lease);
         semaphore.auto_renew(false).build().unwrap().acquire().await.unwrap()
     });
     let (first, second) = (one_thread(), one_thread());
@@ -64,9 +64,9 @@ fn a_call_whose_runtime_ends_does_not_answer_for_others_in_flight() {
     });
     let home = one_thread();
     let (semaphore, mut permits) = home.block_on(async {
-        let semaphores = SemaphoreClient::builder().response_timeout(DEADLINE);
-        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore(name).limit(5).build().unwrap();
+        let client = SemaphoreClient::builder().response_timeout(DEADLINE);
+        let client = client.connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore(name).limit(5).build().unwrap();
         let permits = [semaphore.acquire().await, semaphore.acquire().await];
         (semaphore, permits.map(Result::unwrap).into_iter())
     });

@@ -37,7 +37,7 @@ enum Home {
 }
 
 struct Scene {
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: Semaphore,
     permits: Mutex<Vec<Permit>>,
 }
@@ -58,9 +58,9 @@ impl Scene {
         let builder =
             SemaphoreClient::builder().response_timeout(response).outage_tolerance(response);
         let builder = builder.liveness(Duration::from_millis(900));
-        let semaphores = connected(builder, &shared_url()).await;
-        let semaphore = semaphores.semaphore(unique_name()).limit(permits).build().unwrap();
-        let scene = Self { semaphores, semaphore, permits: Mutex::default() };
+        let client = connected(builder, &shared_url()).await;
+        let semaphore = client.semaphore(unique_name()).limit(permits).build().unwrap();
+        let scene = Self { client, semaphore, permits: Mutex::default() };
         for _ in 0..permits {
             let acquire = async || scene.semaphore.acquire().await;
             let permit = eventually("a permit", acquire, Result::is_ok).await.unwrap();
@@ -172,12 +172,7 @@ const CALLS: [(&str, Call, &str, &str); 19] = [
         OK,
     ),
     ("revoke", revoke, AWAY, OK),
-    (
-        "names",
-        |s| async move { s.semaphores.names().await.map(drop) }.boxed(),
-        "Connect",
-        "Connect",
-    ),
+    ("names", |s| async move { s.client.names().await.map(drop) }.boxed(), "Connect", "Connect"),
     ("adopt", adopt, AWAY, END),
     ("leave", |s| async move { s.permit().leave().await }.boxed(), AWAY, OK),
     ("forget", |s| async move { s.permit().forget().await }.boxed(), AWAY, OK),
@@ -192,12 +187,12 @@ fn acquire_timeout(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 }
 
 fn first_acquire(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    let first = scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let first = scene.client.semaphore(unique_name()).limit(1).build().unwrap();
     async move { first.acquire().await.map(drop) }.boxed()
 }
 
 fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    let first = scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let first = scene.client.semaphore(unique_name()).limit(1).build().unwrap();
     async move { first.set_limit(2).await.map(drop) }.boxed()
 }
 
@@ -213,7 +208,7 @@ fn adopt(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 }
 
 fn acquire_all(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    let first = || scene.semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let first = || scene.client.semaphore(unique_name()).limit(1).build().unwrap();
     let requests = [first().request(), first().request()];
     async move { redis_semaphore::acquire_all(requests).await.map(drop) }.boxed()
 }
@@ -229,12 +224,12 @@ fn refresh(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 }
 
 fn doctor(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    async move { scene.semaphores.doctor().await.map(drop) }.boxed()
+    async move { scene.client.doctor().await.map(drop) }.boxed()
 }
 
 fn shutdown(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
     async move {
-        scene.semaphores.shutdown().await;
+        scene.client.shutdown().await;
         Ok(())
     }
     .boxed()
@@ -302,8 +297,8 @@ fn a_wait_from_elsewhere_says_what_an_outage_is() {
     let (_permit, semaphore) = home.block_on(async {
         let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
         let builder = builder.outage_tolerance(Duration::ZERO).liveness(Duration::from_millis(900));
-        let semaphores = builder.connect(&server.url()).await.unwrap();
-        let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();
+        let client = builder.connect(&server.url()).await.unwrap();
+        let semaphore = client.semaphore("jobs").limit(1).build().unwrap();
         (semaphore.acquire().await.unwrap(), semaphore)
     });
     let (ended, ending) = mpsc::channel();

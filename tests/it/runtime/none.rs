@@ -74,8 +74,8 @@ fn calls_outside_any_runtime_end_when_that_of_the_connection_has_ended() {
 }
 
 async fn permit_of(lease: Duration) -> Permit {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
     semaphore.build().unwrap().acquire().await.unwrap()
 }
 

@@ -52,8 +52,8 @@ fn a_clock_that_is_paused_later_fails_calls_and_has_nothing_spin() {
     let proxy = faults.block_on(Proxy::start(server.port));
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+        let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
         let held = semaphore.acquire().await.unwrap();
         let waits = tokio::spawn({
             let semaphore = semaphore.clone();
@@ -97,8 +97,8 @@ fn nothing_spins_in_a_cluster() {
         info.get("total_commands_processed").unwrap()
     };
     runtime.block_on(async {
-        let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
-        let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+        let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+        let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
         let _held = semaphore.acquire().await.unwrap();
         tokio::time::pause();
         let before = calls();

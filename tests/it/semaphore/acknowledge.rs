@@ -15,8 +15,8 @@ const NAME: &str = "vault";
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);
 
-fn build(semaphores: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) -> Semaphore {
-    let builder = semaphores.semaphore(NAME).limit(limit).lease(LONG * 2);
+fn build(client: &SemaphoreClient, limit: u32, replicas: u32, within: Duration) -> Semaphore {
+    let builder = client.semaphore(NAME).limit(limit).lease(LONG * 2);
     builder.acknowledged_by(replicas, within).build().unwrap()
 }
 
@@ -34,8 +34,8 @@ fn knows(server: &Server, name: &str, id: &str) -> bool {
 async fn a_replica_has_every_permit_that_is_handed_out() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
-    let semaphore = build(&semaphores, 1, 1, LONG);
+    let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&client, 1, 1, LONG);
     for _ in 0..50 {
         let permit = semaphore.try_acquire().await.unwrap().unwrap();
         assert!(knows(&pair.servers[1], NAME, permit.id()));
@@ -57,7 +57,7 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
     let url = &pair.urls()[0];
-    let semaphores = SemaphoreClient::connect(url).await.unwrap();
+    let client = SemaphoreClient::connect(url).await.unwrap();
     let observer = Observer::new(url, NAME, 3).await;
     let within = Duration::from_secs(2);
     let too_few = |answer: Result<_, Error>, found| match answer {
@@ -66,14 +66,14 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
         }
         other => panic!("{:?}", other.map(|_: ()| ())),
     };
-    let two = build(&semaphores, 3, 2, within);
+    let two = build(&client, 3, 2, within);
     too_few(two.acquire().await.map(drop), 1);
     observer.sees(0, 0).await;
     too_few(two.try_acquire_many(3).await.map(drop), 1);
     observer.sees(0, 0).await;
 
     pair.servers[1].signal(Signal::SIGSTOP);
-    let one = build(&semaphores, 3, 1, within);
+    let one = build(&client, 3, 1, within);
     too_few(one.acquire().await.map(drop), 0);
     observer.sees(0, 0).await;
     pair.servers[1].signal(Signal::SIGCONT);
@@ -86,19 +86,18 @@ async fn without_enough_replicas_nothing_is_handed_out_and_nothing_kept() {
 async fn waiting_for_a_replica_holds_up_nobody_else() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
-    let careful = build(&semaphores, 1, 1, LONG);
+    let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
+    let careful = build(&client, 1, 1, LONG);
     drop(careful.acquire().await.unwrap());
     pair.servers[1].signal(Signal::SIGSTOP);
     let held_up = tokio::spawn(async move { careful.acquire().await });
-    let other = semaphores.semaphore("other").limit(1).build().unwrap();
+    let other = client.semaphore("other").limit(1).build().unwrap();
     for _ in 0..100 {
         let permit = in_time("a permit of another semaphore", other.acquire()).await.unwrap();
         in_time("its release", permit.release()).await.unwrap();
     }
     // Those who want the same of another semaphore have a connection of their own.
-    let careful =
-        semaphores.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
+    let careful = client.semaphore("careful").limit(1).acknowledged_by(1, Duration::from_millis(9));
     let refused = in_time("an answer", careful.build().unwrap().acquire()).await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { .. })), "{refused:?}");
     assert!(!held_up.is_finished());
@@ -112,8 +111,8 @@ async fn many_permits_wait_for_replicas_together() {
     const PERMITS: u32 = 200;
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
-    let semaphore = build(&semaphores, PERMITS, 1, LONG);
+    let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&client, PERMITS, 1, LONG);
     let permits = join_all((0..PERMITS).map(|_| semaphore.acquire())).await;
     assert!(permits.iter().all(Result::is_ok));
     let waits = pair.servers[0].calls("wait");
@@ -126,8 +125,8 @@ async fn many_permits_wait_for_replicas_together() {
 async fn a_replica_that_has_stopped_is_never_counted() {
     let pair = Pair::start();
     pair.servers[0].grant("+wait");
-    let semaphores = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
-    let semaphore = build(&semaphores, 1, 1, Duration::from_millis(5));
+    let client = SemaphoreClient::connect(&pair.urls()[0]).await.unwrap();
+    let semaphore = build(&client, 1, 1, Duration::from_millis(5));
     let acquire = async || semaphore.acquire().await;
     let permit = eventually("the replica answers", acquire, Result::is_ok).await.unwrap();
     permit.release().await.unwrap();
@@ -144,8 +143,8 @@ async fn a_shutdown_meanwhile_leaves_nothing() {
     let server = Server::start();
     server.grant("+wait");
     for waits in [true, false] {
-        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-        let semaphore = build(&semaphores, 1, 1, Duration::from_secs(300));
+        let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+        let semaphore = build(&client, 1, 1, Duration::from_secs(300));
         let observer = Observer::new(&server.url(), NAME, 1).await;
         let asking = tokio::spawn(async move {
             match waits {
@@ -154,7 +153,7 @@ async fn a_shutdown_meanwhile_leaves_nothing() {
             }
         });
         observer.sees(1, 0).await;
-        semaphores.shutdown().await;
+        client.shutdown().await;
         let ended = in_time("an answer", asking).await.unwrap();
         assert!(matches!(ended, Err(Error::Shutdown)), "{ended:?}");
         observer.sees(0, 0).await;
@@ -166,8 +165,8 @@ async fn a_failover_meanwhile_is_followed() {
     let pair = Pair::start();
     pair.servers.iter().for_each(|server| server.grant("+wait"));
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
-    let semaphores = builder.connect_primary_of(pair.urls()).await.unwrap();
-    let semaphore = build(&semaphores, 1, 1, Duration::from_secs(20));
+    let client = builder.connect_primary_of(pair.urls()).await.unwrap();
+    let semaphore = build(&client, 1, 1, Duration::from_secs(20));
     drop(semaphore.acquire().await.unwrap());
     pair.is_in_step();
     pair.servers[1].signal(Signal::SIGSTOP);
@@ -191,8 +190,8 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
     cluster.nodes.iter().for_each(|node| node.grant("+wait"));
     let name = cluster.name_at(1);
-    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_secs(9));
+    let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_secs(9));
     let semaphore = semaphore.build().unwrap();
     let first = semaphore.acquire().await.unwrap();
     assert!(knows(&cluster.nodes[4], &name, first.id()));
@@ -202,7 +201,7 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
     let refresh = async || first.refresh().await;
     eventually("an answer", refresh, Result::is_ok).await.unwrap();
     // The promoted node has no replica.
-    let hasty = semaphores.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_millis(20));
+    let hasty = client.semaphore(&name).limit(3).acknowledged_by(1, Duration::from_millis(20));
     let refused = hasty.build().unwrap().acquire().await;
     assert!(matches!(refused, Err(Error::NotAcknowledged { replicas: 0, .. })), "{refused:?}");
 }
@@ -210,8 +209,8 @@ async fn a_node_of_a_cluster_has_replicas_of_its_own() {
 #[tokio::test]
 async fn who_must_not_wait_is_told_so_by_what_was_called() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = build(&semaphores, 2, 1, LONG);
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = build(&client, 2, 1, LONG);
     for (called, refused) in [
         ("acquire", semaphore.acquire().await.map(drop).unwrap_err()),
         ("try_acquire", semaphore.try_acquire().await.map(drop).unwrap_err()),
@@ -223,7 +222,7 @@ async fn who_must_not_wait_is_told_so_by_what_was_called() {
 
 #[tokio::test]
 async fn what_cannot_work_is_refused() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(2);
     for (replicas, within) in [
         (0, Duration::from_millis(10)),
@@ -232,12 +231,12 @@ async fn what_cannot_work_is_refused() {
         (1, lease / 2 + Duration::from_millis(1)),
         (1, Duration::MAX),
     ] {
-        let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease);
+        let builder = client.semaphore(unique_name()).limit(1).lease(lease);
         let refused = builder.acknowledged_by(replicas, within).build().unwrap_err();
         assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
     }
     // It would be lost when it is handed out.
-    let builder = semaphores.semaphore(unique_name()).limit(1).max_hold(lease);
+    let builder = client.semaphore(unique_name()).limit(1).max_hold(lease);
     let refused = builder.acknowledged_by(1, lease).build().unwrap_err();
     assert!(matches!(refused, Error::Invalid { what: "acknowledged_by", .. }), "{refused}");
 }

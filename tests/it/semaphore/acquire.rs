@@ -13,8 +13,8 @@ use test_support::server::{Server, shared_url, unique_name};
 async fn semaphore(limit: u32) -> (Semaphore, Observer) {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, limit).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    (semaphores.semaphore(name).limit(limit).build().unwrap(), observer)
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    (client.semaphore(name).limit(limit).build().unwrap(), observer)
 }
 
 #[tokio::test]
@@ -44,9 +44,9 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
 async fn a_request_takes_any_weight_and_timeout() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 4).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     let hasty = Duration::from_millis(30);
-    let builder = || semaphores.semaphore(&name).limit(4);
+    let builder = || client.semaphore(&name).limit(4);
     let (semaphore, hasty) =
         (builder().build().unwrap(), builder().acquire_timeout(hasty).build().unwrap());
     let held = semaphore.request().weight(3).acquire().await.unwrap();
@@ -91,8 +91,8 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     let holder = semaphore.acquire().await.unwrap();
     let (order, mut served) = mpsc::unbounded_channel();
     for number in 0..20_u64 {
-        let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-        let mine = semaphores.semaphore(semaphore.name()).limit(1).build().unwrap();
+        let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+        let mine = client.semaphore(semaphore.name()).limit(1).build().unwrap();
         let order = order.clone();
         tokio::spawn(async move {
             let permit = mine.acquire().await.unwrap();
@@ -168,8 +168,8 @@ async fn never_more_than_the_limit_among_many_tasks() {
 #[tokio::test]
 async fn what_a_script_has_refused_is_not_given_back() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("text").limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("text").limit(1).build().unwrap();
     let set = ["sem:{text}:permits", "text"];
     redis::cmd("SET").arg(&set).exec(&mut server.connect()).unwrap();
     let before: u64 = server.calls("evalsha");
@@ -180,10 +180,10 @@ async fn what_a_script_has_refused_is_not_given_back() {
     ] {
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     }
-    let heavy = semaphores.semaphore("light").limit(1).build().unwrap();
+    let heavy = client.semaphore("light").limit(1).build().unwrap();
     let refused = heavy.acquire_many(2).await;
     assert!(matches!(refused, Err(Error::TooHeavy { .. })), "{refused:?}");
-    semaphores.shutdown().await;
+    client.shutdown().await;
     assert_eq!(server.calls("evalsha") - before, 4);
 }
 
@@ -261,10 +261,10 @@ async fn signalling_between_processes() {
 #[tokio::test]
 async fn the_newest_declaration_is_in_force() {
     let (url, name) = (shared_url(), unique_name());
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let old = semaphores.semaphore(&name).limit(2).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let old = client.semaphore(&name).limit(2).build().unwrap();
     drop(old.acquire().await.unwrap());
-    let new = semaphores.semaphore(&name).limit(7).build().unwrap();
+    let new = client.semaphore(&name).limit(7).build().unwrap();
     // Looking declares nothing.
     assert_eq!((new.limit().await.unwrap(), new.inspect().await.unwrap().limit), (2, 2));
     drop(new.acquire().await.unwrap());
@@ -275,8 +275,8 @@ async fn the_newest_declaration_is_in_force() {
 #[tokio::test]
 async fn a_contended_acquire_and_release_costs_two_calls() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("contended").limit(4).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("contended").limit(4).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut server.connect()).unwrap();
     let (waiters, turns) = (64, 20);
@@ -306,11 +306,11 @@ async fn two_connections_however_many_wait() {
         // One of them looks.
         list.lines().count() - 1
     };
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let observer = Observer::new(&server.url(), "busy", 1).await;
     // Those of the observer, too.
     assert_eq!(clients(), 4);
-    let semaphore = semaphores.semaphore("busy").limit(1).build().unwrap();
+    let semaphore = client.semaphore("busy").limit(1).build().unwrap();
     let _holder = semaphore.acquire().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..500 {

@@ -14,8 +14,8 @@ use test_support::server::{Server, shared_url, unique_name};
 const LONG: Duration = Duration::from_secs(300);
 
 async fn client(url: &str, name: &str, lease: Duration) -> Semaphore {
-    let semaphores = SemaphoreClient::connect(url).await.unwrap();
-    semaphores.semaphore(name).limit(3).lease(lease).build().unwrap()
+    let client = SemaphoreClient::connect(url).await.unwrap();
+    client.semaphore(name).limit(3).lease(lease).build().unwrap()
 }
 
 fn assert_lost(result: Result<Permit, Error>, id: &str) {
@@ -158,8 +158,8 @@ async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
 #[tokio::test]
 async fn a_lost_permit_moves_nowhere() {
     let name = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(300));
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));
     let semaphore = builder.auto_renew(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
@@ -262,15 +262,15 @@ async fn another_name_is_invalid_and_so_is_what_is_no_word() {
 #[tokio::test]
 async fn a_closed_semaphore_adopts_nothing_and_takes_nothing_away() {
     let name = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let build = || semaphores.semaphore(&name).limit(3).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let build = || client.semaphore(&name).limit(3).build().unwrap();
     let (closed, open) = (build(), build());
     let parts = open.acquire().await.unwrap().into_parts();
     closed.close();
     let refused = closed.adopt(parts.clone()).await;
     assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
     open.adopt(parts.clone()).await.unwrap().release().await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
     let refused = open.adopt(parts).await;
     assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
 }
@@ -291,9 +291,9 @@ impl Scene {
         let observer = Observer::new(&server.url(), "moving", 3).await;
         let elsewhere = client(&server.url(), "moving", LONG).await;
         let parts = elsewhere.acquire_many(2).await.unwrap().into_parts();
-        let semaphores = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
-        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore("moving").limit(3).lease(LONG).build().unwrap();
+        let client = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
+        let client = client.connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore("moving").limit(3).lease(LONG).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         Self { server, proxy, observer, semaphore, parts }
     }

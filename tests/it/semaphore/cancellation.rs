@@ -49,12 +49,12 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, LIMIT).await;
-        let semaphores = SemaphoreClient::builder()
+        let client = SemaphoreClient::builder()
             .response_timeout(Duration::from_millis(500))
             .connect(&proxy.url())
             .await
             .unwrap();
-        let semaphore = semaphores.semaphore(name).limit(LIMIT).build().unwrap();
+        let semaphore = client.semaphore(name).limit(LIMIT).build().unwrap();
         // The declaration is not what is dropped here.
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let others = match outcome {

@@ -20,8 +20,8 @@ async fn waits_end_and_what_is_held_stays() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
     let lease = Duration::from_secs(3);
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let build = || semaphores.semaphore(&name).limit(2).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let build = || client.semaphore(&name).limit(2).lease(lease).build().unwrap();
     let (semaphore, other) = (build(), build());
     let held = semaphore.acquire_many(2).await.unwrap();
     let early = semaphore.request().acquire();
@@ -66,8 +66,8 @@ async fn requests_under_way_end_and_leave_nothing() {
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "closed", 3).await;
         let connect = SemaphoreClient::builder().response_timeout(Duration::from_millis(timeout));
-        let semaphores = connect.connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore("closed").limit(3).build().unwrap();
+        let client = connect.connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore("closed").limit(3).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         proxy.replies(flow);
         let mut requests = JoinSet::new();
@@ -99,9 +99,9 @@ async fn requests_under_way_end_and_leave_nothing() {
 async fn at_any_moment() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 20).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     for round in 0..20 {
-        let semaphore = semaphores.semaphore(&name).limit(20).build().unwrap();
+        let semaphore = client.semaphore(&name).limit(20).build().unwrap();
         let mut tasks = JoinSet::new();
         for _ in 0..50 {
             tasks.spawn(semaphore.request().acquire());
@@ -128,11 +128,11 @@ async fn whatever_a_request_waits_for() {
     let hour = Duration::from_secs(3600);
     for is_shutdown in [false, true] {
         let builder = SemaphoreClient::builder().outage_tolerance(hour);
-        let semaphores = builder.connect(&proxy.url()).await.unwrap();
-        let undeclared = semaphores.semaphore("undeclared").limit(3).build().unwrap();
+        let client = builder.connect(&proxy.url()).await.unwrap();
+        let undeclared = client.semaphore("undeclared").limit(3).build().unwrap();
         // A replica that is not there.
         server.grant("+wait");
-        let careful = semaphores.semaphore("careful").limit(3).lease(hour);
+        let careful = client.semaphore("careful").limit(3).lease(hour);
         let careful = careful.acknowledged_by(1, hour / 2).build().unwrap();
         let acknowledged = tokio::spawn(careful.request().acquire());
         let observer = Observer::new(&server.url(), "careful", 3).await;
@@ -143,7 +143,7 @@ async fn whatever_a_request_waits_for() {
         let passed = async || proxy.passed_requests();
         eventually("it declares its limit", passed, |passed| *passed > swallowed).await;
         match is_shutdown {
-            true => in_time("the shutdown", semaphores.shutdown()).await,
+            true => in_time("the shutdown", client.shutdown()).await,
             false => [&undeclared, &careful].into_iter().for_each(Semaphore::close),
         }
         for request in [declaring, acknowledged] {
@@ -164,17 +164,17 @@ async fn shutdowns_end_together() {
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "twice", 1).await;
     let patient = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
-    let semaphores = patient.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("twice").limit(1).build().unwrap();
+    let client = patient.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("twice").limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     proxy.requests(Flow::Hold);
     drop(permit);
-    let mut first = pin!(semaphores.shutdown());
+    let mut first = pin!(client.shutdown());
     assert!(first.as_mut().now_or_never().is_none());
     let closed =
         async || matches!(semaphore.try_acquire().now_or_never(), Some(Err(Error::Shutdown)));
     eventually("it takes no more", closed, |closed| *closed).await;
-    let mut second = pin!(semaphores.shutdown());
+    let mut second = pin!(client.shutdown());
     tokio::select! {
         biased;
         () = &mut second => panic!("nothing is given back yet"),

@@ -70,8 +70,8 @@ fn builder() -> SemaphoreClientBuilder {
     SemaphoreClient::builder().liveness(LIVENESS)
 }
 
-fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
-    semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap()
+fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
+    client.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
 /// How late the timers of this process were since then, at most: what a busy machine costs.
@@ -207,8 +207,8 @@ async fn connect(server: &Server, count: usize) -> Vec<SemaphoreClient> {
     let url = server.url();
     // A busy machine takes its time for so many.
     let one = async |_| loop {
-        if let Ok(semaphores) = builder().connect(&url).await {
-            return semaphores;
+        if let Ok(client) = builder().connect(&url).await {
+            return client;
         }
     };
     stream::iter(0..count).map(one).buffer_unordered(4).collect().await
@@ -221,8 +221,8 @@ async fn queue_live(
     count: usize,
 ) -> (Vec<SemaphoreClient>, JoinSet<Permit>) {
     let (all, mut waits) = (connect(server, count).await, JoinSet::new());
-    for semaphores in &all {
-        let semaphore = build(semaphores, name);
+    for client in &all {
+        let semaphore = build(client, name);
         waits.spawn(async move { semaphore.acquire().await.unwrap() });
     }
     (all, waits)
@@ -253,8 +253,8 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
     assert!(late < PROMPT + lag.most(), "{late:?}");
     assert!(calls <= 100, "{calls} calls");
     waits.shutdown().await;
-    for semaphores in alive {
-        semaphores.shutdown().await;
+    for client in alive {
+        client.shutdown().await;
     }
 }
 
@@ -267,8 +267,8 @@ async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     let all = connect(&server, 100).await;
     let wakes = count_wakes(&server);
     let mut starts = JoinSet::new();
-    for semaphores in &all {
-        let starting = semaphores.semaphore("starts").limit(5).lease(lease).leave_on_drop(true);
+    for client in &all {
+        let starting = client.semaphore("starts").limit(5).lease(lease).leave_on_drop(true);
         let starting = starting.build().unwrap();
         starts.spawn(async move { starting.acquire().await.unwrap().leave().await.unwrap() });
     }
@@ -280,8 +280,8 @@ async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     println!("{calls} calls of wake for each of {STARTS} starts, in {:?}", began.elapsed());
     assert!(calls <= 40, "{calls} calls for each start");
     starts.shutdown().await;
-    for semaphores in all {
-        semaphores.shutdown().await;
+    for client in all {
+        client.shutdown().await;
     }
 }
 
@@ -291,9 +291,9 @@ async fn a_process_of_another_test() {
     let Some(name) = child::role() else {
         return;
     };
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let semaphore =
-        semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(3000)).build().unwrap();
+        client.semaphore(&name).limit(1).lease(Duration::from_millis(3000)).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let waits: Vec<_> = (0..300).map(|_| tokio::spawn(semaphore.request().acquire())).collect();
     let queued = async || semaphore.inspect().await.unwrap().queued;
@@ -309,8 +309,8 @@ async fn a_process_that_is_killed_with_permit_and_queue_holds_nobody_up_for_long
     let (url, name, lag) = (shared_url(), unique_name(), Lag::watch());
     let mut crowded = Process::start("semaphore::dead_waiters::a_process_of_another_test", &name);
     assert_eq!(crowded.next().await.as_deref(), Some("ready"));
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     let wait = tokio::spawn(semaphore.request().acquire());
     Observer::of(semaphore).sees(1, 301).await;
     crowded.kill();

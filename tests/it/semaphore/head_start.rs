@@ -13,9 +13,9 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// A process.
 async fn semaphore(name: &str) -> Semaphore {
-    let semaphores = SemaphoreClient::builder().liveness(LIVENESS);
-    let semaphores = semaphores.connect(&shared_url()).await.unwrap();
-    semaphores.semaphore(name).limit(1).build().unwrap()
+    let client = SemaphoreClient::builder().liveness(LIVENESS);
+    let client = client.connect(&shared_url()).await.unwrap();
+    client.semaphore(name).limit(1).build().unwrap()
 }
 
 /// Begins to wait, and tells when its turn has come.

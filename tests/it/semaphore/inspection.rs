@@ -13,8 +13,8 @@ const CHANGES: usize = 100;
 /// Each change of the limit leaves a mark for a while.
 #[tokio::test]
 async fn marks_are_no_holders() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let changes = (0..CHANGES).map(|_| semaphore.add_permits(1));
     in_time("all changes", try_join_all(changes)).await.unwrap();
@@ -34,9 +34,9 @@ async fn marks_are_no_holders() {
 async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let (url, name) = (shared_url(), unique_name());
     let liveness = Duration::from_secs(600);
-    let semaphores = SemaphoreClient::builder().owner("patient").liveness(liveness).connect(&url);
-    let semaphores = semaphores.await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(2).build().unwrap();
+    let client = SemaphoreClient::builder().owner("patient").liveness(liveness).connect(&url);
+    let client = client.await.unwrap();
+    let semaphore = client.semaphore(&name).limit(2).build().unwrap();
     let holder = semaphore.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn(semaphore.request().weight(2).acquire());
     let now = Observer::new(&url, &name, 2).await.sees(2, 1).await;

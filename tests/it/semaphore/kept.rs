@@ -19,12 +19,12 @@ const PASSED_ON: &str = "passed on";
 const DROPPED: &str = "left on drop";
 
 /// Acquires once from each of many semaphores with long leases, and drops them.
-async fn drop_semaphores(semaphores: &SemaphoreClient, count: usize, ends: &str) {
+async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
     let prefix = unique_name();
     for number in 0..count {
         let name = format!("{prefix}-{number}");
         let lease = Duration::from_secs(60 * 60);
-        let builder = semaphores.semaphore(name).limit(1).lease(lease);
+        let builder = client.semaphore(name).limit(1).lease(lease);
         let semaphore = builder.leave_on_drop(ends == DROPPED).build().unwrap();
         let permit = semaphore.acquire().await.unwrap();
         match ends {
@@ -55,19 +55,19 @@ async fn dropped_semaphores_leave_nothing() {
 async fn a_process_that_drops_semaphores() {
     let Some(role) = child::role() else { return };
     let (url, ends) = role.split_once(' ').unwrap();
-    let semaphores = SemaphoreClient::connect(url).await.unwrap();
-    drop_semaphores(&semaphores, SEMAPHORES / 10, ends).await;
+    let client = SemaphoreClient::connect(url).await.unwrap();
+    drop_semaphores(&client, SEMAPHORES / 10, ends).await;
     let before = memory("VmRSS");
-    drop_semaphores(&semaphores, SEMAPHORES, ends).await;
+    drop_semaphores(&client, SEMAPHORES, ends).await;
     child::say(&memory("VmRSS").saturating_sub(before).to_string());
 }
 
 /// Once nothing is held, awaited or given back, no task is left either.
 #[tokio::test]
 async fn tasks_end_when_there_is_nothing_to_do() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(1);
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let tasks = async || Handle::current().metrics().num_alive_tasks();
     let before = tasks().await;
     let permit = semaphore.acquire().await.unwrap();

@@ -23,8 +23,8 @@ const WINDOW: Duration = Duration::from_secs(2);
 const TASKS: u32 = 10;
 const STARTS: u32 = 3;
 
-fn starts(semaphores: &SemaphoreClient, name: &str) -> SemaphoreBuilder {
-    semaphores.semaphore(name).limit(LIMIT).lease(WINDOW).leave_on_drop(true)
+fn starts(client: &SemaphoreClient, name: &str) -> SemaphoreBuilder {
+    client.semaphore(name).limit(LIMIT).lease(WINDOW).leave_on_drop(true)
 }
 
 /// The server's clock, in ms.
@@ -39,8 +39,8 @@ async fn a_process_that_starts() {
     let Some(name) = child::role() else {
         return;
     };
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = starts(&semaphores, &name).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = starts(&client, &name).build().unwrap();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let semaphore = semaphore.clone();
@@ -62,7 +62,7 @@ async fn a_process_that_starts() {
         });
     }
     tasks.join_all().await;
-    semaphores.shutdown().await;
+    client.shutdown().await;
 }
 
 /// Told by the server's clock, over all processes.
@@ -100,7 +100,7 @@ struct Scene {
     server: Server,
     proxy: Proxy,
     observer: Observer,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: Semaphore,
 }
 
@@ -109,11 +109,11 @@ impl Scene {
         let server = Server::start();
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "left", 2).await;
-        let semaphores = SemaphoreClient::builder().response_timeout(Duration::from_secs(5));
-        let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-        let builder = semaphores.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
+        let client = SemaphoreClient::builder().response_timeout(Duration::from_secs(5));
+        let client = client.connect(&proxy.url()).await.unwrap();
+        let builder = client.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
         let semaphore = builder.auto_renew(false).build().unwrap();
-        Self { server, proxy, observer, semaphores, semaphore }
+        Self { server, proxy, observer, client, semaphore }
     }
 
     async fn left(&self) -> Duration {
@@ -133,9 +133,9 @@ impl Scene {
 async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 1).await;
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore(&name).limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore(&name).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
     permit.leave().await.unwrap();
@@ -201,8 +201,8 @@ async fn a_leave_in_an_outage_happens_after_it() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("left").limit(1).lease(LONG).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("left").limit(1).lease(LONG).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let left = async || observer.sees(1, 0).await.holders[0].expires_in;
     proxy.refuse_connections(true);
@@ -246,13 +246,13 @@ async fn what_is_dropped_before_or_after_a_shutdown_is_left() {
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
     drop(permit);
-    scene.semaphores.shutdown().await;
+    scene.client.shutdown().await;
     assert!(scene.left().await > used + USED);
 
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
-    scene.semaphores.shutdown().await;
+    scene.client.shutdown().await;
     drop(permit);
     scene.begins_anew(used).await;
 }
@@ -278,8 +278,8 @@ async fn what_was_not_started_is_given_back() {
 #[tokio::test]
 async fn a_permit_that_was_lost_is_not_left() {
     let name = unique_name();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = semaphores.semaphore(&name).limit(1).lease(Duration::from_millis(300));
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));
     let semaphore = builder.auto_renew(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
@@ -296,8 +296,8 @@ async fn max_hold_does_not_shorten_the_last_lease() {
     let server = Server::start();
     server.clock.freeze_at(1_700_000_000_000_000);
     let observer = Observer::new(&server.url(), "left", 1).await;
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let builder = semaphores.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let builder = client.semaphore("left").limit(1).lease(LONG).max_hold(LONG);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let some = Duration::from_millis(100);
     let rest = async || permit.expires_in();

@@ -13,8 +13,8 @@ async fn use_once(semaphore: &Semaphore) {
 #[tokio::test]
 async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_forgotten_it() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("jobs").limit(4).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("jobs").limit(4).build().unwrap();
     use_once(&semaphore).await;
     server.clock.run_ahead_by(3 * 3600 * 1_000_000);
     assert_eq!(semaphore.add_permits(1).await.unwrap(), 5);
@@ -28,8 +28,8 @@ async fn what_is_added_comes_on_top_of_what_was_declared_though_the_server_has_f
 async fn a_newer_declaration_stays_when_an_older_process_adds() {
     let (url, name) = (shared_url(), unique_name());
     let build = async |limit| {
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        semaphores.semaphore(&name).limit(limit).build().unwrap()
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        client.semaphore(&name).limit(limit).build().unwrap()
     };
     let (older, newer) = (build(3).await, build(5).await);
     use_once(&older).await;
@@ -40,8 +40,8 @@ async fn a_newer_declaration_stays_when_an_older_process_adds() {
 
 #[tokio::test]
 async fn initial_permits_begin_anew_once_they_were_cleared() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).initial_permits(5).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).initial_permits(5).build().unwrap();
     use_once(&semaphore).await;
     assert_eq!(semaphore.add_permits(2).await.unwrap(), 7);
     assert_eq!(semaphore.clear_limit().await.unwrap(), 0);
@@ -51,11 +51,11 @@ async fn initial_permits_begin_anew_once_they_were_cleared() {
 
 #[tokio::test]
 async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
-    let service = semaphores.semaphore(&name).limit(3).build().unwrap();
+    let service = client.semaphore(&name).limit(3).build().unwrap();
     use_once(&service).await;
-    let job = semaphores.semaphore(&name).limit_in_force().build().unwrap();
+    let job = client.semaphore(&name).limit_in_force().build().unwrap();
     let permit = job.acquire_many(2).await.unwrap();
     assert!(job.request().weight(2).try_acquire().await.unwrap().is_none());
     let too_heavy = job.acquire_many(4).await.unwrap_err();
@@ -71,9 +71,9 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
 
 #[tokio::test]
 async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothing() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
-    let job = semaphores.semaphore(&name).limit_in_force().build().unwrap();
+    let job = client.semaphore(&name).limit_in_force().build().unwrap();
     let refused = [
         in_time("the acquire", job.acquire()).await.map(drop).unwrap_err(),
         in_time("the try", job.try_acquire()).await.map(drop).unwrap_err(),
@@ -104,8 +104,8 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
 #[tokio::test]
 async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
     let mut server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let job = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let job = client.semaphore("jobs").limit_in_force().build().unwrap();
     job.set_limit(1).await.unwrap();
     let permit = job.acquire().await.unwrap();
     let waiting = tokio::spawn(job.request().acquire());

@@ -22,12 +22,12 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let name = unique_name();
         let observer = Observer::new(&server.url(), &name, 2).await;
-        let semaphores = SemaphoreClient::builder()
+        let client = SemaphoreClient::builder()
             .response_timeout(Duration::from_secs(5))
             .connect(&proxy.url())
             .await
             .unwrap();
-        let semaphore = semaphores.semaphore(name).limit(2).lease(LONG).build().unwrap();
+        let semaphore = client.semaphore(name).limit(2).lease(LONG).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         Self { server, proxy, semaphore, observer }
     }

@@ -17,8 +17,8 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 5).await;
     let builder = SemaphoreClient::builder().liveness(Duration::from_millis(100));
-    let semaphores = builder.connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(5).build().unwrap();
+    let client = builder.connect(&url).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(5).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..40_u64 {
         let semaphore = semaphore.clone();
@@ -48,9 +48,9 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let _holder = elsewhere.semaphore("left").limit(1).build().unwrap().acquire().await.unwrap();
     let builder = SemaphoreClient::builder().liveness(Duration::from_secs(300));
     let builder = builder.response_timeout(Duration::from_millis(100));
-    let semaphores = connected(builder, &proxy.url()).await;
+    let client = connected(builder, &proxy.url()).await;
     let lease = Duration::from_secs(1);
-    let semaphore = semaphores.semaphore("left").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("left").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     observer.sees(1, 1).await;
     proxy.refuse_connections(true);
@@ -69,8 +69,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let builder = builder.liveness(Duration::from_millis(300));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).max_hold(Duration::MAX).build().unwrap();
+    let client = builder.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(1).max_hold(Duration::MAX).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     let observer = Observer::new(&server.url(), &name, 1).await;
@@ -85,8 +85,8 @@ async fn durations_without_end_are_no_reason_to_panic() {
 
     let refused = SemaphoreClient::builder().response_timeout(Duration::MAX).connect(&url).await;
     assert!(matches!(refused, Err(Error::Invalid { what: "response_timeout", .. })));
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     semaphore.acquire_timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
 
@@ -97,7 +97,7 @@ async fn many_semaphores_that_wait_end_together() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphores = SemaphoreClient::builder()
+    let client = SemaphoreClient::builder()
         .liveness(Duration::from_millis(300))
         .response_timeout(Duration::from_millis(500))
         .outage_tolerance(Duration::from_secs(5))
@@ -108,7 +108,7 @@ async fn many_semaphores_that_wait_end_together() {
     for number in 0..50 {
         let name = format!("wait-{number}");
         holders.push(direct.semaphore(&name).limit(1).build().unwrap().acquire().await.unwrap());
-        let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+        let semaphore = client.semaphore(&name).limit(1).build().unwrap();
         let observer = direct.semaphore(&name).limit(1).build().unwrap();
         waits.spawn(async move { semaphore.acquire().await });
         let queued = async || observer.inspect().await.unwrap().queued;
@@ -125,9 +125,9 @@ async fn many_semaphores_that_wait_end_together() {
 async fn a_refresh_that_hangs_costs_no_other_permit() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_millis(2500);
-    let semaphore = semaphores.semaphore("hang").limit(9).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("hang").limit(9).lease(lease).build().unwrap();
     let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let asked = semaphore.acquire().await.unwrap();
     proxy.requests(Flow::Swallow);
@@ -148,9 +148,9 @@ async fn a_refresh_that_hangs_costs_no_other_permit() {
 /// Nobody polls the future of a try while its permit's lease runs out.
 #[tokio::test]
 async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_millis(100);
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let last_token = async || semaphore.inspect().await.unwrap().last_token;
     let before = last_token().await;
@@ -180,8 +180,8 @@ fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     for _ in 0..200 {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-            let semaphore = semaphores.semaphore(unique_name()).limit(100).build().unwrap();
+            let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+            let semaphore = client.semaphore(unique_name()).limit(100).build().unwrap();
             for _ in 0..20 {
                 drop(semaphore.acquire().await.unwrap());
             }
@@ -199,11 +199,11 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let observer = Observer::new(&server.url(), "late", 1).await;
     // So long that the permit need not be renewed before it is handed out.
     let lease = Duration::from_secs(9);
-    let semaphores = SemaphoreClient::builder()
+    let client = SemaphoreClient::builder()
         .response_timeout(Duration::from_secs(1))
         .liveness(Duration::from_millis(1500));
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("late").limit(1).lease(lease).build().unwrap();
+    let client = client.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("late").limit(1).lease(lease).build().unwrap();
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let held = elsewhere.semaphore("late").limit(1).build().unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -223,7 +223,7 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let token = async || observer.look().await.last_token;
     eventually("the sign of life has arrived", token, |token| *token > before).await;
     observer.sees(0, 0).await;
-    drop((permit, semaphore, semaphores));
+    drop((permit, semaphore, client));
     let listeners = async || {
         let mut pubsub = redis::cmd("PUBSUB");
         let channels: Vec<String> =
@@ -238,8 +238,8 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
 #[tokio::test]
 async fn what_is_refused_in_the_background_is_asked_for_again() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("refused").initial_permits(3).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("refused").initial_permits(3).build().unwrap();
     let observer = Observer::new(&server.admin_url(), "refused", 3).await;
     let (dropped, used_up) =
         (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());

@@ -18,8 +18,8 @@ const ROUNDS: usize = 100;
 /// Longer than any test: what is not given back stays taken.
 const LEASE: Duration = Duration::from_secs(600);
 
-fn build(semaphores: &SemaphoreClient, limit: u32) -> Semaphore {
-    semaphores.semaphore(unique_name()).limit(limit).lease(LEASE).build().unwrap()
+fn build(client: &SemaphoreClient, limit: u32) -> Semaphore {
+    client.semaphore(unique_name()).limit(limit).lease(LEASE).build().unwrap()
 }
 
 async fn poll_once(future: impl Future) {
@@ -97,8 +97,8 @@ async fn changes_that_are_dropped(semaphore: &Semaphore) {
     drop(permit);
 }
 
-async fn several_at_once(semaphores: &SemaphoreClient) {
-    let (one, other) = (build(semaphores, 2), build(semaphores, 2));
+async fn several_at_once(client: &SemaphoreClient) {
+    let (one, other) = (build(client, 2), build(client, 2));
     let both = || [one.request().weight(2), other.request().weight(2)];
     drop(acquire_all(both()).await.unwrap());
     all_is_free(&one, 2, "the first of two").await;
@@ -109,9 +109,9 @@ async fn several_at_once(semaphores: &SemaphoreClient) {
 }
 
 /// Semaphores of one name are one, however often they are built.
-async fn closed_and_built_again(semaphores: &SemaphoreClient) {
+async fn closed_and_built_again(client: &SemaphoreClient) {
     let name = unique_name();
-    let again = || semaphores.semaphore(&name).limit(2).lease(LEASE).build().unwrap();
+    let again = || client.semaphore(&name).limit(2).lease(LEASE).build().unwrap();
     let permit = again().acquire_many(2).await.unwrap();
     drop(permit);
     all_is_free(&again(), 2, "a drop at another semaphore of that name").await;
@@ -127,8 +127,8 @@ async fn closed_and_built_again(semaphores: &SemaphoreClient) {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
 }
 
-async fn detached_and_adopted(semaphores: &SemaphoreClient) {
-    let semaphore = build(semaphores, 1);
+async fn detached_and_adopted(client: &SemaphoreClient) {
+    let semaphore = build(client, 1);
     let parts = semaphore.acquire().await.unwrap().into_parts();
     poll_once(semaphore.adopt(parts)).await;
     all_is_free(&semaphore, 1, "an adoption, polled once").await;
@@ -151,19 +151,19 @@ async fn tasks_and_threads_that_synchronize(semaphore: &Semaphore) {
     all_is_free(semaphore, 2, "a drop by a task").await;
 }
 
-async fn every_behavior(semaphores: SemaphoreClient) {
-    let semaphore = build(&semaphores, 2);
+async fn every_behavior(client: SemaphoreClient) {
+    let semaphore = build(&client, 2);
     for _ in 0..ROUNDS {
         permits_that_are_dropped(&semaphore).await;
         ends_that_are_dropped(&semaphore).await;
         waits_that_are_canceled(&semaphore).await;
         changes_that_are_dropped(&semaphore).await;
-        several_at_once(&semaphores).await;
-        closed_and_built_again(&semaphores).await;
-        detached_and_adopted(&semaphores).await;
+        several_at_once(&client).await;
+        closed_and_built_again(&client).await;
+        detached_and_adopted(&client).await;
         tasks_and_threads_that_synchronize(&semaphore).await;
     }
-    semaphores.shutdown().await;
+    client.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,8 +187,8 @@ fn blocking_calls_keep_the_order_of_the_program() {
         blocking::SemaphoreClient::connect(&shared_url()).unwrap(),
         blocking::SemaphoreClient::local().unwrap(),
     ];
-    for semaphores in servers {
-        let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
+    for client in servers {
+        let semaphore = client.semaphore(unique_name()).limit(1).lease(LEASE).build().unwrap();
         for _ in 0..ROUNDS {
             drop(semaphore.acquire().unwrap());
             drop(semaphore.try_acquire().unwrap().expect("drop, then try_acquire"));
@@ -218,8 +218,8 @@ fn calls(observer: &mut redis::Connection) -> u64 {
 async fn the_order_takes_no_round_trip() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = patient(&proxy).await;
-    let semaphore = build(&semaphores, 1);
+    let client = patient(&proxy).await;
+    let semaphore = build(&client, 1);
     // The first release over a connection has the script's text.
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let permit = semaphore.acquire().await.unwrap();
@@ -242,8 +242,8 @@ async fn the_order_takes_no_round_trip() {
 async fn the_order_survives_connections_that_are_cut() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = patient(&proxy).await;
-    let semaphore = build(&semaphores, 1);
+    let client = patient(&proxy).await;
+    let semaphore = build(&client, 1);
     for round in 0..ROUNDS {
         let permit = semaphore.acquire().await.unwrap();
         // At different moments: before the release is written, while it is on its way, and after.
@@ -270,8 +270,8 @@ async fn the_order_survives_connections_that_are_cut() {
 #[tokio::test]
 async fn the_order_survives_scripts_that_are_forgotten() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = build(&semaphores, 1);
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = build(&client, 1);
     let mut admin = server.connect();
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     for _ in 0..ROUNDS {

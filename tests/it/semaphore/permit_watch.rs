@@ -11,9 +11,9 @@ use test_support::server::{Server, shared_url, unique_name};
 
 #[tokio::test]
 async fn the_permit_is_renewed_while_only_its_watch_is_awaited() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
     tokio::select! {
@@ -30,8 +30,8 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_millis(500);
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("cut").limit(1).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("cut").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
     let subtasks: Vec<_> = std::iter::repeat_with(|| watch.clone())
@@ -57,9 +57,9 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
 /// it waited misses nothing.
 #[tokio::test]
 async fn a_refresh_puts_the_end_off() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let builder = semaphores.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     let first_end = Instant::now() + permit.expires_in();
@@ -76,9 +76,9 @@ async fn a_refresh_puts_the_end_off() {
 async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 2).await;
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     let lease = Duration::from_millis(300);
-    let builder = semaphores.semaphore(&name).limit(2).lease(lease).auto_renew(false);
+    let builder = client.semaphore(&name).limit(2).lease(lease).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     let subtask = tokio::spawn({
@@ -106,8 +106,8 @@ async fn what_is_given_back_has_ended_and_is_not_lost() {
 #[tokio::test]
 async fn a_loss_that_the_release_finds_is_told() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let builder = semaphores.semaphore("flushed").limit(1).auto_renew(false);
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let builder = client.semaphore("flushed").limit(1).auto_renew(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();
@@ -127,8 +127,8 @@ async fn it_keeps_nothing() {
     };
     let before = clients().await;
     let watch: PermitWatch = {
-        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-        let semaphore = semaphores.semaphore("kept").limit(1).build().unwrap();
+        let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+        let semaphore = client.semaphore("kept").limit(1).build().unwrap();
         let permit = semaphore.acquire().await.unwrap();
         assert!(clients().await > before);
         permit.watch()
@@ -141,8 +141,8 @@ async fn it_keeps_nothing() {
 /// Long before its lease would end.
 #[tokio::test]
 async fn told_at_once_when_given_back() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = semaphores.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(unique_name()).limit(1).lease(Duration::from_secs(3600));
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     // The second one gives it back once the first one waits.

@@ -32,8 +32,8 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_millis(500);
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("cut").limit(1).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("cut").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     proxy.refuse_connections(true);
     proxy.cut_all();
@@ -61,9 +61,9 @@ async fn lost_at_the_deadline_with_redis_out_of_reach() {
 #[tokio::test]
 async fn lost_when_the_server_has_forgotten_it() {
     let mut server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(9);
-    let semaphore = semaphores.semaphore("forgotten").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("forgotten").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let deadline = Instant::now() + permit.expires_in();
     server.restart_empty();
@@ -76,9 +76,9 @@ async fn lost_when_the_server_has_forgotten_it() {
 async fn a_short_outage_loses_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore("outage").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("outage").limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     proxy.refuse_connections(true);
     proxy.cut_all();
@@ -91,15 +91,10 @@ async fn a_short_outage_loses_nothing() {
 
 #[tokio::test]
 async fn without_renewal_they_end_and_refresh_keeps_them() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores
-        .semaphore(unique_name())
-        .limit(1)
-        .lease(lease)
-        .auto_renew(false)
-        .build()
-        .unwrap();
+    let semaphore =
+        client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     permit.refresh().await.unwrap();
     in_time("the loss", permit.lost()).await;
@@ -115,8 +110,8 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
 #[tokio::test]
 async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
     let lease = Duration::from_millis(1500);
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let mut by_hand = pin!(permit.refresh());
     let first = poll_fn(|context| Poll::Ready(by_hand.as_mut().poll(context))).await;
@@ -133,8 +128,8 @@ async fn an_older_renewal_does_not_take_back_what_a_newer_one_gave() {
 /// It ends with its lease.
 #[tokio::test]
 async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = semaphores.semaphore(unique_name()).limit(1);
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let builder = client.semaphore(unique_name()).limit(1);
     let semaphore = builder.lease(Duration::from_millis(500)).build().unwrap();
     let _never_polled = semaphore.acquire().await.unwrap().release();
     drop(in_time("the next permit", semaphore.acquire()).await.unwrap());
@@ -142,9 +137,9 @@ async fn a_release_that_is_kept_and_never_polled_is_not_renewed() {
 
 #[tokio::test]
 async fn max_hold_ends_what_renewal_would_keep() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let max_hold = Duration::from_millis(700);
-    let semaphore = semaphores
+    let semaphore = client
         .semaphore(unique_name())
         .limit(1)
         .lease(Duration::from_millis(300))
@@ -166,9 +161,9 @@ async fn max_hold_ends_what_renewal_would_keep() {
 async fn a_renewal_that_is_repeated_does_not_go_beyond_max_hold() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let max_hold = Duration::from_secs(600);
-    let semaphore = semaphores.semaphore("held").limit(1).lease(max_hold).max_hold(max_hold);
+    let semaphore = client.semaphore("held").limit(1).lease(max_hold).max_hold(max_hold);
     let permit = semaphore.build().unwrap().acquire().await.unwrap();
     let granted = Instant::now();
     proxy.requests(Flow::Swallow);
@@ -191,9 +186,9 @@ fn dropped_outside_a_runtime_and_after_its_end() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (semaphore, observer, outside, late) = runtime.block_on(async {
         let observer = Observer::new(&url, &name, 2).await;
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+        let client = SemaphoreClient::connect(&url).await.unwrap();
         let semaphore =
-            semaphores.semaphore(&name).limit(2).lease(Duration::from_millis(500)).build().unwrap();
+            client.semaphore(&name).limit(2).lease(Duration::from_millis(500)).build().unwrap();
         let permits = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
         (semaphore, observer, permits.0, permits.1)
     });
@@ -214,9 +209,9 @@ fn dropped_outside_a_runtime_and_after_its_end() {
 #[tokio::test]
 async fn ten_thousand_are_renewed_with_few_calls() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore("many").limit(10_000).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("many").limit(10_000).lease(lease).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..10 {
         let semaphore = semaphore.clone();
@@ -257,9 +252,9 @@ async fn ten_thousand_are_renewed_with_few_calls() {
 async fn thousands_are_renewed_without_waiting_for_answers_in_between() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_secs(15);
-    let semaphore = semaphores.semaphore("far").limit(3_000).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("far").limit(3_000).lease(lease).build().unwrap();
     let permits = (0..3_000).map(|_| semaphore.acquire());
     let permits = futures_util::future::try_join_all(permits).await.unwrap();
     proxy.replies(Flow::Hold);
@@ -280,8 +275,8 @@ async fn a_late_message_does_not_lengthen_the_lease() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let lease = Duration::from_secs(1);
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("late").limit(1).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("late").limit(1).lease(lease).build().unwrap();
     let observer = Observer::new(&server.url(), "late", 1).await;
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -305,9 +300,9 @@ async fn a_late_message_does_not_lengthen_the_lease() {
 #[tokio::test]
 async fn many_short_holds_leave_one_renewal() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore("short").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("short").limit(1).lease(lease).build().unwrap();
     for _ in 0..3 {
         let permit = semaphore.acquire().await.unwrap();
         permit.release().await.unwrap();
@@ -332,8 +327,8 @@ fn a_wait_ends_with_the_runtime_of_the_maintenance() {
     let home = tokio::runtime::Runtime::new().unwrap();
     let guest = tokio::runtime::Runtime::new().unwrap();
     let semaphore = home.block_on(async {
-        let semaphores = SemaphoreClient::connect(&url).await.unwrap();
-        semaphores.semaphore(&name).limit(1).build().unwrap()
+        let client = SemaphoreClient::connect(&url).await.unwrap();
+        client.semaphore(&name).limit(1).build().unwrap()
     });
     let (observer, waiting) = guest.block_on(async {
         let observer = Observer::new(&url, &name, 1).await;
@@ -353,8 +348,8 @@ fn a_wait_ends_with_the_runtime_of_the_maintenance() {
 
 #[tokio::test]
 async fn a_forget_that_is_never_polled_consumes_the_permit_all_the_same() {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let tickets = semaphores.semaphore(unique_name()).initial_permits(2).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let tickets = client.semaphore(unique_name()).initial_permits(2).build().unwrap();
     drop(tickets.acquire().await.unwrap().forget());
     let limit = async || tickets.limit().await.unwrap();
     eventually("the limit is lower", limit, |limit| *limit == 1).await;

@@ -63,8 +63,8 @@ async fn a_process_of_another_test() {
         return;
     };
     let (role, name) = role.split_once(' ').unwrap();
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let with = |lease| semaphores.semaphore(name).limit(3).lease(lease).build().unwrap();
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let with = |lease| client.semaphore(name).limit(3).lease(lease).build().unwrap();
     match role {
         "hammer" => hammer(&with(LONG)).await,
         "hold" => hold(&with(SHORT), 1).await,
@@ -72,7 +72,7 @@ async fn a_process_of_another_test() {
         "hold-all-for-long" => hold(&with(LONG), 3).await,
         other => panic!("{other}"),
     }
-    semaphores.shutdown().await;
+    client.shutdown().await;
     say("done");
 }
 

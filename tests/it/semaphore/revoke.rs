@@ -13,13 +13,13 @@ const LEASE: Duration = Duration::from_secs(9);
 /// That of a process of its own.
 async fn semaphore(name: &str) -> Semaphore {
     let builder = SemaphoreClient::builder().liveness(Duration::from_millis(600));
-    let semaphores = builder.connect(&shared_url()).await.unwrap();
-    semaphores.semaphore(name).limit(1).lease(LEASE).build().unwrap()
+    let client = builder.connect(&shared_url()).await.unwrap();
+    client.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }
 
 async fn operator(name: &str) -> Semaphore {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    semaphores.semaphore(name).limit_in_force().build().unwrap()
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    client.semaphore(name).limit_in_force().build().unwrap()
 }
 
 #[tokio::test]
@@ -76,8 +76,8 @@ async fn what_was_given_back_is_nothing_any_more() {
 #[tokio::test]
 async fn nothing_is_sent_for_what_is_no_id() {
     let mut server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("jobs").limit_in_force().build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("jobs").limit_in_force().build().unwrap();
     // Whatever is sent has no answer.
     server.kill();
     for id in ["", "*", "jobs", "P:a:1:30000:short", "P:a:0:30000:9fJ2mQ0xV7sT1bLc"] {

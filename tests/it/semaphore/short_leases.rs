@@ -33,8 +33,8 @@ async fn acquire_on_a_busy_thread(
     lease: u64,
     busy: impl Iterator<Item = u64>,
 ) -> Vec<Result<Duration, Error>> {
-    let semaphores = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(100);
+    let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(100);
     let semaphore = semaphore.lease(Duration::from_millis(lease)).build().unwrap();
     let mut outcomes = Vec::new();
     let acquires = async {
@@ -83,8 +83,8 @@ async fn a_refresh_that_fails_within_an_acquire_is_told_by_what_was_called() {
     for called in ["acquire", "try_acquire"] {
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), called, 1).await;
-        let semaphores = builder.clone().connect(&proxy.url()).await.unwrap();
-        let semaphore = semaphores.semaphore(called).limit(1).lease(Duration::from_millis(100));
+        let client = builder.clone().connect(&proxy.url()).await.unwrap();
+        let semaphore = client.semaphore(called).limit(1).lease(Duration::from_millis(100));
         let semaphore = semaphore.build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let before = observer.look().await.last_token;

@@ -25,8 +25,8 @@ async fn connect_with(cluster: &Cluster, liveness: Duration) -> SemaphoreClient 
     builder.connect_cluster(cluster.urls()).await.unwrap()
 }
 
-fn build(semaphores: &SemaphoreClient, name: &str) -> Semaphore {
-    semaphores.semaphore(name).limit(1).build().unwrap()
+fn build(client: &SemaphoreClient, name: &str) -> Semaphore {
+    client.semaphore(name).limit(1).build().unwrap()
 }
 
 /// One holds the only permit of a semaphore, another waits for it; they are two clients.
@@ -71,13 +71,13 @@ async fn a_semaphore_that_is_built_anew_hears_its_messages() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     let name = unique_name();
     let other = build(&connect(&cluster).await, &name);
-    let semaphores = connect(&cluster).await;
+    let client = connect(&cluster).await;
     for turn in 0..20 {
         let holder = other.acquire().await.unwrap();
         let waits = |semaphore: Semaphore| tokio::spawn(semaphore.request().acquire());
-        let mut waiting = vec![waits(build(&semaphores, &name))];
+        let mut waiting = vec![waits(build(&client, &name))];
         if turn % 2 == 0 {
-            waiting.push(waits(build(&semaphores, &name)));
+            waiting.push(waits(build(&client, &name)));
         }
         let queued = async || other.inspect().await.unwrap().queued;
         eventually("all wait", queued, |queued| *queued == waiting.len() as u64).await;
@@ -102,10 +102,9 @@ async fn semaphores_are_spread_over_the_nodes() {
 async fn every_call_reaches_its_node() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     // One node is enough to find the others.
-    let semaphores =
-        SemaphoreClient::builder().connect_cluster([&*cluster.urls()[2]]).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster([&*cluster.urls()[2]]).await.unwrap();
     for node in 0..3 {
-        let semaphore = build(&semaphores, &cluster.name_at(node));
+        let semaphore = build(&client, &cluster.name_at(node));
         assert_eq!(semaphore.set_limit(5).await.unwrap(), 1);
         let permit = semaphore.try_acquire_many(2).await.unwrap().unwrap();
         assert_eq!(semaphore.available_permits().await.unwrap(), 3);
@@ -246,8 +245,8 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
     let Some(cluster) = Cluster::start(3, false).await else { return };
     // Longer than the test may take: who waited for the silent node would be seen.
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(120));
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let [there, here] = [1, 2].map(|node| build(&semaphores, &cluster.name_at(node)));
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let [there, here] = [1, 2].map(|node| build(&client, &cluster.name_at(node)));
     drop(there.acquire().await.unwrap());
     // The others find out that it is silent if this takes long.
     cluster.allow_gaps();
@@ -258,7 +257,7 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
         in_time("its release", permit.release()).await.unwrap();
     }
     // A name that was never used needs a subscription, too.
-    let another = build(&semaphores, &cluster.name_at(0));
+    let another = build(&client, &cluster.name_at(0));
     in_time("a permit", another.acquire()).await.unwrap().release().await.unwrap();
     assert!(!held_up.is_finished());
     cluster.nodes[1].signal(Signal::SIGCONT);
@@ -268,13 +267,13 @@ async fn a_silent_node_holds_up_no_semaphore_of_another() {
 #[tokio::test]
 async fn channels_end_with_their_semaphores() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
-    let semaphores = connect(&cluster).await;
+    let client = connect(&cluster).await;
     let count = async || -> i64 {
         let channels: Vec<String> =
             redis::cmd("PUBSUB").arg("SHARDCHANNELS").query(&mut cluster.connect(0)).unwrap();
         channels.len() as i64
     };
-    let several: Vec<Semaphore> = (0..20).map(|_| build(&semaphores, &unique_name())).collect();
+    let several: Vec<Semaphore> = (0..20).map(|_| build(&client, &unique_name())).collect();
     for semaphore in &several {
         drop(semaphore.try_acquire().await.unwrap());
     }
@@ -294,8 +293,8 @@ async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     // No call is made again because its answer takes long.
     let builder = SemaphoreClient::builder().liveness(LIVENESS).response_timeout(LIVENESS);
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let build = || semaphores.semaphore(unique_name()).limit(1).lease(LIVENESS).build().unwrap();
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let build = || client.semaphore(unique_name()).limit(1).lease(LIVENESS).build().unwrap();
     let semaphore = build();
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -364,10 +363,10 @@ async fn connecting_says_what_is_wrong() {
 #[tokio::test]
 async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
-    let semaphores = connect(&cluster).await;
+    let client = connect(&cluster).await;
     let (mut held, mut there) = (Vec::new(), Vec::new());
     for node in 0..2 {
-        let builder = semaphores.semaphore(cluster.name_at(node)).limit(1).lease(LIVENESS);
+        let builder = client.semaphore(cluster.name_at(node)).limit(1).lease(LIVENESS);
         let semaphore = builder.build().unwrap();
         held.push(semaphore.acquire().await.unwrap());
         tokio::spawn(semaphore.request().acquire());

@@ -30,8 +30,8 @@ fn cut(cluster: &Cluster, node: usize) {
 #[tokio::test]
 async fn idle_connections_to_other_nodes_were_cut() {
     let Some(mut cluster) = Cluster::start(3, true).await else { return };
-    let semaphores = connect(&cluster, 3).await;
-    let semaphore = semaphores.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
+    let client = connect(&cluster, 3).await;
+    let semaphore = client.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
     use_once(&semaphore).await;
     for node in [1, 2] {
         cut(&cluster, node);
@@ -55,8 +55,8 @@ async fn all_primaries_fail_over_one_after_the_other() {
         let ranges: Vec<Vec<Value>> = cluster.run(node, &["SLOTS"]);
         ranges.iter().all(|range| range.len() == 4)
     });
-    let semaphores = connect(&cluster, 3).await;
-    let semaphore = semaphores.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
+    let client = connect(&cluster, 3).await;
+    let semaphore = client.semaphore(cluster.name_at(0)).limit(1).build().unwrap();
     use_once(&semaphore).await;
     for (primary, replica) in [(1, 4), (2, 5), (0, 3)] {
         cluster.is_in_step(primary, replica);
@@ -80,8 +80,8 @@ async fn the_map_is_read_from_time_to_time() {
 async fn a_slot_has_no_node_for_a_while() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let name = cluster.name_at(0);
-    let semaphores = connect(&cluster, 2).await;
-    let semaphore = semaphores.semaphore(&name).limit(1).build().unwrap();
+    let client = connect(&cluster, 2).await;
+    let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     use_once(&semaphore).await;
     let slot = cluster.run::<u16>(0, &["KEYSLOT", &name]).to_string();
     cluster.allow_gaps();
@@ -106,8 +106,8 @@ async fn a_slot_has_no_node_for_a_while() {
 async fn a_node_left_and_is_part_of_another_cluster() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let new = cluster.add_node();
-    let semaphores = connect(&cluster, 2).await;
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = connect(&cluster, 2).await;
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let held = semaphore.acquire().await.unwrap();
     let id: String = cluster.run(new, &["MYID"]);
     cluster.run::<()>(0, &["FORGET", &id]);

@@ -111,9 +111,9 @@ async fn a_password_changes_at_a_server() {
     let server = Server::start();
     server.grant("+wait");
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
-    let semaphores = builder(&vault).connect(&url(&server)).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
-    let wanted = semaphores.semaphore(unique_name()).limit(1);
+    let client = builder(&vault).connect(&url(&server)).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
+    let wanted = client.semaphore(unique_name()).limit(1);
     let wanted = wanted.acknowledged_by(1, Duration::from_millis(1)).build().unwrap();
     let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
@@ -129,7 +129,7 @@ async fn a_password_changes_at_a_server() {
     hands_off(&semaphore, &observer).await;
     let refused = in_time("an answer", wanted.acquire()).await.unwrap_err();
     assert!(matches!(refused, Error::NotAcknowledged { .. }), "{refused}");
-    let diagnosis = in_time("a diagnosis", semaphores.doctor()).await.unwrap().to_string();
+    let diagnosis = in_time("a diagnosis", client.doctor()).await.unwrap().to_string();
     assert!(diagnosis.contains(&format!("ACL SETUSER {} +info", acl::USER)), "{diagnosis}");
 }
 
@@ -140,8 +140,8 @@ async fn without_any_user_a_provider_means_the_default_one() {
     redis::cmd("CONFIG").arg(&set).exec(&mut server.connect()).unwrap();
     let builder = SemaphoreClient::builder();
     let builder = builder.credentials_provider(async || Ok::<_, String>(Credentials::new(NEW)));
-    let semaphores = in_time("a connection", builder.connect(&server.admin_url())).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = in_time("a connection", builder.connect(&server.admin_url())).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
 }
 
@@ -150,12 +150,12 @@ async fn a_password_changes_in_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let admin_urls: Vec<_> = cluster.nodes.iter().map(Server::admin_url).collect();
-    let semaphores = builder(&vault).connect_cluster(cluster.nodes.iter().map(url)).await.unwrap();
+    let client = builder(&vault).connect_cluster(cluster.nodes.iter().map(url)).await.unwrap();
     let observers = SemaphoreClient::builder().connect_cluster(admin_urls).await.unwrap();
     let mut all = Vec::new();
     for node in 0..2 {
         let name = cluster.name_at(node);
-        let semaphore = semaphores.semaphore(&*name).limit(1).build().unwrap();
+        let semaphore = client.semaphore(&*name).limit(1).build().unwrap();
         let observer = observers.semaphore(&*name).limit(1).build().unwrap();
         let observer = Observer::of(observer);
         hands_off(&semaphore, &observer).await;
@@ -176,9 +176,9 @@ async fn sentinels_are_not_told_what_the_provider_says() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
-    let semaphores = builder(&vault).connect_sentinel(sentinels.client()).await.unwrap();
+    let client = builder(&vault).connect_sentinel(sentinels.client()).await.unwrap();
     assert_eq!(vault.asked.load(Ordering::SeqCst), 2, "for commands, and for messages");
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
 }
 
@@ -224,8 +224,8 @@ async fn calls_go_on(query: &str) {
     let server = Server::start();
     let vault = Vault::that_says(Says::Password(acl::PASSWORD));
     let builder = builder(&vault).response_timeout(Duration::from_millis(500));
-    let semaphores = builder.connect(&(url(&server) + query)).await.unwrap();
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+    let client = builder.connect(&(url(&server) + query)).await.unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     let observer = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
     let observer = observer.semaphore(semaphore.name()).limit(1).build().unwrap();
     let observer = Observer::of(observer);

@@ -34,9 +34,9 @@ async fn by_asking(pair: &Pair) -> SemaphoreClient {
     builder(SHORT_LIVENESS).connect_primary_of([replica, primary]).await.unwrap()
 }
 
-fn build(semaphores: &SemaphoreClient) -> Semaphore {
+fn build(client: &SemaphoreClient) -> Semaphore {
     // A machine that is busy takes its time for a failover.
-    semaphores.semaphore("printer").limit(1).lease(Duration::from_secs(600)).build().unwrap()
+    client.semaphore("printer").limit(1).lease(Duration::from_secs(600)).build().unwrap()
 }
 
 /// One holds the only permit, another waits for it; they are two clients.
@@ -135,11 +135,11 @@ async fn a_replica_takes_over_behind_the_same_address() {
 async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
     let pair = Pair::start();
     let proxy = Proxy::start(pair.servers[0].port).await;
-    let semaphores = builder(SHORT_LIVENESS).response_timeout(Duration::from_secs(2));
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let client = builder(SHORT_LIVENESS).response_timeout(Duration::from_secs(2));
+    let client = client.connect(&proxy.url()).await.unwrap();
     let mut waits = tokio::task::JoinSet::new();
     for number in 0..10 {
-        let semaphore = semaphores.semaphore(format!("printer-{number}")).limit(1).build().unwrap();
+        let semaphore = client.semaphore(format!("printer-{number}")).limit(1).build().unwrap();
         let held = semaphore.acquire().await.unwrap();
         waits.spawn(async move { semaphore.acquire().await.map(drop).or(held.release().await) });
     }

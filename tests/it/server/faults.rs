@@ -28,13 +28,13 @@ impl Scene {
         let observer = Observer::new(&server.url(), "fault", 1).await;
         let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
         let other = direct.semaphore("fault").limit(1).build().unwrap().acquire().await.unwrap();
-        let semaphores = SemaphoreClient::builder()
+        let client = SemaphoreClient::builder()
             .liveness(LIVENESS)
             .response_timeout(Duration::from_millis(500))
             .connect(&proxy.url())
             .await
             .unwrap();
-        let semaphore = semaphores.semaphore("fault").limit(1).build().unwrap();
+        let semaphore = client.semaphore("fault").limit(1).build().unwrap();
         let waiting = start_waiting(&semaphore);
         observer.sees(1, 1).await;
         Self { server, proxy, semaphore, observer, other, waiting }
@@ -204,13 +204,13 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let other = direct.semaphore("gone").limit(1).build().unwrap().acquire().await.unwrap();
     let tolerance = Duration::from_millis(500);
-    let semaphores = SemaphoreClient::builder()
+    let client = SemaphoreClient::builder()
         .liveness(Duration::from_millis(300))
         .outage_tolerance(tolerance)
         .connect(&proxy.url())
         .await
         .unwrap();
-    let semaphore = semaphores.semaphore("gone").limit(1).build().unwrap();
+    let semaphore = client.semaphore("gone").limit(1).build().unwrap();
     let waiting = start_waiting(&semaphore);
     let observer = Observer::new(&server.url(), "gone", 1).await;
     observer.sees(1, 1).await;
@@ -253,9 +253,8 @@ async fn renewals_of_short_leases_cost_nobody_the_connection() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(60));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
-    let build =
-        |name: &str, lease| semaphores.semaphore(name).limit(2).lease(lease).build().unwrap();
+    let client = builder.connect(&proxy.url()).await.unwrap();
+    let build = |name: &str, lease| client.semaphore(name).limit(2).lease(lease).build().unwrap();
     let short = build("short", Duration::from_millis(600));
     let long = build("long", Duration::from_secs(600));
     let permit = short.acquire().await.unwrap();
@@ -303,9 +302,9 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "early", 1).await;
-    let semaphores = SemaphoreClient::builder().liveness(Duration::from_millis(1500));
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("early").limit(1).build().unwrap();
+    let client = SemaphoreClient::builder().liveness(Duration::from_millis(1500));
+    let client = client.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("early").limit(1).build().unwrap();
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let held = elsewhere.semaphore("early").limit(1).build().unwrap().acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -338,9 +337,9 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
 async fn a_clock_that_jumps_ahead_ends_leases_and_is_told() {
     let server = Server::start();
     let of_process = async || {
-        let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+        let client = SemaphoreClient::connect(&server.url()).await.unwrap();
         let lease = Duration::from_secs(6);
-        semaphores.semaphore("clock").limit(1).lease(lease).build().unwrap()
+        client.semaphore("clock").limit(1).lease(lease).build().unwrap()
     };
     let (one, other) = (of_process().await, of_process().await);
     let first = one.acquire().await.unwrap();

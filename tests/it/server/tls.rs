@@ -38,8 +38,8 @@ async fn refusal(client: Client) -> (ConnectErrorKind, String) {
 async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
     let Some(server) = TlsServer::start("127.0.0.1", &[]) else { return };
     let client = client(&server.url(), &server.authority, Some(&server.authority));
-    let semaphores = connect(client).await.unwrap();
-    let semaphore = semaphores.semaphore("over-tls").limit(1).build().unwrap();
+    let client = connect(client).await.unwrap();
+    let semaphore = client.semaphore("over-tls").limit(1).build().unwrap();
     let observer = Observer::new(&server.server.url(), "over-tls", 1).await;
     let mut permit = semaphore.acquire().await.unwrap();
     for _ in 0..2 {
@@ -55,7 +55,7 @@ async fn a_wait_and_a_hand_off_with_certificates_on_both_sides() {
         kill.arg("KILL").arg("USER").arg("jobs").exec(&mut server.server.connect()).unwrap();
     }
     permit.release().await.unwrap();
-    semaphores.shutdown().await;
+    client.shutdown().await;
 }
 
 #[tokio::test]
@@ -183,8 +183,8 @@ async fn certificates_of_the_builder_are_used_or_refused() {
         let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(15));
         builder.certificates(certificates.clone())
     };
-    let semaphores = builder(&good).connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("by-builder").limit(1).build().unwrap();
+    let client = builder(&good).connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("by-builder").limit(1).build().unwrap();
     in_time("a permit", semaphore.acquire()).await.unwrap().release().await.unwrap();
 
     let plain = builder(&good).connect(&server.server.url()).await.unwrap_err();

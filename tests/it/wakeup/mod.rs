@@ -22,10 +22,9 @@ async fn an_old_message_is_not_a_new_grant() {
     let other = direct.semaphore("old").limit(1).build().unwrap();
     let holder = other.acquire().await.unwrap();
     let liveness = Duration::from_secs(3);
-    let semaphores =
-        SemaphoreClient::builder().liveness(liveness).connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::builder().liveness(liveness).connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_millis(400);
-    let semaphore = semaphores.semaphore("old").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("old").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     let before = observer.sees(1, 1).await.last_token;
 
@@ -64,10 +63,10 @@ async fn a_connection_that_was_given_up_is_heard_until_there_is_another() {
     let holder = direct.semaphore("given-up").limit(1).build().unwrap().acquire().await.unwrap();
     let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
     let builder = builder.response_timeout(Duration::from_millis(300));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let client = builder.connect(&proxy.url()).await.unwrap();
     // Half of it may have gone when the message is heard.
     let lease = Duration::from_secs(300);
-    let semaphore = semaphores.semaphore("given-up").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("given-up").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     observer.sees(1, 1).await;
     proxy.refuse_connections(true);
@@ -91,8 +90,8 @@ async fn a_refused_write_tells_nobody_and_ends_no_wait() {
     let server = Server::start();
     let mut admin = server.connect();
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
-    let semaphores = builder.connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("refused").limit(1).build().unwrap();
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("refused").limit(1).build().unwrap();
     let observer = Observer::new(&server.url(), "refused", 1).await;
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());

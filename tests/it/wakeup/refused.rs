@@ -14,11 +14,11 @@ async fn a_channel_that_is_refused_deafens_no_other() {
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::from_secs(4));
     // So long that only messages end a wait in time.
     let builder = builder.liveness(Duration::from_secs(600));
-    let semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
+    let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let fewer = acl::cluster_rules().iter().map(|rule| rule.replace("&sem:{*", "&sem:{heard*"));
     cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());
 
-    let build = |name| semaphores.semaphore(name).limit(1).build().unwrap();
+    let build = |name| client.semaphore(name).limit(1).build().unwrap();
     // Its channel comes first. A permit that is free needs none.
     let (refused, heard) = (build("a-refused-one"), build("heard"));
     let _held = in_time("a free permit", refused.acquire()).await.unwrap();

@@ -23,9 +23,9 @@ async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let holder = elsewhere.semaphore("lost").limit(1).build().unwrap().acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "lost", 1).await;
     // Nothing is sent again before the test is over.
-    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("lost").limit(1).lease(LONG).build().unwrap();
+    let client = SemaphoreClient::builder().response_timeout(LONG);
+    let client = client.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("lost").limit(1).lease(LONG).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     let word = observer.sees(1, 1).await.waiters[0].id.clone();
     proxy.commands(Flow::Swallow);
@@ -76,8 +76,8 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
 #[tokio::test]
 async fn no_message_takes_a_permit_that_is_held() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let build = |renew| semaphores.semaphore("told").limit(4).auto_renew(renew).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let build = |renew| client.semaphore("told").limit(4).auto_renew(renew).build().unwrap();
     let (renewed, left_alone) = (build(true), build(false));
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permits = [
@@ -104,9 +104,9 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     // Nothing is sent again before the test is over.
-    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("told").limit(4).build().unwrap();
+    let client = SemaphoreClient::builder().response_timeout(LONG);
+    let client = client.connect(&proxy.url()).await.unwrap();
+    let semaphore = client.semaphore("told").limit(4).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permit = semaphore.acquire().await.unwrap();
     let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
@@ -124,13 +124,13 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
 #[tokio::test]
 async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("told").limit(4).lease(LONG).build().unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("told").limit(4).lease(LONG).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let (passed_on, left, dropped) = (
         semaphore.acquire().await.unwrap(),
         semaphore.acquire().await.unwrap(),
-        semaphores.semaphore("told").limit(4).lease(LONG).leave_on_drop(true).build().unwrap(),
+        client.semaphore("told").limit(4).lease(LONG).leave_on_drop(true).build().unwrap(),
     );
     let dropped = dropped.acquire().await.unwrap();
     let client = client_of(&left).to_owned();
@@ -148,9 +148,9 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
 #[tokio::test]
 async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
     let lease = Duration::from_millis(500);
-    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("told").limit(4).lease(lease).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let client = client_of(&permits[0]).to_owned();
@@ -188,10 +188,10 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     let holder = holder.acquire_many(4).await.unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let builder = SemaphoreClient::builder().liveness(Duration::from_secs(1));
-    let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
+    let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, whose answer is held back, too.
     let lease = Duration::from_secs(8);
-    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("told").limit(4).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     observer.sees(4, 1).await;
     proxy.replies(Flow::Hold);
@@ -218,10 +218,10 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let holder = elsewhere.acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "told", 1).await;
     let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
-    let semaphores = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
+    let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, which is held up, too.
     let lease = Duration::from_secs(8);
-    let semaphore = semaphores.semaphore("told").limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("told").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
     observer.sees(1, 1).await;
     proxy.requests(Flow::Hold);
@@ -241,10 +241,10 @@ async fn a_try_that_was_granted_too_late_keeps_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "told", 4).await;
-    let semaphores = SemaphoreClient::builder().response_timeout(LONG);
-    let semaphores = semaphores.connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::builder().response_timeout(LONG);
+    let client = client.connect(&proxy.url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let semaphore = semaphores.semaphore("told").limit(4).lease(lease).build().unwrap();
+    let semaphore = client.semaphore("told").limit(4).lease(lease).build().unwrap();
     proxy.replies(Flow::Hold);
     let trying = tokio::spawn({
         let semaphore = semaphore.clone();

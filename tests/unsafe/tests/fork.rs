@@ -53,15 +53,15 @@ fn wrong<T>(call: &str, outcome: Result<T, Error>) -> Option<String> {
 fn each_call_for_threads_fails_at_once_in_a_child() {
     let (url, name) = (shared_url(), unique_name());
     let settings = SemaphoreClient::builder().response_timeout(PATIENCE);
-    let semaphores = blocking::SemaphoreClient::connect_with(settings.connect(&url)).unwrap();
-    let semaphore = semaphores.semaphore(&name).limit(3).build().unwrap();
+    let client = blocking::SemaphoreClient::connect_with(settings.connect(&url)).unwrap();
+    let semaphore = client.semaphore(&name).limit(3).build().unwrap();
     let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
     let (parts, id) = (third.into_parts(), first.id().to_owned());
-    let its = (semaphores.clone(), semaphore.clone());
+    let its = (client.clone(), semaphore.clone());
     // They are the parent's: the child gets copies of the memory.
     let permits = std::cell::RefCell::new(Some((first, second)));
     let said = in_a_child(|| {
-        let (semaphores, semaphore) = its;
+        let (client, semaphore) = its;
         let (first, second) = permits.take().unwrap();
         let request = || semaphore.request();
         let all = [
@@ -80,15 +80,15 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
             wrong("wake", semaphore.wake()),
             wrong("revoke", semaphore.revoke(&id)),
             wrong("adopt", semaphore.adopt(parts.clone())),
-            wrong("names", semaphores.names()),
-            wrong("doctor", semaphores.doctor()),
+            wrong("names", client.names()),
+            wrong("doctor", client.doctor()),
             wrong("refresh", first.refresh()),
             wrong("lost", first.lost()),
             wrong("lost_timeout", first.lost_timeout(Duration::from_secs(2))),
             wrong("release", first.release()),
-            wrong("shutdown", semaphores.shutdown()),
+            wrong("shutdown", client.shutdown()),
         ];
-        drop((second, semaphore, semaphores));
+        drop((second, semaphore, client));
         // It may have a client of its own.
         let its = blocking::SemaphoreClient::connect(&url).unwrap();
         let held = its.semaphore(&name).limit(3).build().unwrap().inspect().unwrap().held;
@@ -103,7 +103,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
 }
 
 async fn fails_at_once(
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     semaphore: redis_semaphore::Semaphore,
     permit: redis_semaphore::Permit,
 ) -> String {
@@ -115,12 +115,12 @@ async fn fails_at_once(
         wrong("acquire_all", redis_semaphore::acquire_all([semaphore.request()]).await),
         wrong("inspect", semaphore.inspect().await),
         wrong("set_limit", semaphore.set_limit(5).await),
-        wrong("names", semaphores.names().await),
-        wrong("doctor", semaphores.doctor().await),
+        wrong("names", client.names().await),
+        wrong("doctor", client.doctor().await),
         wrong("refresh", permit.refresh().await),
         wrong("release", permit.release().await),
     ];
-    semaphores.shutdown().await;
+    client.shutdown().await;
     all.into_iter().flatten().collect()
 }
 
@@ -132,17 +132,17 @@ fn each_async_call_fails_at_once_in_a_child() {
             true => Builder::new_current_thread().enable_all().build().unwrap(),
             false => Runtime::new().unwrap(),
         };
-        let (semaphores, semaphore, permits) = runtime.block_on(async {
+        let (client, semaphore, permits) = runtime.block_on(async {
             let settings = SemaphoreClient::builder().response_timeout(PATIENCE);
-            let semaphores = settings.connect(&shared_url()).await.unwrap();
-            let semaphore = semaphores.semaphore(unique_name()).limit(2).build().unwrap();
+            let client = settings.connect(&shared_url()).await.unwrap();
+            let semaphore = client.semaphore(unique_name()).limit(2).build().unwrap();
             let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
-            (semaphores, semaphore, permits)
+            (client, semaphore, permits)
         });
         let permits = std::cell::RefCell::new(Some(permits));
         let said = in_a_child(|| {
             let [first, second] = permits.take().unwrap();
-            let calls = fails_at_once(semaphores.clone(), semaphore.clone(), first);
+            let calls = fails_at_once(client.clone(), semaphore.clone(), first);
             let said = match is_of_one_thread {
                 true => runtime.block_on(calls),
                 false => Runtime::new().unwrap().block_on(calls),

@@ -45,17 +45,17 @@ fn tasks() -> usize {
 #[tokio::test]
 async fn idle_semaphores_and_canceled_waits_keep_little() {
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    idle_semaphores(&semaphores);
-    waits_that_were_never_sent(&semaphores, server).await;
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    idle_semaphores(&client);
+    waits_that_were_never_sent(&client, server).await;
     let server = Server::start();
-    let semaphores = SemaphoreClient::connect(&server.url()).await.unwrap();
-    waits_that_are_canceled_in_an_outage(&semaphores, server).await;
+    let client = SemaphoreClient::connect(&server.url()).await.unwrap();
+    waits_that_are_canceled_in_an_outage(&client, server).await;
 }
 
-fn idle_semaphores(semaphores: &SemaphoreClient) {
+fn idle_semaphores(client: &SemaphoreClient) {
     let build =
-        |number: usize| semaphores.semaphore(format!("idle-{number:06}")).limit(1).build().unwrap();
+        |number: usize| client.semaphore(format!("idle-{number:06}")).limit(1).build().unwrap();
     let mut all = Vec::with_capacity(2 * MANY);
     let (kept_before, tasks_before) = (kept(), tasks());
     all.extend((0..MANY).map(build));
@@ -66,8 +66,8 @@ fn idle_semaphores(semaphores: &SemaphoreClient) {
 }
 
 /// The server has nothing of them, so nothing is left to release.
-async fn waits_that_were_never_sent(semaphores: &SemaphoreClient, server: Server) {
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).build().unwrap();
+async fn waits_that_were_never_sent(client: &SemaphoreClient, server: Server) {
+    let semaphore = client.semaphore(unique_name()).limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     drop(server);
     assert!(semaphore.try_acquire().await.is_err(), "the server is gone");
@@ -86,9 +86,9 @@ async fn waits_that_were_never_sent(semaphores: &SemaphoreClient, server: Server
 }
 
 /// The server may have them in its queue.
-async fn waits_that_are_canceled_in_an_outage(semaphores: &SemaphoreClient, server: Server) {
+async fn waits_that_are_canceled_in_an_outage(client: &SemaphoreClient, server: Server) {
     let lease = Duration::from_secs(60 * 60);
-    let semaphore = semaphores.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).build().unwrap();
     let _permit = semaphore.acquire().await.unwrap();
     let (kept_before, tasks_before) = (kept(), tasks());
     let mut waits = JoinSet::new();

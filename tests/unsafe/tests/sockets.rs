@@ -63,9 +63,9 @@ async fn has_usual(what: &str, port: u16, count: usize) {
 
 /// Has that server, which is at this port, asked for acknowledgements, over one more connection.
 /// There are never enough.
-async fn acknowledges(semaphores: &SemaphoreClient, name: String, server: &Server, port: u16) {
+async fn acknowledges(client: &SemaphoreClient, name: String, server: &Server, port: u16) {
     server.grant("+wait");
-    let builder = semaphores.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
+    let builder = client.semaphore(name).limit(1).acquire_timeout(Duration::from_secs(20));
     let wanted = builder.acknowledged_by(2, Duration::from_millis(1));
     let semaphore = wanted.build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
@@ -78,32 +78,32 @@ async fn one_server() {
     let server = Server::start();
     server.grant("+role");
     let (url, builder) = (server.url(), SemaphoreClient::builder);
-    let semaphores = SemaphoreClient::connect(&url).await.unwrap();
+    let client = SemaphoreClient::connect(&url).await.unwrap();
     has_usual("commands and messages", server.port, 2).await;
-    acknowledges(&semaphores, unique_name(), &server, server.port).await;
-    drop(semaphores);
+    acknowledges(&client, unique_name(), &server, server.port).await;
+    drop(client);
     has_usual("none any more", server.port, 0).await;
 
-    let semaphores = builder().connect_primary_of([&*url, "redis://127.0.0.1:1/"]).await.unwrap();
+    let client = builder().connect_primary_of([&*url, "redis://127.0.0.1:1/"]).await.unwrap();
     has_usual("the primary of some", server.port, 2).await;
-    drop(semaphores);
+    drop(client);
     has_usual("none any more", server.port, 0).await;
 
     let provider =
         async || Ok::<_, std::io::Error>(Credentials::new(acl::PASSWORD).username(acl::USER));
     let builder = builder().credentials_provider(provider);
-    let semaphores = builder.connect(&server.admin_url()).await.unwrap();
+    let client = builder.connect(&server.admin_url()).await.unwrap();
     has_usual("with a provider", server.port, 2).await;
-    drop(semaphores);
+    drop(client);
 }
 
 #[tokio::test]
 async fn a_client_of_the_users_own() {
     let server = Server::start();
     let client = Client::open(server.url()).unwrap();
-    let semaphores = SemaphoreClient::builder().connect_client(client).await.unwrap();
+    let client = SemaphoreClient::builder().connect_client(client).await.unwrap();
     has_usual("with a client", server.port, 2).await;
-    drop(semaphores);
+    drop(client);
     has_usual("none any more", server.port, 0).await;
 
     // What it sets stays, but for what makes everything slow.
@@ -113,14 +113,14 @@ async fn a_client_of_the_users_own() {
     let settings = settings.set_user_timeout(Duration::from_secs(33));
     let info = server.url().into_connection_info().unwrap().set_tcp_settings(settings);
     let client = Client::open(info).unwrap();
-    let semaphores = SemaphoreClient::builder().connect_client(client).await.unwrap();
+    let client = SemaphoreClient::builder().connect_client(client).await.unwrap();
     let wanted = |sockets: &Vec<Options>| {
         let user_timeout = Some(Duration::from_secs(33));
         let wanted = Options { nodelay: true, keepalive: Some(keepalive), user_timeout };
         sockets.len() == 2 && sockets.iter().all(|socket| *socket == wanted)
     };
     eventually("its own settings", async || sockets_to(server.port), wanted).await;
-    drop(semaphores);
+    drop(client);
 }
 
 /// It listens for a moment.
@@ -128,12 +128,12 @@ async fn a_client_of_the_users_own() {
 async fn the_doctors() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let semaphores = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
     has_usual("commands and messages", proxy.port(), 2).await;
     proxy.messages(Flow::Hold);
     let examined = tokio::spawn({
-        let semaphores = semaphores.clone();
-        async move { semaphores.doctor().await }
+        let client = client.clone();
+        async move { client.doctor().await }
     });
     has_usual("one that tries to listen", proxy.port(), 3).await;
     proxy.messages(Flow::Pass);
@@ -143,10 +143,10 @@ async fn the_doctors() {
 #[tokio::test]
 async fn the_nodes_of_a_cluster() {
     let Some(cluster) = Cluster::start(2, false).await else { return };
-    let semaphores = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_cluster(cluster.urls()).await.unwrap();
     let mut waits = Vec::new();
     for node in 0..2 {
-        let semaphore = semaphores.semaphore(cluster.name_at(node)).limit(1).build().unwrap();
+        let semaphore = client.semaphore(cluster.name_at(node)).limit(1).build().unwrap();
         let held = semaphore.acquire().await.unwrap();
         waits.push((semaphore, held));
     }
@@ -154,7 +154,7 @@ async fn the_nodes_of_a_cluster() {
         has_usual("commands and messages", node.port, 2).await;
     }
     let node = &cluster.nodes[1];
-    acknowledges(&semaphores, cluster.name_at(1), node, node.port).await;
+    acknowledges(&client, cluster.name_at(1), node, node.port).await;
 }
 
 /// Servers that were built without TLS say so.
@@ -165,17 +165,17 @@ async fn over_tls() {
     let certificates =
         redis::TlsCertificates { client_tls, root_cert: Some(tls.authority.root_cert()) };
     let client = Client::build_with_tls(tls.url(), certificates);
-    let semaphores = SemaphoreClient::builder().connect_client(client.unwrap()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_client(client.unwrap()).await.unwrap();
     has_usual("commands and messages", tls.port, 2).await;
-    acknowledges(&semaphores, unique_name(), &tls.server, tls.port).await;
+    acknowledges(&client, unique_name(), &tls.server, tls.port).await;
 }
 
 #[tokio::test]
 async fn the_primary_that_sentinels_name() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let semaphores = SemaphoreClient::builder().connect_sentinel(sentinels.client()).await.unwrap();
+    let client = SemaphoreClient::builder().connect_sentinel(sentinels.client()).await.unwrap();
     let server = &pair.servers[0];
     has_usual("commands and messages", server.port, 2).await;
-    acknowledges(&semaphores, unique_name(), server, server.port).await;
+    acknowledges(&client, unique_name(), server, server.port).await;
 }

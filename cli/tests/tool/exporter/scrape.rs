@@ -93,9 +93,9 @@ impl Exporter {
 
 /// Semaphores that were used.
 pub async fn use_all(server: &Server, names: impl IntoIterator<Item = impl Into<String>>) {
-    let semaphores = server.semaphores().await;
+    let client = server.semaphores().await;
     for name in names {
-        let semaphore = semaphores.semaphore(name).limit(1).build().unwrap();
+        let semaphore = client.semaphore(name).limit(1).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
     }
 }

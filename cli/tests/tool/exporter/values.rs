@@ -15,15 +15,15 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 async fn all_that_an_operator_asks_for() {
     let server = Server::start();
     let exporter = Exporter::start(&server.url, &[]).await;
-    let semaphores = server.semaphores().await;
-    let full = semaphores.semaphore("full").limit(5).build().unwrap();
+    let client = server.semaphores().await;
+    let full = client.semaphore("full").limit(5).build().unwrap();
     let _held = [full.acquire_many(3).await.unwrap(), full.acquire_many(2).await.unwrap()];
     let _waiting = [tokio::spawn(full.request().acquire()), tokio::spawn(full.request().acquire())];
     until_queued(&full, 2).await;
-    let paused = semaphores.semaphore("paused").limit(4).build().unwrap();
+    let paused = client.semaphore("paused").limit(4).build().unwrap();
     let _held_on = paused.acquire().await.unwrap();
     paused.set_limit(0).await.unwrap();
-    let textbook = semaphores.semaphore("textbook").initial_permits(2).build().unwrap();
+    let textbook = client.semaphore("textbook").initial_permits(2).build().unwrap();
     textbook.acquire().await.unwrap().release().await.unwrap();
 
     let before = full.inspect().await.unwrap();
@@ -72,9 +72,9 @@ async fn a_head_start_is_no_waiting() {
 fn wait_and_die(url: String, ahead: Duration) {
     let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     process.block_on(async {
-        let semaphores = SemaphoreClient::builder().liveness(Duration::from_millis(100));
-        let semaphores = semaphores.connect(&url).await.unwrap();
-        let semaphore = semaphores.semaphore("jobs").limit(1).build().unwrap();
+        let client = SemaphoreClient::builder().liveness(Duration::from_millis(100));
+        let client = client.connect(&url).await.unwrap();
+        let semaphore = client.semaphore("jobs").limit(1).build().unwrap();
         let before = semaphore.inspect().await.unwrap().queued;
         tokio::spawn(semaphore.request().ahead(ahead).acquire());
         until_queued(&semaphore, before + 1).await;

@@ -23,8 +23,8 @@ const WORD_OF_ONE_GONE: &str = "P:gone-1.1.x:1:30000:0123456789abcdef";
 
 /// `emails` holds nothing, `jobs` is full and has a queue, `uploads` holds one.
 async fn three(server: &Server) -> (Semaphore, Vec<Permit>) {
-    let semaphores = server.semaphores().await;
-    let semaphore = |name, limit| semaphores.semaphore(name).limit(limit).build().unwrap();
+    let client = server.semaphores().await;
+    let semaphore = |name, limit| client.semaphore(name).limit(limit).build().unwrap();
     semaphore("emails", 1).acquire().await.unwrap().release().await.unwrap();
     let uploads = semaphore("uploads", 10).acquire().await.unwrap();
     let jobs = semaphore("jobs", 3);
@@ -75,8 +75,8 @@ async fn what_comes_later_and_what_is_not_asked_for() {
     let (_jobs, _permits) = three(&server).await;
     let pane = pane::Pane::start(&format!("{} '*s-?'", top(&server)));
     pane.wait_for_text("There is no semaphore like *s-? under sem.");
-    let semaphores = server.semaphores().await;
-    let late = semaphores.semaphore("jobs-2").limit(5).build().unwrap();
+    let client = server.semaphores().await;
+    let late = client.semaphore("jobs-2").limit(5).build().unwrap();
     let permit = late.acquire_many(2).await.unwrap();
     let text = pane.wait_for_text("2/5");
     assert!(text.contains("1 semaphore like *s-?") && !text.contains("emails"), "{text}");
@@ -190,8 +190,8 @@ async fn the_picture_stays_while_redis_is_away() {
     assert!(text.contains("3/3") && text.contains(" UTC:"), "{text}");
     drop((jobs, permits));
     server.start_again();
-    let semaphores = server.semaphores().await;
-    let later = semaphores.semaphore("later").limit(2).build().unwrap();
+    let client = server.semaphores().await;
+    let later = client.semaphore("later").limit(2).build().unwrap();
     let _permit = later.acquire().await.unwrap();
     pane.wait_for("what is new", |text| text.contains("1/2") && !text.contains("Redis away"));
 }
@@ -202,8 +202,8 @@ async fn what_a_node_of_a_cluster_had_stays_and_is_marked_while_it_is_away() {
     let mut cluster = Cluster::form(3, false, &["--cluster-require-full-coverage", "no"]);
     let names = [0, 1].map(|node| cluster.name_at(node));
     let urls: Vec<String> = cluster.nodes.iter().map(|node| node.admin_url()).collect();
-    let semaphores = SemaphoreClient::builder().connect_cluster(urls.clone()).await.unwrap();
-    let [here, there] = names.map(|name| semaphores.semaphore(name).limit(1).build().unwrap());
+    let client = SemaphoreClient::builder().connect_cluster(urls.clone()).await.unwrap();
+    let [here, there] = names.map(|name| client.semaphore(name).limit(1).build().unwrap());
     let _held = (here.acquire().await.unwrap(), there.acquire().await.unwrap());
     let urls = urls.join(",");
     let pane = Pane::start(&format!("{TOOL} --cluster --url {urls} top --every 100ms"));
@@ -294,9 +294,9 @@ async fn it_draws_how_full_each_is_and_was_in_colors_where_there_are_some() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_wrote_does_not_steer_it() {
     let server = Server::start();
-    let semaphores = server.semaphores().await;
+    let client = server.semaphores().await;
     for name in NAMES {
-        semaphores.semaphore(name).limit(1).build().unwrap().set_limit(1).await.unwrap();
+        client.semaphore(name).limit(1).build().unwrap().set_limit(1).await.unwrap();
     }
     let mut add = cmd("ZADD");
     let id = format!("P:{STEERING}:1:30000:0123456789abcdef");

@@ -18,7 +18,7 @@ use Verdict::{Danger, Fine, Hint, Unchecked};
 /// to change that.
 struct Patient {
     server: Server,
-    semaphores: SemaphoreClient,
+    client: SemaphoreClient,
     admin: Connection,
 }
 
@@ -29,9 +29,9 @@ impl Patient {
 
     async fn with(options: &[&str]) -> Self {
         let server = Server::start_with(&[&["--appendonly", "yes"], options].concat());
-        let semaphores = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
+        let client = SemaphoreClient::connect(&server.admin_url()).await.unwrap();
         let admin = server.connect();
-        Self { server, semaphores, admin }
+        Self { server, client, admin }
     }
 
     fn run(&mut self, command: &str) {
@@ -57,7 +57,7 @@ impl Patient {
     }
 
     async fn findings(&self) -> Vec<Check> {
-        findings_of(&self.semaphores).await
+        findings_of(&self.client).await
     }
 
     async fn finds(&self, verdict: Verdict, name: &str, saying: &str) {
@@ -70,8 +70,8 @@ impl Patient {
 }
 
 /// What is not fine about the one server.
-async fn findings_of(semaphores: &SemaphoreClient) -> Vec<Check> {
-    let diagnosis = semaphores.doctor().await.unwrap();
+async fn findings_of(client: &SemaphoreClient) -> Vec<Check> {
+    let diagnosis = client.doctor().await.unwrap();
     let [server] = &diagnosis.servers[..] else { panic!("{diagnosis}") };
     let findings: Vec<Check> =
         server.checks.iter().filter(|check| check.verdict != Fine).cloned().collect();
@@ -117,7 +117,7 @@ const CHECKS: [&str; 10] = [
 #[tokio::test]
 async fn it_says_which_server_it_looked_at_and_what_it_checked() {
     let patient = Patient::healthy().await;
-    let diagnosis = patient.semaphores.doctor().await.unwrap();
+    let diagnosis = patient.client.doctor().await.unwrap();
     assert_eq!(all_checks(&diagnosis), CHECKS.map(|name| (name, Fine)));
     let server = &diagnosis.servers[0];
     assert_eq!(server.address, format!("127.0.0.1:{}", patient.server.port));
@@ -176,7 +176,7 @@ async fn memory_that_runs_out() {
 #[tokio::test]
 async fn a_full_server_refuses_new_acquires_and_limits_but_no_renewals_and_releases() {
     let mut patient = Patient::healthy().await;
-    let semaphore = patient.semaphores.semaphore("full").limit(2).build().unwrap();
+    let semaphore = patient.client.semaphore("full").limit(2).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     patient.run("CONFIG SET maxmemory 1");
     let findings = patient.findings().await;
@@ -219,7 +219,7 @@ async fn a_save_that_failed() {
     // As nobody wants it to save, nothing is refused.
     patient.finds_nothing().await;
     patient.run_words(&["CONFIG", "SET", "save", "3600 1"].map(str::to_owned));
-    let acquired = patient.semaphores.semaphore("a").limit(1).build().unwrap().acquire().await;
+    let acquired = patient.client.semaphore("a").limit(1).build().unwrap().acquire().await;
     assert!(acquired.unwrap_err().to_string().contains("MISCONF"));
     let findings = patient.findings().await;
     assert_eq!(findings.len(), 2, "{findings:#?}");
@@ -297,7 +297,7 @@ async fn a_clock_that_is_far_off() {
 async fn a_server_that_is_gone_is_an_error() {
     let mut patient = Patient::healthy().await;
     patient.server.kill();
-    let gone = patient.semaphores.doctor().await.unwrap_err();
+    let gone = patient.client.doctor().await.unwrap_err();
     assert!(matches!(gone, Error::Connect { .. }), "{gone}");
     assert!(gone.to_string().contains(&patient.server.port.to_string()), "{gone}");
 }
@@ -306,7 +306,7 @@ async fn a_server_that_is_gone_is_an_error() {
 #[tokio::test]
 async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     let mut patient = Patient::healthy().await;
-    let semaphore = patient.semaphores.semaphore("idle").limit(1).build().unwrap();
+    let semaphore = patient.client.semaphore("idle").limit(1).build().unwrap();
     let observer = Observer::new(&patient.server.url(), "idle", 1).await;
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn({

@@ -7,16 +7,16 @@ use super::{Patient, assert_only, findings_of};
 #[tokio::test]
 async fn with_two_rights_more_the_user_of_the_documentation_may_look_at_all() {
     let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
-    assert_eq!(findings_of(&semaphores).await, []);
+    let client = patient.as_user("+info +config|get").await;
+    assert_eq!(findings_of(&client).await, []);
 }
 
 #[tokio::test]
 async fn rights_that_were_taken_away() {
     let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+info +config|get").await;
+    let client = patient.as_user("+info +config|get").await;
     patient.run("ACL SETUSER jobs -zrank -zrem");
-    let findings = findings_of(&semaphores).await;
+    let findings = findings_of(&client).await;
     assert_eq!(findings.len(), 2, "{findings:?}");
     assert_only(&findings[..1], Danger, "commands", "lacks the right +zrank");
     assert_only(&findings[1..], Danger, "commands", "mend: ACL SETUSER jobs +zrem");
@@ -28,16 +28,16 @@ async fn rights_that_were_taken_away() {
         ("+subscribe", "wake-ups"),
         ("+publish", "commands"),
     ] {
-        let semaphores = patient.as_user("+info +config|get").await;
+        let client = patient.as_user("+info +config|get").await;
         // Redis 6.2 takes no single subcommand away.
         let command = right[1..].split('|').next().unwrap();
         patient.run(&format!("ACL SETUSER jobs -{command}"));
-        let findings = findings_of(&semaphores).await;
+        let findings = findings_of(&client).await;
         assert_only(&findings, Danger, name, &format!("mend: ACL SETUSER jobs {right}"));
     }
-    let semaphores = patient.as_user("+info +config|get").await;
+    let client = patient.as_user("+info +config|get").await;
     patient.run("ACL SETUSER jobs -time");
-    let findings = findings_of(&semaphores).await;
+    let findings = findings_of(&client).await;
     assert_only(&findings[..1], Danger, "commands", "mend: ACL SETUSER jobs +time");
     assert_only(&findings[1..], Unchecked, "clock", "the user may not call TIME");
 }
@@ -45,15 +45,15 @@ async fn rights_that_were_taken_away() {
 #[tokio::test]
 async fn what_the_user_may_not_look_at() {
     let mut patient = Patient::healthy().await;
-    let semaphores = patient.as_user("+config|get").await;
+    let client = patient.as_user("+config|get").await;
     let by_config = ["persistence", "saves"];
     let by_info = ["clients", "eviction", "memory", "replicas", "role"];
     let all = [&by_info[..], &by_config[..]].concat();
     for (rights, lacking, untold) in
         [("+config|get", "INFO", &all[..]), ("+info", "CONFIG GET", &by_config), ("", "INFO", &all)]
     {
-        let semaphores = patient.as_user(rights).await;
-        let findings = findings_of(&semaphores).await;
+        let client = patient.as_user(rights).await;
+        let findings = findings_of(&client).await;
         let mut names: Vec<_> = findings.iter().map(|check| check.name).collect();
         names.sort_unstable();
         let mut untold = untold.to_vec();
@@ -70,16 +70,16 @@ async fn what_the_user_may_not_look_at() {
     }
     // And what would mend it does.
     patient.run("ACL SETUSER jobs +info +config|get");
-    assert_eq!(findings_of(&semaphores).await, []);
+    assert_eq!(findings_of(&client).await, []);
 }
 
 #[tokio::test]
 async fn the_worst_comes_first() {
     let mut patient = Patient::healthy().await;
     patient.run("CONFIG SET maxmemory-policy allkeys-lru");
-    let semaphores = patient.as_user("+info").await;
+    let client = patient.as_user("+info").await;
     patient.run("ACL SETUSER jobs -publish");
-    let findings = findings_of(&semaphores).await;
+    let findings = findings_of(&client).await;
     let found = findings.iter().map(|check| (check.verdict, check.name));
     let expected = [
         (Danger, "commands"),

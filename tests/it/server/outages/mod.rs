@@ -53,8 +53,8 @@ struct Scene {
 
 impl Scene {
     async fn set(server: &Server, builder: SemaphoreClientBuilder, lease: Duration) -> Self {
-        let semaphores = connected(builder, &server.url()).await;
-        let semaphore = semaphores.semaphore("dam").limit(3).lease(lease).build().unwrap();
+        let client = connected(builder, &server.url()).await;
+        let semaphore = client.semaphore("dam").limit(3).lease(lease).build().unwrap();
         let acquire = async || semaphore.acquire().await.unwrap();
         let (holder, to_release, to_drop) = (acquire().await, acquire().await, acquire().await);
         let waiting = tokio::spawn({
@@ -193,8 +193,8 @@ async fn redis_is_down_or_silent_when_connecting() {
 async fn who_would_wait_through_no_outage_waits_for_answers() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::ZERO);
-    let semaphores = builder.connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("dam").limit(1).build().unwrap();
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("dam").limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let adopted = semaphore.adopt(permit.into_parts()).await.unwrap();
     adopted.release().await.unwrap();

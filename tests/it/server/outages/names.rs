@@ -47,12 +47,12 @@ async fn a_name_stops_resolving_and_is_known_again() {
 async fn a_client_of_a_name() {
     let Some(url) = child::role() else { return };
     let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
-    let semaphores = match builder.connect(&url).await {
-        Ok(semaphores) => semaphores,
+    let client = match builder.connect(&url).await {
+        Ok(client) => client,
         Err(error) => return say(&error.to_string()),
     };
     say("connected");
-    let semaphore = semaphores.semaphore("named").limit(1).build().unwrap();
+    let semaphore = client.semaphore("named").limit(1).build().unwrap();
     let waiter = semaphore.clone();
     let waiting = tokio::spawn(async move {
         let permit = waiter.acquire().await;

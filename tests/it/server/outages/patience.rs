@@ -23,8 +23,8 @@ const LATEST: Duration = Duration::from_millis(8_900);
 async fn nobody_waits_for_the_patience_of_who_came_later() {
     let server = Server::start();
     let builder = SemaphoreClient::builder().response_timeout(RESPONSE_TIMEOUT);
-    let semaphores = builder.connect(&server.url()).await.unwrap();
-    let semaphore = semaphores.semaphore("patience").limit(100).build().unwrap();
+    let client = builder.connect(&server.url()).await.unwrap();
+    let semaphore = client.semaphore("patience").limit(100).build().unwrap();
     let permits = join_all((0..30).map(|_| semaphore.acquire())).await;
     server.signal(Signal::SIGSTOP);
     let calls = permits.into_iter().enumerate().map(|(number, permit)| {
@@ -56,14 +56,14 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     let hour = Duration::from_secs(3600);
     let builder = SemaphoreClient::builder().response_timeout(timeout).outage_tolerance(hour);
     let builder = builder.liveness(Duration::from_millis(900));
-    let semaphores = builder.connect(&proxy.url()).await.unwrap();
+    let client = builder.connect(&proxy.url()).await.unwrap();
     let holding = SemaphoreClient::connect(&server.url()).await.unwrap();
     let (mut holders, mut ours, mut turns) = (Vec::new(), Vec::new(), JoinSet::new());
     for number in 0..SEMAPHORES {
-        let build = |semaphores: &SemaphoreClient| {
-            semaphores.semaphore(format!("late-{number}")).limit(1).lease(hour).build().unwrap()
+        let build = |client: &SemaphoreClient| {
+            client.semaphore(format!("late-{number}")).limit(1).lease(hour).build().unwrap()
         };
-        let (theirs, semaphore) = (build(&holding), build(&semaphores));
+        let (theirs, semaphore) = (build(&holding), build(&client));
         holders.push(theirs.acquire().await.unwrap());
         turns.spawn(turn(semaphore.clone()));
         let queued = async || theirs.inspect().await.unwrap().queued;
