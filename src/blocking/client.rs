@@ -47,7 +47,7 @@ impl SemaphoreClient {
     ///
     /// # fn main() -> Result<(), redis_semaphore::Error> {
     /// let url = std::env::var("REDIS_URL").unwrap();
-    /// let settings = redis_semaphore::SemaphoreClient::builder().prefix("shop:sem").owner("importer");
+    /// let settings = redis_semaphore::SemaphoreClient::builder().prefix("shop:sem").client_name("importer");
     /// let client = SemaphoreClient::connect_with(settings.connect(&url))?;
     /// # client.shutdown()
     /// # }

@@ -11,7 +11,7 @@ use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::MAX_NAMES;
 use crate::protocol::word::MAX_TIME;
-use crate::protocol::{check_owner, check_prefix, may_be_in_owner};
+use crate::protocol::{check_client_name, check_prefix, may_be_in_client_name};
 use crate::scripts::{CallBy, Library};
 use crate::server::Credentials;
 use crate::server::credentials::{BoxError, Provider};
@@ -30,7 +30,7 @@ const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 /// # async fn main() -> Result<(), Error> {
 /// let client = SemaphoreClient::builder()
 ///     .prefix("shop:sem")
-///     .owner("importer-7")
+///     .client_name("importer-7")
 ///     .response_timeout(Duration::from_secs(1))
 ///     .connect(&std::env::var("REDIS_URL").unwrap())
 ///     .await?;
@@ -41,7 +41,7 @@ const FUNCTIONS: Library = Library { name: "redis_semaphore", prefix: "sem_" };
 #[derive(Clone)]
 pub struct SemaphoreClientBuilder {
     pub(crate) prefix: String,
-    pub(crate) owner: Option<String>,
+    pub(crate) client_name: Option<String>,
     pub(crate) call_by: CallBy,
     pub(crate) settings: ClientSettings,
     pub(crate) credentials: Option<Arc<Provider>>,
@@ -55,7 +55,7 @@ impl fmt::Debug for SemaphoreClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SemaphoreClientBuilder")
             .field("prefix", &self.prefix)
-            .field("owner", &self.owner)
+            .field("client_name", &self.client_name)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
@@ -69,11 +69,11 @@ impl SemaphoreClientBuilder {
             outage_tolerance: Duration::from_secs(30),
             metrics_names: MAX_NAMES,
         };
-        let (owner, call_by, credentials) = (None, CallBy::Sha1, None);
+        let (client_name, call_by, credentials) = (None, CallBy::Sha1, None);
         let (prefix, access) = ("sem".to_owned(), Access::Full);
         Self {
             prefix,
-            owner,
+            client_name,
             call_by,
             settings,
             credentials,
@@ -101,8 +101,8 @@ impl SemaphoreClientBuilder {
     /// # Examples
     ///
     /// See [`SemaphoreClientBuilder`].
-    pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
+    pub fn client_name(mut self, client_name: impl Into<String>) -> Self {
+        self.client_name = Some(client_name.into());
         self
     }
 
@@ -325,8 +325,8 @@ impl SemaphoreClientBuilder {
     pub(crate) fn check(&self) -> Result<(), Error> {
         const LONGEST_RESPONSE: Duration = Duration::from_secs(60 * 60);
         check_prefix(&self.prefix)?;
-        if let Some(owner) = &self.owner {
-            check_owner(owner)?;
+        if let Some(client_name) = &self.client_name {
+            check_client_name(client_name)?;
         }
         let ClientSettings { response_timeout, liveness, .. } = self.settings;
         if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
@@ -341,10 +341,10 @@ impl SemaphoreClientBuilder {
     }
 }
 
-/// Host and process, with nothing in it that an owner may not have.
-pub(crate) fn default_owner() -> String {
+/// Host and process, with nothing in it that a client name may not have.
+pub(crate) fn default_client_name() -> String {
     const MAX_HOST: usize = 64;
     let host = gethostname::gethostname().to_string_lossy().into_owned();
-    let host: String = host.chars().filter(may_be_in_owner).take(MAX_HOST).collect();
+    let host: String = host.chars().filter(may_be_in_client_name).take(MAX_HOST).collect();
     format!("{}.{}", if host.is_empty() { "host" } else { &host }, std::process::id())
 }

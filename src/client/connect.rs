@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
-use crate::client::builder::default_owner;
+use crate::client::builder::default_client_name;
 use crate::client::{SemaphoreClient, SemaphoreClientBuilder};
 use crate::context::Context;
 use crate::diagnosis::connect;
@@ -309,7 +309,7 @@ impl SemaphoreClientBuilder {
 
     /// The name of this process.
     pub(super) fn new_client(&self) -> String {
-        word::new_client(&self.owner.clone().unwrap_or_else(default_owner))
+        word::new_client(&self.client_name.clone().unwrap_or_else(default_client_name))
     }
 
     pub(super) fn start(

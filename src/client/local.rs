@@ -97,7 +97,7 @@ impl SemaphoreClient {
             return Err(Error::invalid("server", reason));
         };
         let mut builder = Self::builder().prefix(&context.prefix);
-        builder.owner = Some(word::owner_of(&context.client).to_owned());
+        builder.client_name = Some(word::client_name_of(&context.client).to_owned());
         builder.settings = context.settings;
         builder.at(local.clone())
     }
@@ -117,10 +117,10 @@ impl SemaphoreClientBuilder {
     /// # use redis_semaphore::{Error, SemaphoreClient};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Error> {
-    /// let client = SemaphoreClient::builder().owner("importer").local()?;
+    /// let client = SemaphoreClient::builder().client_name("importer").local()?;
     /// let semaphore = client.semaphore("jobs").limit(3).build()?;
     /// let _permit = semaphore.acquire().await?;
-    /// assert_eq!(semaphore.inspect().await?.holders[0].owner(), "importer");
+    /// assert_eq!(semaphore.inspect().await?.holders[0].client_name(), "importer");
     /// # Ok(())
     /// # }
     /// ```

@@ -23,7 +23,7 @@ use crate::protocol::word;
 /// assert_eq!((now.limit, now.held, now.queued), (3, 2, 0));
 /// assert_eq!(now.holders[0].id, permit.id());
 /// for holder in &now.holders {
-///     println!("{} holds {} for {:?} more", holder.owner(), holder.num_permits, holder.expires_in);
+///     println!("{} holds {} for {:?} more", holder.client_name(), holder.num_permits, holder.expires_in);
 /// }
 /// # Ok(())
 /// # }
@@ -112,11 +112,11 @@ impl Holder {
     /// # Examples
     ///
     /// See [`Inspection`].
-    pub fn owner(&self) -> &str {
-        word::owner_of(self.client())
+    pub fn client_name(&self) -> &str {
+        word::client_name_of(self.client())
     }
 
-    /// The process: no two of them have the same client, though maybe the same owner.
+    /// The process: no two of them have the same client, though maybe the same client name.
     ///
     /// # Examples
     ///
@@ -132,11 +132,11 @@ impl Waiter {
     /// # Examples
     ///
     /// See [`Inspection`].
-    pub fn owner(&self) -> &str {
-        word::owner_of(self.client())
+    pub fn client_name(&self) -> &str {
+        word::client_name_of(self.client())
     }
 
-    /// The process: no two of them have the same client, though maybe the same owner.
+    /// The process: no two of them have the same client, though maybe the same client name.
     ///
     /// # Examples
     ///

@@ -1,7 +1,7 @@
 //! The four keys of a semaphore, and the names from which they are made.
 
 use crate::error::Error;
-use crate::protocol::word::MAX_OWNER;
+use crate::protocol::word::MAX_CLIENT_NAME;
 
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
@@ -81,20 +81,20 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     }
 }
 
-/// An owner becomes part of words and channels.
-pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
-    check_length("owner", owner, MAX_OWNER)?;
-    match owner.chars().find(|c| !may_be_in_owner(c)) {
+/// A client name becomes part of words and channels.
+pub(crate) fn check_client_name(client_name: &str) -> Result<(), Error> {
+    check_length("client name", client_name, MAX_CLIENT_NAME)?;
+    match client_name.chars().find(|c| !may_be_in_client_name(c)) {
         Some(c) => Err(Error::invalid(
-            "owner",
+            "client name",
             format!(
-                "{owner:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" and \"-\""
+                "{client_name:?} has {c:?} in it: must have only letters, digits, \".\", \"_\" and \"-\""
             ),
         )),
         None => Ok(()),
     }
 }
 
-pub(crate) fn may_be_in_owner(c: &char) -> bool {
+pub(crate) fn may_be_in_client_name(c: &char) -> bool {
     c.is_ascii_alphanumeric() || "._-".contains(*c)
 }

@@ -7,7 +7,7 @@ mod replies;
 pub(crate) mod word;
 
 pub use inspection::{Holder, Inspection, Waiter};
-pub(crate) use keys::{Keys, check_name, check_owner, check_prefix, may_be_in_owner};
+pub(crate) use keys::{Keys, check_client_name, check_name, check_prefix, may_be_in_client_name};
 pub(crate) use replies::{
     Acquired, Place, ReleaseMode, acquired, millis, released, too_heavy, wake_in_of,
 };

@@ -9,26 +9,26 @@ use uuid::Uuid;
 const DIGITS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 /// Digits for 64 bits.
 const HALF: usize = 11;
-/// Digits in which the clients of one owner differ.
+/// Digits in which the clients of one name differ.
 const RANDOM: usize = 8;
 /// Before the head start in a nonce.
 const AHEAD: &str = "ahead";
 const MAX_CLIENT: usize = 100;
 /// A dot and those digits make it a client.
-pub(crate) const MAX_OWNER: usize = MAX_CLIENT - 1 - RANDOM;
+pub(crate) const MAX_CLIENT_NAME: usize = MAX_CLIENT - 1 - RANDOM;
 /// The largest number that scripts give.
 pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
 /// A lease or a liveness.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A new name for a process.
-pub(crate) fn new_client(owner: &str) -> String {
+pub(crate) fn new_client(client_name: &str) -> String {
     let [random @ .., _, _, _] = digits_of(Uuid::new_v4().as_u64_pair().1);
-    format!("{owner}.{}", text(&random))
+    format!("{client_name}.{}", text(&random))
 }
 
-pub(crate) fn owner_of(client: &str) -> &str {
-    client.rsplit_once('.').map_or(client, |(owner, _)| owner)
+pub(crate) fn client_name_of(client: &str) -> &str {
+    client.rsplit_once('.').map_or(client, |(client_name, _)| client_name)
 }
 
 /// What a word begins with: all but the nonce. `ours` is that of a process: `HOW:CLIENT:`.
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_one_owner_differ() {
+    fn clients_of_one_name_differ() {
         let (one, other) = (new_client("web.7"), new_client("web.7"));
         assert_ne!(one, other);
-        assert_eq!((owner_of(&one), one.len()), ("web.7", "web.7".len() + 1 + RANDOM));
+        assert_eq!((client_name_of(&one), one.len()), ("web.7", "web.7".len() + 1 + RANDOM));
     }
 }

@@ -366,8 +366,8 @@ impl Permit {
     }
 
     /// The word under which the server knows the permit, and which no other permit has:
-    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the owner label of the process, a dot, and
-    /// what tells it from others of that owner; the lease is in ms.
+    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the client name of the process, a dot, and
+    /// what tells it from others of that name; the lease is in ms.
     ///
     /// # Examples
     ///

@@ -74,7 +74,7 @@ fn as_json(name: &str, now: &Inspection) -> Value {
 fn holder_as_json(holder: &Holder) -> Value {
     json!({
         "id": holder.id,
-        "owner": holder.owner(),
+        "client": holder.client_name(),
         "weight": holder.num_permits,
         "expires_in_ms": millis(holder.expires_in),
     })
@@ -83,7 +83,7 @@ fn holder_as_json(holder: &Holder) -> Value {
 fn waiter_as_json(waiter: &Waiter) -> Value {
     json!({
         "id": waiter.id,
-        "owner": waiter.owner(),
+        "client": waiter.client_name(),
         "weight": waiter.num_permits,
         "position": waiter.position,
         "waited_ms": millis(waiter.waited),
@@ -104,7 +104,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
     if !now.holders.is_empty() {
         let row = |holder: &Holder| {
             vec![
-                holder.owner().to_owned(),
+                holder.client_name().to_owned(),
                 holder.num_permits.to_string(),
                 rounded(holder.expires_in),
                 holder.id.clone(),
@@ -118,7 +118,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
         let row = |waiter: &Waiter| {
             vec![
                 waiter.position.to_string(),
-                waiter.owner().to_owned(),
+                waiter.client_name().to_owned(),
                 waiter.num_permits.to_string(),
                 rounded(waiter.waited),
                 waiter.present_for.map_or("gone", |_| "there").to_owned(),

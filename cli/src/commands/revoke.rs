@@ -67,20 +67,22 @@ fn as_json(asked: &Revoke, revoked: &Revoked) -> Value {
 }
 
 /// Whose it was, as `inspect` shows it: an id that was found has it in it.
-fn owner_of<'a>(asked: &'a Revoke, revoked: &Revoked) -> Option<&'a str> {
+fn client_name_of<'a>(asked: &'a Revoke, revoked: &Revoked) -> Option<&'a str> {
     let was_found = matches!(revoked, Revoked::Permit { .. } | Revoked::Request);
     let client = asked.id.split(':').nth(1).filter(|_| was_found)?;
-    client.rsplit_once('.').map(|(owner, _)| owner)
+    client.rsplit_once('.').map(|(client_name, _)| client_name)
 }
 
 fn as_text(asked: &Revoke, revoked: &Revoked) -> Result<String, Failure> {
     let name = value(&asked.name);
-    let owner = owner_of(asked, revoked).map(|owner| format!(", {owner},")).unwrap_or_default();
+    let client_name = client_name_of(asked, revoked)
+        .map(|client_name| format!(", {client_name},"))
+        .unwrap_or_default();
     match revoked {
         Revoked::Permit { lease, .. } => {
             let (usual, longest) = overlap(*lease);
             Ok(format!(
-                "{name}: the permit was revoked. Its holder{owner} hears of it at its next renewal: for up to {} it \
+                "{name}: the permit was revoked. Its holder{client_name} hears of it at its next renewal: for up to {} it \
                  and whoever was let in work at the same time (for up to {} where it cannot reach \
                  Redis)",
                 at_most(usual),
@@ -88,7 +90,7 @@ fn as_text(asked: &Revoke, revoked: &Revoked) -> Result<String, Failure> {
             ))
         }
         Revoked::Request => Ok(format!(
-            "{name}: the request was taken out of the queue. If its process{owner} lives, it asks again and \
+            "{name}: the request was taken out of the queue. If its process{client_name} lives, it asks again and \
              gets its old place: end the process to keep it out"
         )),
         _ => Err(Failure::new(

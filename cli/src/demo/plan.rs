@@ -33,9 +33,9 @@ pub fn is_long(page: u32) -> bool {
     time_for(page) > LEASE
 }
 
-/// A process connects once. The owner is the name under which `inspect` shows its permits.
-pub async fn connect(server: &Server, owner: &str) -> Result<SemaphoreClient, Failure> {
-    server::connect(server, SemaphoreClient::builder().owner(owner)).await
+/// A process connects once. The client name is the name under which `inspect` shows its permits.
+pub async fn connect(server: &Server, client_name: &str) -> Result<SemaphoreClient, Failure> {
+    server::connect(server, SemaphoreClient::builder().client_name(client_name)).await
 }
 
 /// Processes that use the same name and prefix on the same server share the semaphore.

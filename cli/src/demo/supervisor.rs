@@ -137,7 +137,7 @@ impl Run {
         let now = Moment::now();
         let is_half_way = |page: u32, begun| now - begun >= plan::time_for(page) / 2;
         semaphore.holders.iter().find_map(|holder| {
-            let worker = crew::worker_of(holder.owner())?;
+            let worker = crew::worker_of(holder.client_name())?;
             let Page { number: page, begun } = self.history.page_of(worker)?;
             let is_victim = page > PAGES / 3 && plan::is_long(page) && is_half_way(page, begun);
             is_victim.then_some((holder, worker, page))

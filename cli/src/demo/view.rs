@@ -69,13 +69,13 @@ impl View<'_> {
 
     /// For a file.
     pub fn line(&self) -> String {
-        let mut holders: Vec<_> = self.semaphore.holders.iter().map(Holder::owner).collect();
+        let mut holders: Vec<_> = self.semaphore.holders.iter().map(Holder::client_name).collect();
         holders.sort();
         let holders = holders.into_iter().map(|name| match self.history.kill {
             Some(kill) if crew::name(kill.worker) == name => format!("{name} (dead)"),
             _ => name.to_owned(),
         });
-        let waiters = self.semaphore.waiters.iter().map(|waiter| waiter.owner().to_owned());
+        let waiters = self.semaphore.waiters.iter().map(|waiter| waiter.client_name().to_owned());
         format!(
             "{:5.1} s  {:2} of {PAGES} pages done   held by {:13} queue: {}",
             self.time.as_secs_f64(),
@@ -86,11 +86,11 @@ impl View<'_> {
     }
 
     fn holder(&self, name: &str) -> Option<&Holder> {
-        self.semaphore.holders.iter().find(|holder| holder.owner() == name)
+        self.semaphore.holders.iter().find(|holder| holder.client_name() == name)
     }
 
     fn waiter(&self, name: &str) -> Option<&Waiter> {
-        self.semaphore.waiters.iter().find(|waiter| waiter.owner() == name)
+        self.semaphore.waiters.iter().find(|waiter| waiter.client_name() == name)
     }
 }
 

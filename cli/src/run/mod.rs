@@ -100,7 +100,7 @@ async fn connected(
     let told = outages::Told::while_this_lives(&asked.name);
     let (began, patience) = (Instant::now(), asked.patience());
     let builder = SemaphoreClient::builder()
-        .owner(label::of(asked))
+        .client_name(label::of(asked))
         .connect_timeout(patience)
         .outage_tolerance(patience.max(OUTAGE_TOLERANCE));
     let connected = tokio::select! {

@@ -14,7 +14,7 @@ pub enum Dialogue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victim {
     pub id: String,
-    pub owner: String,
+    pub client_name: String,
     pub kind: Kind,
 }
 

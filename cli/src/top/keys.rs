@@ -134,9 +134,13 @@ fn ask_whether_to_revoke(state: &mut State) {
     let index = open.cursor.index();
     let victim = if let Some(holder) = look.holders.get(index) {
         let kind = Kind::Permit { lease: lease_of(&holder.id) };
-        Victim { id: holder.id.clone(), owner: holder.owner.clone(), kind }
+        Victim { id: holder.id.clone(), client_name: holder.client_name.clone(), kind }
     } else if let Some(waiter) = look.waiters.get(index - look.holders.len()) {
-        Victim { id: waiter.id.clone(), owner: waiter.owner.clone(), kind: Kind::Request }
+        Victim {
+            id: waiter.id.clone(),
+            client_name: waiter.client_name.clone(),
+            kind: Kind::Request,
+        }
     } else {
         return;
     };

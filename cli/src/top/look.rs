@@ -16,7 +16,7 @@ pub struct Look {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Holder {
     pub id: String,
-    pub owner: String,
+    pub client_name: String,
     pub weight: u32,
     pub lease_left: Duration,
 }
@@ -24,7 +24,7 @@ pub struct Holder {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiter {
     pub id: String,
-    pub owner: String,
+    pub client_name: String,
     pub weight: u32,
     pub position: u64,
     pub waited: Duration,
@@ -35,7 +35,7 @@ pub struct Waiter {
 impl Look {
     pub fn new(summary: Summary, now: Inspection) -> Self {
         let holders = now.holders.into_iter().map(|holder| Holder {
-            owner: holder.owner().to_owned(),
+            client_name: holder.client_name().to_owned(),
             weight: holder.num_permits,
             lease_left: holder.expires_in,
             id: holder.id,
@@ -44,7 +44,7 @@ impl Look {
         // In the order of their leases they would change places with each renewal.
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = now.waiters.into_iter().map(|waiter| Waiter {
-            owner: waiter.owner().to_owned(),
+            client_name: waiter.client_name().to_owned(),
             weight: waiter.num_permits,
             position: waiter.position,
             waited: waiter.waited,

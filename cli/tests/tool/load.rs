@@ -58,9 +58,9 @@ fn signal(process: u32, signal: Signal) {
     kill(Pid::from_raw(process as i32), signal).unwrap();
 }
 
-/// The process that holds a permit: part of the owner's name.
+/// The process that holds a permit: part of the client name.
 fn a_holder(now: &Inspection) -> u32 {
-    now.holders[0].owner().rsplit_once('.').unwrap().1.parse().unwrap()
+    now.holders[0].client_name().rsplit_once('.').unwrap().1.parse().unwrap()
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ async fn inspect_shows_holders_and_waiters_in_their_order() {
     }
     let holder = &now["holders"][0];
     assert_eq!((&holder["id"], &holder["weight"]), (&json!(held.id()), &json!(2)));
-    assert_eq!(holder["owner"], "web-1");
+    assert_eq!(holder["client"], "web-1");
     assert!((1..=30_000).contains(&holder["expires_in_ms"].as_u64().unwrap()), "{now}");
     let [first, second] = &now["waiters"].as_array().unwrap()[..] else { panic!("{now}") };
     assert_eq!((&first["position"], &second["position"]), (&json!(1), &json!(2)));

@@ -43,7 +43,7 @@ async fn a_queue_is_served_in_the_order_of_arrival() {
         last_token = token;
         let now = observer.sees(1, waiting).await;
         assert_eq!(
-            now.holders[0].owner().rsplit_once('.').unwrap().1,
+            now.holders[0].client_name().rsplit_once('.').unwrap().1,
             first.child.id().unwrap().to_string()
         );
         first.let_go();

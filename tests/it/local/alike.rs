@@ -48,11 +48,11 @@ impl Transcript {
         } = semaphore.inspect().await.unwrap();
         let limits = (limit, declared_limit, runtime_limit);
         let mut holders: Vec<_> =
-            holders.iter().map(|holder| (holder.owner(), holder.num_permits)).collect();
+            holders.iter().map(|holder| (holder.client_name(), holder.num_permits)).collect();
         holders.sort();
         let waiters: Vec<_> = waiters
             .iter()
-            .map(|it| (it.owner(), it.num_permits, it.position, it.present_for.is_some()))
+            .map(|it| (it.client_name(), it.num_permits, it.position, it.present_for.is_some()))
             .collect();
         let seen = format!("{limits:?}, {held} by {holders:?}, {queued} as {waiters:?}");
         self.note("inspect", seen);
@@ -153,9 +153,9 @@ async fn transcript(processes: [SemaphoreClient; 2], name: &str) -> Vec<String> 
 #[tokio::test]
 async fn users_are_told_the_same_as_by_a_server() {
     let name = unique_name();
-    let owner = || SemaphoreClient::builder().owner("same");
-    let (url, local) = (shared_admin_url(), owner().local().unwrap());
-    let real = [owner().connect(&url).await.unwrap(), owner().connect(&url).await.unwrap()];
+    let named = || SemaphoreClient::builder().client_name("same");
+    let (url, local) = (shared_admin_url(), named().local().unwrap());
+    let real = [named().connect(&url).await.unwrap(), named().connect(&url).await.unwrap()];
     let local = [local.clone(), local.another_process().unwrap()];
     let (real, local) = (transcript(real, &name).await, transcript(local, &name).await);
     // But for where they are.

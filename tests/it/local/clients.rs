@@ -23,7 +23,7 @@ async fn each_call_makes_a_server_that_clones_and_other_processes_share() {
     let now = build(&same).inspect().await.unwrap();
     let [first_client, second_client] = [0, 1].map(|index| now.holders[index].client());
     assert_ne!(first_client, second_client);
-    assert_eq!(now.holders[0].owner(), now.holders[1].owner());
+    assert_eq!(now.holders[0].client_name(), now.holders[1].client_name());
     drop((first, second));
 }
 

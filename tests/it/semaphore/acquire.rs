@@ -31,9 +31,9 @@ async fn tokens_grow_and_permits_tell_what_they_are() {
         assert_eq!(now.holders[0].id, permit.id());
         assert_eq!(now.holders[0].num_permits, weight);
         assert_eq!(now.last_token, last);
-        let (owner, client) = (now.holders[0].owner(), now.holders[0].client());
-        assert!(owner.ends_with(&format!(".{}", std::process::id())), "{owner}");
-        assert!(client.starts_with(&format!("{owner}.")), "{client}");
+        let (client_name, client) = (now.holders[0].client_name(), now.holders[0].client());
+        assert!(client_name.ends_with(&format!(".{}", std::process::id())), "{client_name}");
+        assert!(client.starts_with(&format!("{client_name}.")), "{client}");
         assert!(permit.id().starts_with(&format!("P:{client}:{weight}:30000:")), "{permit:?}");
         permit.release().await.unwrap();
     }

@@ -99,9 +99,9 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
     }
 }
 
-/// Whoever knows its word can take a permit from an owner that does not know.
+/// Whoever knows its word can take a permit from a holder that does not know.
 #[tokio::test]
-async fn an_owner_that_still_holds_is_told_of_the_loss() {
+async fn a_previous_holder_is_told_of_the_loss() {
     let name = unique_name();
     let here = client(&shared_url(), &name, Duration::from_secs(9)).await;
     let there = client(&shared_url(), &name, LONG).await;

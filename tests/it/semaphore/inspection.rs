@@ -34,14 +34,14 @@ async fn marks_are_no_holders() {
 async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let (url, name) = (shared_url(), unique_name());
     let liveness = Duration::from_secs(600);
-    let client = SemaphoreClient::builder().owner("patient").liveness(liveness).connect(&url);
+    let client = SemaphoreClient::builder().client_name("patient").liveness(liveness).connect(&url);
     let client = client.await.unwrap();
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
     let holder = semaphore.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn(semaphore.request().weight(2).acquire());
     let now = Observer::new(&url, &name, 2).await.sees(2, 1).await;
     let waiter = &now.waiters[0];
-    assert_eq!((waiter.owner(), waiter.num_permits, waiter.position), ("patient", 2, 1));
+    assert_eq!((waiter.client_name(), waiter.num_permits, waiter.position), ("patient", 2, 1));
     assert_eq!(waiter.client(), now.holders[0].client());
     let left = waiter.present_for.expect("it is there");
     assert!(left > liveness / 2 && left <= liveness, "{left:?}");

@@ -16,7 +16,7 @@ use crate::top::look::Look;
 use crate::top::state::{Moment, Open, State};
 use crate::top::text::{fitted, fitted_end, short, wrapped};
 
-const OWNER: usize = 20;
+const CLIENT_NAME: usize = 20;
 /// Of the largest one.
 const WEIGHT: u16 = 10;
 const POSITION: usize = 8;
@@ -100,14 +100,14 @@ fn height_of_holders(look: &Look, height: u16) -> u16 {
 }
 
 fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [OWNER as u16, WEIGHT, 10];
+    let widths = [CLIENT_NAME as u16, WEIGHT, 10];
     let room = room_for_id(area, &widths);
     let index = if marked < look.holders.len() { marked } else { 0 };
     let seen = page(index, look.holders.len(), usize::from(area.height.saturating_sub(1)));
     let rows = seen.map(|index| {
         let holder = &look.holders[index];
         let row = Row::new([
-            fitted(&value(&holder.owner), OWNER),
+            fitted(&value(&holder.client_name), CLIENT_NAME),
             holder.weight.to_string(),
             short(holder.lease_left),
             fitted_end(&value(&holder.id), room),
@@ -121,7 +121,7 @@ fn draw_holders(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
 }
 
 fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
-    let widths = [OWNER as u16, WEIGHT, 10, POSITION as u16, 7];
+    let widths = [CLIENT_NAME as u16, WEIGHT, 10, POSITION as u16, 7];
     let room = room_for_id(area, &widths);
     let before = look.holders.len();
     let index = marked.saturating_sub(before);
@@ -129,7 +129,7 @@ fn draw_waiters(look: &Look, marked: usize, frame: &mut Frame, area: Rect) {
     let rows = seen.map(|index| {
         let waiter = &look.waiters[index];
         let row = Row::new([
-            fitted(&value(&waiter.owner), OWNER),
+            fitted(&value(&waiter.client_name), CLIENT_NAME),
             waiter.weight.to_string(),
             short(waiter.waited),
             fitted(&waiter.position.to_string(), POSITION),

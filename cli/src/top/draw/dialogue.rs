@@ -76,7 +76,7 @@ fn revoke(victim: &Victim) -> Vec<String> {
                 .to_owned(),
         ],
     };
-    lines.insert(0, format!("{} ({})", value(&victim.owner), value(&victim.id)));
+    lines.insert(0, format!("{} ({})", value(&victim.client_name), value(&victim.id)));
     lines.insert(1, String::new());
     lines.extend([String::new(), "y revokes · any other key does not".to_owned()]);
     lines

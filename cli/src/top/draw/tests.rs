@@ -33,17 +33,17 @@ fn add(state: &mut State, name: &str, held: u64, limit: u32, waits: &[u64]) {
     state.rows.insert(name.to_owned(), row);
 }
 
-fn open(state: &mut State, owner: &str) {
-    let id = format!("P:{owner}:1:30000:9fJ2mQ0xV7sT1bLc");
+fn open(state: &mut State, client_name: &str) {
+    let id = format!("P:{client_name}:1:30000:9fJ2mQ0xV7sT1bLc");
     let holder = Holder {
         id: id.clone(),
-        owner: owner.to_owned(),
+        client_name: client_name.to_owned(),
         weight: u32::MAX,
         lease_left: Duration::from_secs(29),
     };
     let waiter = Waiter {
         id,
-        owner: owner.to_owned(),
+        client_name: client_name.to_owned(),
         weight: 1,
         position: 1,
         waited: Duration::from_secs(3661),
@@ -150,7 +150,7 @@ fn nothing_is_too_long_too_wide_or_too_small() {
         "\u{9b}2J",
     ];
     let dialogue = |kind| {
-        let victim = Victim { id: "i".repeat(300), owner: "漢".repeat(100), kind };
+        let victim = Victim { id: "i".repeat(300), client_name: "漢".repeat(100), kind };
         Dialogue::Revoke { name: "n".repeat(512), victim }
     };
     let permit = Kind::Permit { lease: Some(Duration::from_secs(30)) };
@@ -202,8 +202,8 @@ proptest! {
         must_be_escaped(&state);
         state.list = Some(List { last: SystemTime::now(), trouble: Some(written.clone()) });
         must_be_escaped(&state);
-        let (name, id, owner) = (written.clone(), written.clone(), written.clone());
-        let victim = Victim { id, owner, kind: Kind::Request };
+        let (name, id, client_name) = (written.clone(), written.clone(), written.clone());
+        let victim = Victim { id, client_name, kind: Kind::Request };
         state.dialogue = Some(Dialogue::Revoke { name: name.clone(), victim });
         must_be_escaped(&state);
         let (now, typed) = (Summary::default(), written.clone());
@@ -238,7 +238,7 @@ fn row_is_unreadable(state: &mut State, reason: &str) {
 fn revoking_says_for_how_long_both_may_work() {
     let mut state = state(80, 24);
     let kind = Kind::Permit { lease: Some(Duration::from_secs(30)) };
-    let victim = Victim { id: "P:a.b:1:30000:x".to_owned(), owner: "a".to_owned(), kind };
+    let victim = Victim { id: "P:a.b:1:30000:x".to_owned(), client_name: "a".to_owned(), kind };
     state.dialogue = Some(Dialogue::Revoke { name: "jobs".to_owned(), victim });
     let picture = picture(&state);
     for text in ["up to 10s", "up to 30s", "y revokes"] {

@@ -11,7 +11,7 @@ use crate::support::unique_name;
 fn holder(url: &str, name: &str) -> [String; 2] {
     let shown = at(url, &["inspect", name, "--json"]).json();
     let text = |key| shown["holders"][0][key].as_str().unwrap().to_owned();
-    [text("owner"), text("id")]
+    [text("client"), text("id")]
 }
 
 fn at(url: &str, arguments: &[&str]) -> Outcome {
@@ -28,12 +28,14 @@ fn a_job_is_called_as_it_was_told_or_as_its_command() {
         let command = ["--limit", "1", "--", "/bin/sh", "-c", "echo on; exec sleep 600"];
         let mut held = Tool::start(&mut run(&url, &[&[&*name], label, &command].concat()));
         assert_eq!(held.line(), "on");
-        let [owner, id] = holder(&url, &name);
-        assert!(owner.starts_with(&format!("{called}.")), "{owner}");
-        assert!(owner.ends_with(&format!(".{}", held.id())), "{owner}");
+        let [client_name, id] = holder(&url, &name);
+        assert!(client_name.starts_with(&format!("{called}.")), "{client_name}");
+        assert!(client_name.ends_with(&format!(".{}", held.id())), "{client_name}");
         let revoked = at(&url, &["revoke", &name, &id]);
         assert!(
-            revoked.stdout.contains(&format!("the permit was revoked. Its holder, {owner}, hears")),
+            revoked
+                .stdout
+                .contains(&format!("the permit was revoked. Its holder, {client_name}, hears")),
             "{revoked:?}"
         );
         held.signal(Signal::SIGTERM);

@@ -42,7 +42,7 @@ impl Server {
     }
 
     pub async fn semaphores(&self) -> SemaphoreClient {
-        SemaphoreClient::builder().owner("web-1").connect(&self.url).await.unwrap()
+        SemaphoreClient::builder().client_name("web-1").connect(&self.url).await.unwrap()
     }
 
     pub fn tool(&self, arguments: &[&str]) -> Outcome {

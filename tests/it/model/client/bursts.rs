@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis_semaphore::Error;
 
-use super::clients::{Acquiring, Answer, Clients, Future, Other, owner, poll_once};
+use super::clients::{Acquiring, Answer, Clients, Future, Other, client_name, poll_once};
 use super::reference::Request;
 use super::{Ask, Change, End};
 
@@ -14,7 +14,7 @@ impl Clients {
         let number = self.case.requests.len();
         let request = Request { number, client, weight: weight.into() };
         self.case.requests.push(request);
-        let id = format!("{}:{:016x}", owner(client), self.next_numbers[client]);
+        let id = format!("{}:{:016x}", client_name(client), self.next_numbers[client]);
         self.next_numbers[client] = self.next_numbers[client].wrapping_add(1);
         self.case.ids.push(id);
         request

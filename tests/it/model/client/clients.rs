@@ -64,20 +64,20 @@ pub async fn poll_once<T>(future: &mut Future<T>) -> Poll<T> {
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
-pub fn owner(client: usize) -> String {
+pub fn client_name(client: usize) -> String {
     format!("client{client}")
 }
 
 /// The digits of a nonce, which stand for six bits each.
 const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// What can be foretold of a word: its owner, and the half of its nonce that is counted. The other
+/// What can be foretold of a word: its client name, and the half of its nonce that is counted. The other
 /// one is random.
 pub fn counted(word: &str) -> String {
-    let (owner, _) = part(word, 1).rsplit_once('.').unwrap();
+    let (client_name, _) = part(word, 1).rsplit_once('.').unwrap();
     let digits = part(word, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
     let number = digits.fold(0, |number, digit| number << 6 | digit);
-    format!("{owner}:{number:016x}")
+    format!("{client_name}:{number:016x}")
 }
 
 impl Clients {
@@ -90,7 +90,8 @@ impl Clients {
         }
         let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
         for client in 0..2 {
-            let builder = SemaphoreClient::builder().owner(owner(client)).liveness(NEVER);
+            let builder =
+                SemaphoreClient::builder().client_name(client_name(client)).liveness(NEVER);
             // On a busy machine, too, no call is repeated: they are counted.
             let builder = builder.response_timeout(DEADLINE);
             let process = builder.connect(&server.url()).await.unwrap();

@@ -6,7 +6,7 @@ use redis_semaphore::{Error, Inspection, Permit};
 
 use test_support::contents::ensure;
 
-use super::clients::{Clients, counted, owner, poll_once};
+use super::clients::{Clients, client_name, counted, poll_once};
 use super::reference::{Outcome, Request};
 
 /// A case that passes never waits for it, and one that fails must not take long to shrink.
@@ -138,9 +138,9 @@ impl Clients {
     }
 
     fn compare_queue(&self, seen: &Inspection, queue: &[Request]) -> Result<(), String> {
-        let weights = queue.iter().map(|waiter| (owner(waiter.client), waiter.weight));
+        let weights = queue.iter().map(|waiter| (client_name(waiter.client), waiter.weight));
         let seen_weights =
-            seen.waiters.iter().map(|w| (w.owner().to_owned(), w.num_permits.into()));
+            seen.waiters.iter().map(|w| (w.client_name().to_owned(), w.num_permits.into()));
         ensure(seen_weights.eq(weights), || {
             format!("the queue is {:?}, must be {queue:?}", seen.waiters)
         })?;
@@ -158,12 +158,12 @@ impl Clients {
             waiting.filter(move |request| request.client == client)
         };
         let mut waiting = [of(0), of(1)];
-        let next = |owner_seen: &str| {
-            let client = (0..2).find(|client| owner(*client) == owner_seen)?;
+        let next = |name_seen: &str| {
+            let client = (0..2).find(|client| client_name(*client) == name_seen)?;
             waiting[client].next()
         };
-        let owners = seen.waiters.iter().map(|waiter| waiter.owner());
-        let queue: Option<Vec<_>> = owners.map(next).collect();
+        let client_names = seen.waiters.iter().map(|waiter| waiter.client_name());
+        let queue: Option<Vec<_>> = client_names.map(next).collect();
         queue.ok_or_else(|| format!("too many wait: {:?}", seen.waiters))
     }
 
