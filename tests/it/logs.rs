@@ -124,6 +124,8 @@ async fn a_cut_that_is_over_at_the_next_attempt_is_not_told() {
     let semaphore = client.semaphore(unique_name()).limit(1).lease(SHORT).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     for cut in [Proxy::cut_commands, Proxy::cut_wakeups, Proxy::cut_all] {
+        // When the connection for commands is replaced, the client subscribes again, too.
+        eventually("both connections", async || proxy.open(), |open| *open == [1, 1]).await;
         let before = proxy.accepted();
         cut(&proxy);
         eventually("a new connection", async || proxy.accepted(), |now| *now > before).await;

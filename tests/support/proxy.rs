@@ -136,6 +136,15 @@ impl Proxy {
         self.control.accepted.load(Ordering::SeqCst)
     }
 
+    /// How many connections are open: those for commands, and those that subscribe.
+    pub fn open(&self) -> [usize; 2] {
+        let connections = self.control.connections.lock().unwrap();
+        let open = connections.values().filter(|connection| !connection.tasks[0].is_finished());
+        let kinds = open.map(|connection| connection.subscribes.load(Ordering::SeqCst));
+        let (subscribing, others): (Vec<_>, Vec<_>) = kinds.partition(|subscribes| *subscribes);
+        [others.len(), subscribing.len()]
+    }
+
     /// The connections that are there keep what they are sent from now on, or deliver it at last.
     pub fn stick(&self, sticks: bool) {
         self.control.stuck.send_replace(if sticks { self.accepted() } else { 0 });

@@ -10,14 +10,14 @@ mod facts;
 mod judge;
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
 
 use crate::diagnosis::{Probe, inquire, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
-use crate::server::Servers;
+use crate::server::{Backoff, Servers};
 
 pub use check::{Check, Verdict};
 pub use diagnosis::{Diagnosis, Examination};
@@ -48,9 +48,20 @@ fn of_local() -> Diagnosis {
 }
 
 async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
-    match look_at_all(probe).await {
-        Err(error) => Err(more_about(probe, error).await),
-        done => done,
+    let response_timeout = probe.link.response_timeout();
+    let (started, mut backoff) = (Instant::now(), Backoff::of_connections(response_timeout));
+    loop {
+        let error = match look_at_all(probe).await {
+            Ok(examination) => return Ok(examination),
+            Err(error) => error,
+        };
+        // The connection was cut in the middle: another attempt makes a new one.
+        let is_cut = matches!(&error, Error::Connect { kind: Kind::Closed, .. });
+        let pause = backoff.next();
+        if !is_cut || started.elapsed() + pause >= response_timeout * 2 {
+            return Err(more_about(probe, error).await);
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -60,6 +60,7 @@ async fn connections_that_are_made_again() {
     };
     assert!(counted.text().contains("reconnects_total{connection=\"commands\"} 0"));
     assert_eq!(reconnects(), [0.0, 0.0]);
+    eventually("both connections", async || proxy.open(), |open| *open == [1, 1]).await;
     proxy.cut_wakeups();
     eventually("listens again", async || reconnects(), |now| *now == [0.0, 1.0]).await;
     // The messages come from where the commands go.

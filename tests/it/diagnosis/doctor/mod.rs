@@ -2,6 +2,7 @@
 
 mod rights;
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Connection;
@@ -9,6 +10,7 @@ use redis_semaphore::{Check, Diagnosis, Error, SemaphoreClient, Verdict};
 
 use test_support::acl;
 use test_support::observer::{Observer, eventually, in_time};
+use test_support::proxy::Proxy;
 use test_support::scripts::words;
 use test_support::server::Server;
 
@@ -334,4 +336,30 @@ async fn a_timeout_of_the_server_does_not_cut_who_listens() {
     assert_eq!(listening(&after), before);
     holder.release().await.unwrap();
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The cut comes earlier or later, until it comes after the end.
+#[tokio::test]
+async fn a_connection_that_is_cut_in_the_middle_is_made_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port).await;
+    let client = SemaphoreClient::connect(&proxy.url()).await.unwrap();
+    for turns in (0..).step_by(4) {
+        let cut = async {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            proxy.cut_commands();
+        };
+        let mut cut = pin!(cut);
+        let mut doctor = pin!(client.doctor());
+        let diagnosis = tokio::select! {
+            diagnosis = &mut doctor => {
+                diagnosis.unwrap();
+                break;
+            }
+            () = &mut cut => doctor.await,
+        };
+        assert!(diagnosis.is_ok(), "cut after {turns} turns: {diagnosis:?}");
+    }
 }
