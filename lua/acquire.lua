@@ -7,13 +7,14 @@
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
+-- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
 --                   "initial" (declared, or set at run time, if none is known), or "known" (no
 --                   limit is brought; where none is known, it is 0)
 -- ARGV[2] limit     0 to 4294967295
--- ARGV[3] liveness  1 to 604800000 ms: queued words of a client not heard of in that time may go
+-- ARGV[3] heartbeat_timeout
+--                   1 to 604800000 ms: queued words of a client not heard of in that time may go
 -- ARGV[4+] requests 1 to 1000 times: word, place
 --   word            HOW:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same HOW and CLIENT
 --   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
@@ -42,9 +43,9 @@
 -- include: lib/arguments.lua
 -- include: lib/words.lua
 
-local liveness = integer(ARGV[3], 1, MAX_TIME)
-if not liveness then
-  return wrong(3, 'liveness', 'an integer from 1 to 604800000')
+local heartbeat_timeout = integer(ARGV[3], 1, MAX_TIME)
+if not heartbeat_timeout then
+  return wrong(3, 'heartbeat_timeout', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
@@ -136,7 +137,7 @@ if refused == count then
   redis.call('ZREM', QUEUE, unpack(words))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / liveness))
+  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / heartbeat_timeout))
   waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end

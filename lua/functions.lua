@@ -6,7 +6,7 @@ redis.register_function{
   flags = {},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -76,9 +76,9 @@ local function read_word(index, name, weight)
   return said
 end
 
-local liveness = integer(ARGV[3], 1, MAX_TIME)
-if not liveness then
-  return wrong(3, 'liveness', 'an integer from 1 to 604800000')
+local heartbeat_timeout = integer(ARGV[3], 1, MAX_TIME)
+if not heartbeat_timeout then
+  return wrong(3, 'heartbeat_timeout', 'an integer from 1 to 604800000')
 end
 local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
@@ -190,8 +190,8 @@ if expired[1] then
 end
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -232,17 +232,17 @@ for i = 1, may_queue and count or 0 do
 end
 local CALLERS, crowd = 16, 0
 if may_queue then
-  local heard_until = now + liveness
-  local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', heard_until, parts[1][2])
+  local alive_until = now + heartbeat_timeout
+  local added = redis.call('ZADD', CLIENTS, 'GT', ARGV[3], '*', alive_until, parts[1][2])
   if added > 0 then
     has_new_key = has_new_key or added == 2
     local dead = redis.call('ZRANGEBYSCORE', CLIENTS, '(' .. MAX_TIME, '(' .. now, 'LIMIT', 0, 2)
     redis.call('ZREM', CLIENTS, '', unpack(dead)) -- the first is nobody: there may be no dead
   end
-  live_until = math.max(live_until, heard_until)
+  live_until = math.max(live_until, alive_until)
   last_number = math.max(last_number, now_us - 1) -- a later step back will show
   crowd = clients > CALLERS
-    and redis.call('ZCOUNT', CLIENTS, now + math.floor(liveness * 3 / 5), '+inf') or 0
+    and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
 end
 local leaving, told -- words that leave the queue, and those of whom a client must be told
@@ -318,7 +318,7 @@ if refused == count then
   redis.call('ZREM', QUEUE, unpack(words))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / liveness))
+  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / heartbeat_timeout))
   waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
@@ -413,7 +413,7 @@ redis.register_function{
   flags = {'no-writes'},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -541,8 +541,8 @@ each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   waiting[#waiting + 1] = -1
 end)
 local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
-for i, heard_until in ipairs(heard) do
-  waiting[3 * i] = math.max(-1, (heard_until or 0) - now)
+for i, alive_until in ipairs(heard) do
+  waiting[3 * i] = math.max(-1, (alive_until or 0) - now)
 end
 return {
   now, runtime or declared or -1, declared or -1, runtime or -1,
@@ -556,7 +556,7 @@ redis.register_function{
   flags = {},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -737,8 +737,8 @@ end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -885,7 +885,7 @@ redis.register_function{
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -1006,7 +1006,7 @@ redis.register_function{
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -1193,8 +1193,8 @@ if queued > 0 then
 end
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -1342,7 +1342,7 @@ redis.register_function{
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -1486,8 +1486,8 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -1657,7 +1657,7 @@ redis.register_function{
   flags = {'allow-oom'},
   callback = function(KEYS, ARGV)
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 
@@ -1757,8 +1757,8 @@ local is_set_back = last_number > now_us + 1000000 -- the server's clock, by mor
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)

@@ -4,7 +4,7 @@
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
+-- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
 -- ARGV[2] holders   0 to 1000: how many holders to tell
@@ -67,8 +67,8 @@ each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
   waiting[#waiting + 1] = -1
 end)
 local heard = waiters[1] and redis.call('ZMSCORE', CLIENTS, unpack(waiters)) or {}
-for i, heard_until in ipairs(heard) do
-  waiting[3 * i] = math.max(-1, (heard_until or 0) - now)
+for i, alive_until in ipairs(heard) do
+  waiting[3 * i] = math.max(-1, (alive_until or 0) - now)
 end
 return {
   now, runtime or declared or -1, declared or -1, runtime or -1,

@@ -4,7 +4,7 @@
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
+-- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] how       "return", or "consume": the weight of the permits comes off the limit for good
 -- ARGV[2+] requests 1 to 1000 times: word

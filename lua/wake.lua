@@ -5,7 +5,7 @@
 --
 -- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
 -- KEYS[2] queue     sorted set: word -> ticket
--- KEYS[3] clients   sorted set: client -> heard until, ms on the server's clock
+-- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- Reply             server time (ms), wake_in, queue length
 --   wake_in         ms until the next call is worth it: 0 at once, -1 no need

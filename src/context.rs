@@ -58,7 +58,7 @@ pub(crate) struct Context {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientSettings {
     pub(crate) response_timeout: Duration,
-    pub(crate) liveness: Duration,
+    pub(crate) heartbeat_timeout: Duration,
     /// As it was set: see [`tolerance`](Self::tolerance).
     pub(crate) outage_tolerance: Duration,
     /// How many names become labels.
@@ -84,7 +84,7 @@ impl ClientSettings {
 
     /// How often the server must hear of our queued requests.
     pub(crate) fn heartbeat_interval(&self) -> Duration {
-        self.liveness / 3
+        self.heartbeat_timeout / 3
     }
 }
 

@@ -80,7 +80,7 @@ impl Summary {
 /// process has gone waits no longer, though its request is in the queue until its turn comes.
 async fn longest_wait(semaphore: &Semaphore, now: &Inspection) -> Result<Option<Duration>, Error> {
     let longest = |page: &Inspection| {
-        let present = page.waiters.iter().filter(|waiter| waiter.present_for.is_some());
+        let present = page.waiters.iter().filter(|waiter| waiter.alive_for.is_some());
         let last = page.waiters.last().map(|last| last.position);
         (present.map(|waiter| waiter.waited).max(), last)
     };

@@ -8,7 +8,7 @@
 # shellcheck source-path=SCRIPTDIR source=redis.bash
 source "$(dirname -- "${BASH_SOURCE[0]}")/redis.bash" || return $?
 
-SEM_LIVENESS=15000 # ms: the server passes over a waiter that was silent for so long
+SEM_HEARTBEAT_TIMEOUT=15000 # ms: the server passes over a waiter that was silent for so long
 SEM_GIVE_BACK=2000 # ms: how long giving back what did not become a permit is repeated
 
 SEM_WORD=  # of the newest permit
@@ -160,7 +160,7 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
     sem__now
     give_up=$((sem__now + SEM_PATIENCE))
     while :; do
-        sem__call "$SEM_PATIENCE" acquire "$name" "$kind" "$2" "$SEM_LIVENESS" "$1" "$4" || return $?
+        sem__call "$SEM_PATIENCE" acquire "$name" "$kind" "$2" "$SEM_HEARTBEAT_TIMEOUT" "$1" "$4" || return $?
         if [ $kind = declare ] && ((sem__reply[2] >= 0 && sem__reply[2] != $2)); then
             echo "semaphore: the limit of $name was declared as ${sem__reply[2]}, now as $2" >&2
         fi
@@ -200,7 +200,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
         sem__ask "$word" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
         queued=${sem__reply[0]} place=${sem__reply[4]} asked=$sem__sent
-        ask_at=$((asked + SEM_LIVENESS / 3))
+        ask_at=$((asked + SEM_HEARTBEAT_TIMEOUT / 3))
         sem__plan_wake || return $?
         while :; do
             next=$wake_at

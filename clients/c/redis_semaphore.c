@@ -12,14 +12,14 @@
 #include "message.h"
 
 enum {
-    LIVENESS_MS = 15000, /* the server passes over a waiter that was silent for so long */
-    ASK_EVERY_MS = LIVENESS_MS / 3,
+    HEARTBEAT_TIMEOUT_MS = 15000, /* the server passes over a waiter that was silent for so long */
+    ASK_EVERY_MS = HEARTBEAT_TIMEOUT_MS / 3,
     PATIENCE_MS = 30000, /* how long a call is repeated while Redis is away */
     GIVE_BACK_MS = 2000, /* and how long giving back what did not become a permit */
     PAUSE_MS = 200,
     MAX_NAME = 512
 };
-#define LIVENESS "15000"
+#define HEARTBEAT_TIMEOUT "15000"
 #define MAX_TIMEOUT_MS ((INT64_C(1) << 53) - 1)
 
 struct rsem {
@@ -231,7 +231,7 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK) {
-        const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, LIVENESS,
+        const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, HEARTBEAT_TIMEOUT,
                                    permit->word, place, NULL};
         status = call(sem, bounds, answer, 6, "acquire", arguments);
         if (status != RSEM_OK)

@@ -9,7 +9,7 @@ declare global {
 
 /**
  * Options of node-redis's `createClient` that make sense here. What `url` says replaces the other options. `pingInterval` is for the connection for
- * commands: the one for wake-ups is checked every third of the liveness anyway.
+ * commands: the one for wake-ups is checked every third of the heartbeat timeout anyway.
  */
 export type RedisOptions = Pick<RedisClientOptions, Extract<keyof RedisClientOptions,
   | "url" | "socket" | "username" | "password" | "credentialsProvider" | "name" | "database"
@@ -21,7 +21,7 @@ export interface ConnectOptions {
   /** What all keys and channels begin with: "sem" unless set. */
   prefix?: string;
   /** 15,000 unless set: a waiter that has not asked for so long is passed over. It asks every third. */
-  liveness?: number;
+  heartbeatTimeout?: number;
   /** 2,000 unless set: after that a connection is taken for dead, and the call is repeated. */
   responseTimeout?: number;
   /** 30,000 unless set: for how long all calls may fail before a wait fails. */

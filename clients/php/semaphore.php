@@ -87,7 +87,7 @@ final class Answer
 
 final class Semaphore
 {
-    private const LIVENESS = 15_000; // ms: the server passes over a waiter that was silent for so long
+    private const HEARTBEAT_TIMEOUT = 15_000; // ms: the server passes over a waiter that was silent for so long
     private const ASK_EVERY = 5_000; // a third of it
     private const PATIENCE = 30_000; // ms: how long a call is repeated while Redis is away
     private const GIVE_BACK = 2_000; // ms: and how long giving back what did not become a permit
@@ -243,7 +243,7 @@ final class Semaphore
         return $this->repeat(self::PATIENCE, $until, function () use ($word, $place, $until, &$answer) {
             do {
                 $kind = $this->declared ? 'declared' : 'declare';
-                $arguments = [$kind, $this->limit, self::LIVENESS, $word, $place];
+                $arguments = [$kind, $this->limit, self::HEARTBEAT_TIMEOUT, $word, $place];
                 $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
                 [, $wakeIn, $before, $code, $token] = $answer->reply;
                 if (!$this->declared && $before !== -1 && $before !== $this->limit) {

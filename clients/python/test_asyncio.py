@@ -122,7 +122,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(ValueError):
                 self.client.semaphore(self.name, limit=limit, lease=lease)
         nan = float("nan")
-        wrong = {"prefix": ("", "a}b", 5), "liveness": (0, 1e9), "outage_tolerance": (nan,), "response_timeout": (0, nan)}
+        wrong = {"prefix": ("", "a}b", 5), "heartbeat_timeout": (0, 1e9), "outage_tolerance": (nan,), "response_timeout": (0, nan)}
         for setting, values in wrong.items():
             for value in values:
                 with self.assertRaises(ValueError):
@@ -143,7 +143,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_text_from_the_connection_is_no_matter(self):
         in_url = {"url": URL + "?decode_responses=True"}
         for settings in ({"decode_responses": True}, in_url):
-            semaphore = await self.another(liveness=600, **settings)
+            semaphore = await self.another(heartbeat_timeout=600, **settings)
             held = await self.semaphore.acquire()
             waiting = await self.queue(semaphore)
             await held.release()
@@ -151,7 +151,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await permit.release())
 
     async def test_a_defect_makes_nobody_deaf(self):
-        client = await self.connect(liveness=600)
+        client = await self.connect(heartbeat_timeout=600)
         listener, held = client._listener, await self.semaphore.acquire()
         waiting = await self.queue(client.semaphore(self.name, limit=1))
         on_message = listener._on_message
@@ -168,7 +168,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_close_while_it_subscribes_again(self):
         for delay in range(0, 30, 2):
-            client = SemaphoreClient(URL, liveness=3)
+            client = SemaphoreClient(URL, heartbeat_timeout=3)
             await client.connect()
             self.keys.connection.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             await asyncio.sleep(delay / 1000)
@@ -286,7 +286,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_turn_in_spite_of_killed_subscriptions(self):
         held = await self.semaphore.acquire()
-        patient = await self.another(liveness=600)  # it would ask again after minutes
+        patient = await self.another(heartbeat_timeout=600)  # it would ask again after minutes
         waits = [await self.queue(patient) for _ in range(2)]
         for wait in waits:
             # Nobody listens when the permit is given back, so the waiter leaves the queue for now.
@@ -334,7 +334,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await (await wait).release()
 
     async def test_a_hand_off_after_half_of_the_lease_is_not_taken_on_trust(self):
-        semaphore = await self.another(lease=4, liveness=600)
+        semaphore = await self.another(lease=4, heartbeat_timeout=600)
         held = await self.semaphore.acquire()
         wait = await self.queue(semaphore)
         (claim,) = semaphore._waits.values()

@@ -43,7 +43,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
 
     async def test_three_hundred_names_at_once_share_two_connections(self):
         server = self.server()
-        client = await self.connect(server.url, liveness=600, response_timeout=30)
+        client = await self.connect(server.url, heartbeat_timeout=600, response_timeout=30)
         semaphores = [client.semaphore(new_name(), limit=1) for _ in range(300)]
         with self.assertNoLogs("redis_lease_semaphore"):
             permits = await asyncio.gather(*(semaphore.acquire() for semaphore in semaphores))
@@ -105,7 +105,7 @@ class Connections(unittest.IsolatedAsyncioTestCase):
             with self.subTest(program):
                 server = self.server(program=program)
                 server.connection.execute_command(*acl.split())
-                client = await self.connect(f"redis://jobs:secret@127.0.0.1:{server.port}", liveness=0.6)
+                client = await self.connect(f"redis://jobs:secret@127.0.0.1:{server.port}", heartbeat_timeout=0.6)
                 semaphore = client.semaphore("a", limit=1, lease=0.6)
                 async with semaphore.acquire():
                     wait = asyncio.create_task(semaphore._acquire(None, 1))

@@ -38,13 +38,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
 
     async def test_who_waits_does_not_poll(self):
         held = await (await self.semaphore()).acquire()
-        waits = [await self.queue(await self.semaphore(liveness=3.0))]
+        waits = [await self.queue(await self.semaphore(heartbeat_timeout=3.0))]
         start, before = time.monotonic(), self.server.script_calls()
         await until_async(lambda: self.server.script_calls() >= before + 2)
-        self.assertGreater(time.monotonic() - start, 1.5)  # it asks every third of the liveness time
+        self.assertGreater(time.monotonic() - start, 1.5)  # it asks every third of the heartbeat timeout
         waits[0].cancel()
         await until_async(lambda: self.keys.queued() == 0)
-        wait = await self.queue(await self.semaphore(liveness=600))
+        wait = await self.queue(await self.semaphore(heartbeat_timeout=600))
         before = self.server.script_calls()
         await held.release()
         permit = await wait
@@ -234,7 +234,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(asyncio.all_tasks(), tasks)
 
     async def test_a_wake_that_fails_is_repeated(self):
-        semaphore = await self.semaphore(liveness=600)  # it would ask again after minutes
+        semaphore = await self.semaphore(heartbeat_timeout=600)  # it would ask again after minutes
         word = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
         self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, word, "wait")
@@ -268,14 +268,14 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await until_async(lambda: semaphore._client._deaf_because is None)
 
     async def test_an_outage_without_end_ends_the_wait(self):
-        semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3, response_timeout=0.2)
+        semaphore = await self.semaphore(heartbeat_timeout=0.6, outage_tolerance=0.3, response_timeout=0.2)
         self.server.kill()
         with self.assertRaises(Unavailable):
             await asyncio.wait_for(semaphore.acquire(), DEADLINE)
 
     async def test_a_process_that_was_stopped_is_no_outage(self):
         async with Proxy(self.server.port) as proxy:
-            semaphore = await self.semaphore(url=proxy.url, liveness=0.6, outage_tolerance=0.3)
+            semaphore = await self.semaphore(url=proxy.url, heartbeat_timeout=0.6, outage_tolerance=0.3)
             held = await (await self.semaphore()).acquire()
             wait = await self.queue(semaphore)
             await until_async(lambda: semaphore._is_declared)
@@ -286,7 +286,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             await (await wait).release()
 
     async def test_who_is_in_the_queue_outlasts_a_full_memory(self):
-        semaphore = await self.semaphore(liveness=0.6)
+        semaphore = await self.semaphore(heartbeat_timeout=0.6)
         held = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.connection.config_set("maxmemory", 1)
@@ -298,7 +298,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         await (await wait).release()
 
     async def test_a_memory_that_stays_full_ends_the_wait(self):
-        semaphore = await self.semaphore(liveness=0.6, outage_tolerance=0.3)
+        semaphore = await self.semaphore(heartbeat_timeout=0.6, outage_tolerance=0.3)
         held = await semaphore.acquire()
         wait = await self.queue(semaphore)
         self.server.connection.config_set("maxmemory", 1)
@@ -394,7 +394,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         other = Server()
         self.addCleanup(other.close)
         async with Proxy(self.server.port) as proxy:
-            client = SemaphoreClient(proxy.url, liveness=0.6)
+            client = SemaphoreClient(proxy.url, heartbeat_timeout=0.6)
             await client.connect()
             self.addAsyncCleanup(client.close)
             channel = scripts.channel("sem", client._client)

@@ -5,7 +5,7 @@ from support import URL, Keys, new_name, run_program, until
 
 # A parent process connects, and its forked processes go on with the client.
 PARENT = """
-client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], liveness=600)
+client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], heartbeat_timeout=600)
 client.connect()
 semaphore = client.semaphore(sys.argv[2], limit=1)
 
@@ -22,7 +22,7 @@ def in_children(work, count=1):
     return [os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(count)]
 """
 ASYNCIO_PARENT = """
-client = redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1], liveness=600)
+client = redis_lease_semaphore.asyncio.SemaphoreClient(sys.argv[1], heartbeat_timeout=600)
 loop = asyncio.new_event_loop()
 loop.run_until_complete(client.connect())
 semaphore = client.semaphore(sys.argv[2], limit=1)
@@ -189,7 +189,7 @@ class Forks(unittest.TestCase):
 
     def test_a_client_that_connects_after_forks_is_another_one_in_each_process(self):
         done = run_program("""
-            client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], liveness=600)
+            client = redis_lease_semaphore.SemaphoreClient(sys.argv[1], heartbeat_timeout=600)
             for _ in range(2):
                 if os.fork() == 0:
                     client.connect()

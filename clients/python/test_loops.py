@@ -16,7 +16,7 @@ class Loops(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = SemaphoreClient(URL, liveness=600)  # a waiter would ask again after minutes
+        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # a waiter would ask again after minutes
         self.semaphore = self.client.semaphore(self.name, limit=1)
         self.addCleanup(lambda: asyncio.run(self.client.close()))
 

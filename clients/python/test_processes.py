@@ -13,7 +13,7 @@ class Processes(unittest.TestCase):
         self.name = new_name()
         self.keys = Keys(URL, self.name)
         self.addCleanup(self.keys.close)
-        self.client = SemaphoreClient(URL, liveness=600)  # it would ask again after minutes
+        self.client = SemaphoreClient(URL, heartbeat_timeout=600)  # it would ask again after minutes
         self.client.connect()
         self.addCleanup(self.client.close)
         self.semaphore = self.client.semaphore(self.name, limit=1)

@@ -13,8 +13,8 @@ class RedisSemaphore
   # The permit was lost before the block of hold had ended.
   class Lost < StandardError; end
 
-  LIVENESS = 15_000 # ms: the server passes over a waiter that was silent for so long
-  ASK_EVERY = LIVENESS / 3
+  HEARTBEAT_TIMEOUT = 15_000 # ms: the server passes over a waiter that was silent for so long
+  ASK_EVERY = HEARTBEAT_TIMEOUT / 3
   PATIENCE = 30_000 # ms: how long a call is repeated while Redis is away
   GIVE_BACK = 2_000 # ms: and how long giving back what did not become a permit
   RESPONSE_SECONDS = 2
@@ -199,7 +199,7 @@ class RedisSemaphore
   # The permit, nil if it was refused, or else the Answer that says "queued".
   def ask(word, place, wait_until)
     again(PATIENCE, wait_until) do
-      answer = call("acquire", @declared ? "declared" : "declare", @limit, LIVENESS, word, place, wait_until: wait_until)
+      answer = call("acquire", @declared ? "declared" : "declare", @limit, HEARTBEAT_TIMEOUT, word, place, wait_until: wait_until)
       _, wake_in, before, code, token = answer.reply
       unless @declared || [-1, @limit].include?(before)
         warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"

@@ -2,7 +2,7 @@
 -- error of these has changed nothing.
 
 local MAX_COUNT = 4294967295 -- a limit or a weight: an unsigned 32-bit number
-local MAX_TIME = 604800000 -- a lease or a liveness: seven days in ms
+local MAX_TIME = 604800000 -- a lease or a heartbeat timeout: seven days in ms
 local MAX_NUMBER = 9007199254740991 -- a token or a ticket: the largest that a double holds exactly
 local ARGV, sub, find = ARGV, string.sub, string.find -- globals take longer
 

@@ -4,8 +4,8 @@
 
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_liveness = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_liveness}) do
+  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)

@@ -4,7 +4,7 @@
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest liveness so far, 0 where there are only marks of `limit`.
+-- is lost. In `clients` it is the longest heartbeat timeout so far, 0 where there are only marks of `limit`.
 
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 

@@ -65,7 +65,7 @@ impl SemaphoreClientBuilder {
     pub(crate) fn new() -> Self {
         let settings = ClientSettings {
             response_timeout: Duration::from_secs(2),
-            liveness: Duration::from_secs(15),
+            heartbeat_timeout: Duration::from_secs(15),
             outage_tolerance: Duration::from_secs(30),
             metrics_names: MAX_NAMES,
         };
@@ -150,8 +150,8 @@ impl SemaphoreClientBuilder {
     /// # Examples
     ///
     /// See [`SemaphoreClientBuilder`].
-    pub fn liveness(mut self, liveness: Duration) -> Self {
-        self.settings.liveness = liveness;
+    pub fn heartbeat_timeout(mut self, heartbeat_timeout: Duration) -> Self {
+        self.settings.heartbeat_timeout = heartbeat_timeout;
         self
     }
 
@@ -328,14 +328,14 @@ impl SemaphoreClientBuilder {
         if let Some(client_name) = &self.client_name {
             check_client_name(client_name)?;
         }
-        let ClientSettings { response_timeout, liveness, .. } = self.settings;
+        let ClientSettings { response_timeout, heartbeat_timeout, .. } = self.settings;
         if response_timeout < Duration::from_millis(1) || response_timeout > LONGEST_RESPONSE {
             let reason = format!("must be 1 ms to 1 hour, not {response_timeout:?}");
             return Err(Error::invalid("response_timeout", reason));
         }
-        if liveness < Duration::from_millis(100) || liveness > MAX_TIME {
-            let reason = format!("must be 100 ms to 7 days, not {liveness:?}");
-            return Err(Error::invalid("liveness", reason));
+        if heartbeat_timeout < Duration::from_millis(100) || heartbeat_timeout > MAX_TIME {
+            let reason = format!("must be 100 ms to 7 days, not {heartbeat_timeout:?}");
+            return Err(Error::invalid("heartbeat_timeout", reason));
         }
         Ok(())
     }

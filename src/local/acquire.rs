@@ -28,7 +28,7 @@ impl Semaphore {
     pub(super) fn acquire(
         &mut self,
         (kind, limit): (&str, i64),
-        liveness: i64,
+        heartbeat_timeout: i64,
         requests: &[Request<'_>],
     ) -> Result<Vec<i64>, Refusal> {
         let held: Vec<bool> = requests.iter().map(|request| self.holds(request.word)).collect();
@@ -48,8 +48,8 @@ impl Semaphore {
             let is_set_back = self.is_set_back();
             new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
-                self.hear_of(word::client(requests[0].word), liveness);
-                crowd = self.crowd(liveness);
+                self.hear_of(word::client(requests[0].word), heartbeat_timeout);
+                crowd = self.crowd(heartbeat_timeout);
             }
             let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].word).is_some();
             let asked = requests.iter().map(|request| request.word).collect::<BTreeSet<_>>();
@@ -61,7 +61,8 @@ impl Semaphore {
         let mut answers: Vec<_> = answers.collect();
         let waits = self.tell_ranks(requests, &mut answers);
         let tokens = self.finish();
-        let is_called = waits && self.is_called(word::client(requests[0].word), liveness, crowd);
+        let is_called =
+            waits && self.is_called(word::client(requests[0].word), heartbeat_timeout, crowd);
         let wake_in = if is_called { self.wake_in() } else { -1 };
         let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
         for (Request { word, .. }, answer) in requests.iter().zip(answers) {
@@ -72,8 +73,9 @@ impl Semaphore {
     }
 
     /// Whether a client that waits is to call `wake` when the next lease ends.
-    fn is_called(&self, client: &str, liveness: i64, crowd: i64) -> bool {
-        let draw = Sha1::from(format!("{client}{}", self.now() / liveness)).digest().bytes();
+    fn is_called(&self, client: &str, heartbeat_timeout: i64, crowd: i64) -> bool {
+        let draw =
+            Sha1::from(format!("{client}{}", self.now() / heartbeat_timeout)).digest().bytes();
         let draw = i64::from(u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]));
         let is_at_head = || self.queue.head().map(word::client) == Some(client);
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()

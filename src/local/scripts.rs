@@ -16,11 +16,11 @@ impl Semaphore {
     /// What a client of this crate can send. It checks nearly everything itself before.
     pub fn call(&mut self, script: &str, arguments: &[&str]) -> Result<Reply, Refusal> {
         Ok(Reply::Numbers(match (script, arguments) {
-            ("acquire", [kind, limit, liveness, requests @ ..]) => {
+            ("acquire", [kind, limit, heartbeat_timeout, requests @ ..]) => {
                 let requests = requests.chunks_exact(2);
                 let request = requests.map(|two| Request { word: two[0], place: place(two[1]) });
                 let requests: Vec<_> = request.collect();
-                self.acquire((kind, number(limit)), number(liveness), &requests)?
+                self.acquire((kind, number(limit)), number(heartbeat_timeout), &requests)?
             }
             ("release", [how, words @ ..]) => self.release(*how == "consume", words),
             ("refresh", requests) => self.refresh(requests)?,

@@ -23,7 +23,7 @@ pub struct Semaphore {
     /// Until when each counts as heard of.
     pub clients: BTreeMap<String, i64>,
     /// That any of them asked for.
-    pub longest_liveness: i64,
+    pub longest_heartbeat_timeout: i64,
     /// Until when each mark of a change of the limit is known.
     pub marks: BTreeMap<String, i64>,
     /// Words whose lease begins in this call, and their leases.
@@ -96,18 +96,18 @@ impl Semaphore {
     }
 
     /// How many clients wait. Those that have missed a heartbeat do not count.
-    pub(super) fn crowd(&self, liveness: i64) -> i64 {
-        let since = self.now() + liveness * 3 / 5;
+    pub(super) fn crowd(&self, heartbeat_timeout: i64) -> i64 {
+        let since = self.now() + heartbeat_timeout * 3 / 5;
         self.clients.values().filter(|until| **until >= since).count() as i64
     }
 
     /// Of those who were not heard of in time two go with each who is new.
-    pub(super) fn hear_of(&mut self, client: &str, liveness: i64) {
+    pub(super) fn hear_of(&mut self, client: &str, heartbeat_timeout: i64) {
         let is_new = !self.clients.contains_key(client);
-        let (now, until) = (self.now(), self.now() + liveness);
+        let (now, until) = (self.now(), self.now() + heartbeat_timeout);
         let heard = self.clients.entry(client.to_owned()).or_insert(until);
         *heard = until.max(*heard);
-        self.longest_liveness = self.longest_liveness.max(liveness);
+        self.longest_heartbeat_timeout = self.longest_heartbeat_timeout.max(heartbeat_timeout);
         self.is_written_now();
         if is_new {
             let dead = self.clients.iter().filter(|(_, heard)| **heard < now);
@@ -143,7 +143,7 @@ impl Semaphore {
         if self.is_set_back() {
             let latest = now + self.longest_lease;
             self.permits.values_mut().for_each(|ends| *ends = latest.min(*ends));
-            let latest = now + self.longest_liveness;
+            let latest = now + self.longest_heartbeat_timeout;
             self.clients.values_mut().for_each(|until| *until = latest.min(*until));
         }
         self.permits.retain(|_, ends| *ends > now);

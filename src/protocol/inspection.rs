@@ -103,7 +103,7 @@ pub struct Waiter {
     pub waited: Duration,
     /// For how long its process is taken to be there, unless it is heard of again. `None` where it
     /// is not: the request leaves the queue when its turn comes.
-    pub present_for: Option<Duration>,
+    pub alive_for: Option<Duration>,
 }
 
 impl Holder {
@@ -185,8 +185,8 @@ fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::Par
             from_redis_value(Value::Array(three.to_vec()))?;
         let id = String::from_utf8_lossy(&id).into_owned();
         let (num_permits, waited) = (weight_of(&id), Duration::from_millis(waited));
-        let present_for = u64::try_from(present).ok().map(Duration::from_millis);
-        Ok(Waiter { id, num_permits, position, waited, present_for })
+        let alive_for = u64::try_from(present).ok().map(Duration::from_millis);
+        Ok(Waiter { id, num_permits, position, waited, alive_for })
     });
     waiters.collect()
 }

@@ -18,7 +18,7 @@ const MAX_CLIENT: usize = 100;
 pub(crate) const MAX_CLIENT_NAME: usize = MAX_CLIENT - 1 - RANDOM;
 /// The largest number that scripts give.
 pub(crate) const LAST_NUMBER: u64 = (1 << 53) - 1;
-/// A lease or a liveness.
+/// A lease or a heartbeat timeout.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A new name for a process.

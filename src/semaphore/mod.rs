@@ -124,7 +124,7 @@ impl Semaphore {
     /// Waits in the queue for one permit.
     ///
     /// Queueing takes one call. After that little is sent until the permit is handed over: a
-    /// heartbeat every third of the liveness time (one call for a thousand waits at this
+    /// heartbeat every third of the heartbeat timeout (one call for a thousand waits at this
     /// semaphore), and from near the head of the queue a call when a lease ends.
     ///
     /// # Errors

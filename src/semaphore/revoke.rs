@@ -40,7 +40,7 @@ impl Semaphore {
     /// permit comes back when the lease ends.
     ///
     /// A request is taken from a process that is gone, so that it does not count any more. One that
-    /// lives asks again with its ticket, within a third of the liveness, and gets its old place.
+    /// lives asks again with its ticket, within a third of the heartbeat timeout, and gets its old place.
     ///
     /// # Errors
     ///

@@ -48,14 +48,14 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// Of the process that is `client` on the server, which must hear of it within `liveness`.
-    pub(crate) fn new(wakeups: Wakeups, client: &str, liveness: Duration) -> Self {
+    /// Of the process that is `client` on the server, which must hear of it within `heartbeat_timeout`.
+    pub(crate) fn new(wakeups: Wakeups, client: &str, heartbeat_timeout: Duration) -> Self {
         let ours = format!("{}:{client}:", wakeups.how());
         Self {
             wakeups,
             ours,
-            ping_interval: liveness / 3,
-            map_interval: liveness,
+            ping_interval: heartbeat_timeout / 3,
+            map_interval: heartbeat_timeout,
             handlers: Mutex::default(),
             parted: Mutex::default(),
             foreign: AtomicU64::new(0),

@@ -237,13 +237,13 @@ impl Listener {
         let may_be_asked = |channel: &Arc<Channel>| asks_again || !refused.contains(&channel.name);
         let new = new.filter(|channel| !is_heard(channel) && may_be_asked(channel));
         let new: Vec<_> = new.take(MAX_AT_ONCE).collect();
-        let mut heard_again = Vec::new();
+        let mut alive_for_longer = Vec::new();
         let subscribed = new.iter().map(|channel| send(connection, "SSUBSCRIBE", &channel.name));
         for (channel, answer) in new.iter().zip(join_all(subscribed).await) {
             match answer {
                 Ok(()) => {
                     // Nobody queues at one that was never heard.
-                    heard_again.extend(channel.was_heard().then_some(&*channel.name));
+                    alive_for_longer.extend(channel.was_heard().then_some(&*channel.name));
                     refused.remove(&channel.name);
                     heard.insert(channel.name.clone(), channel.hear());
                 }
@@ -262,7 +262,7 @@ impl Listener {
                 }
             }
         }
-        self.router.may_have_missed_at(heard_again.into_iter());
+        self.router.may_have_missed_at(alive_for_longer.into_iter());
         Ok(new.len() < MAX_AT_ONCE)
     }
 }

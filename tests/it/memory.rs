@@ -24,10 +24,13 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set(limit: u32, lease: Duration, liveness: Duration) -> Self {
+    async fn set(limit: u32, lease: Duration, heartbeat_timeout: Duration) -> Self {
         let server = Server::start();
-        let client =
-            SemaphoreClient::builder().liveness(liveness).connect(&server.url()).await.unwrap();
+        let client = SemaphoreClient::builder()
+            .heartbeat_timeout(heartbeat_timeout)
+            .connect(&server.url())
+            .await
+            .unwrap();
         let semaphore = client.semaphore(NAME).limit(limit).lease(lease).build().unwrap();
         let observer = Observer::new(&server.url(), NAME, limit).await;
         let keys = Scripts::new(server.connect(), NAME);
@@ -164,17 +167,17 @@ async fn permits_are_renewed() {
 
 #[tokio::test]
 async fn those_who_wait_outlast_it_and_keep_their_places() {
-    let liveness = Duration::from_millis(600);
-    let mut scene = Scene::set(1, Duration::from_secs(60), liveness).await;
+    let heartbeat_timeout = Duration::from_millis(600);
+    let mut scene = Scene::set(1, Duration::from_secs(60), heartbeat_timeout).await;
     let holder = scene.semaphore.acquire().await.unwrap();
     let first = scene.start_waiting();
     let first_id = scene.observer.sees(1, 1).await.waiters[0].id.clone();
     let second = scene.start_waiting();
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // No sign of life is taken for longer than the liveness time: they look dead, and are passed
+    // No sign of life is taken for longer than the heartbeat timeout: they look dead, and are passed
     // over when the permit comes back.
-    passed(Instant::now() + 2 * liveness).await;
+    passed(Instant::now() + 2 * heartbeat_timeout).await;
     assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
     holder.release().await.unwrap();
     scene.observer.sees(0, 0).await;
@@ -190,7 +193,7 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
 #[tokio::test]
 async fn those_who_wait_are_told_when_it_lasts_too_long() {
     let server = Server::start();
-    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(300));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(300));
     let builder = builder.outage_tolerance(Duration::from_millis(500));
     let client = builder.connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore(NAME).limit(1).build().unwrap();

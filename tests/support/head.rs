@@ -44,9 +44,11 @@ impl Head {
         head
     }
 
-    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above.
+    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above. The
+    /// text of a label that is too long for its column begins in the next line.
     fn add(&mut self, line: &str) {
-        let (label, text) = line.split_at_checked(19).unwrap_or((line, ""));
+        let columns = line.split_at_checked(19).filter(|(label, _)| label.ends_with(' '));
+        let (label, text) = columns.unwrap_or((line, ""));
         let text = text.trim();
         if let Some(part) = label.strip_prefix("   ").filter(|part| !part.trim().is_empty()) {
             let section = self.sections.last_mut().unwrap();
@@ -54,7 +56,9 @@ impl Head {
         } else if label.trim().is_empty() {
             let section = self.sections.last_mut().unwrap();
             let last = section.parts.last_mut().map_or(&mut section.text, |(_, text)| text);
-            last.push(' ');
+            if !last.is_empty() {
+                last.push(' ');
+            }
             last.push_str(text);
         } else {
             let (label, name) = label.trim().split_once(' ').unwrap_or((label.trim(), ""));

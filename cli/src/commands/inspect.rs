@@ -87,7 +87,7 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
         "weight": waiter.num_permits,
         "position": waiter.position,
         "waited_ms": millis(waiter.waited),
-        "present_for_ms": waiter.present_for.map(millis),
+        "alive_for_ms": waiter.alive_for.map(millis),
     })
 }
 
@@ -121,7 +121,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
                 waiter.client_name().to_owned(),
                 waiter.num_permits.to_string(),
                 rounded(waiter.waited),
-                waiter.present_for.map_or("gone", |_| "there").to_owned(),
+                waiter.alive_for.map_or("gone", |_| "there").to_owned(),
                 waiter.id.clone(),
             ]
         };

@@ -48,7 +48,7 @@ impl Look {
             weight: waiter.num_permits,
             position: waiter.position,
             waited: waiter.waited,
-            is_there: waiter.present_for.is_some(),
+            is_there: waiter.alive_for.is_some(),
             id: waiter.id,
         });
         Self { summary, holders, waiters: waiters.collect() }

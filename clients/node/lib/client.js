@@ -15,11 +15,11 @@ class SemaphoreClient {
 
   /** `redis` is a URL, or options for node-redis. Times are in ms. */
   static async connect(redis, options = {}) {
-    checks.options("options of connect", options, ["prefix", "liveness", "responseTimeout", "outageTolerance"]);
-    const { prefix = "sem", liveness = 15_000, responseTimeout = 2_000, outageTolerance = 30_000 } = options;
+    checks.options("options of connect", options, ["prefix", "heartbeatTimeout", "responseTimeout", "outageTolerance"]);
+    const { prefix = "sem", heartbeatTimeout = 15_000, responseTimeout = 2_000, outageTolerance = 30_000 } = options;
     const server = new Server(checks.redis(redis), {
       prefix: checks.prefix(prefix),
-      liveness: checks.milliseconds("liveness", liveness),
+      heartbeatTimeout: checks.milliseconds("heartbeatTimeout", heartbeatTimeout),
       responseTimeout: checks.milliseconds("responseTimeout", responseTimeout),
       outageTolerance: checks.milliseconds("outageTolerance", outageTolerance),
     });

@@ -53,7 +53,7 @@ class Queue {
 
   /**
    * All that the server may have queued, also where its reply is under way: after each new subscription,
-   * and a third of the liveness time.
+   * and a third of the heartbeat timeout.
    */
   askAgain() {
     this.#ask([...this.#waiters].filter(({ isSent }) => isSent));
@@ -100,7 +100,7 @@ class Queue {
 
   async #acquire(batch) {
     const { limit, lease } = this.#semaphore;
-    const args = [this.#isDeclared ? "declared" : "declare", limit, this.#server.liveness];
+    const args = [this.#isDeclared ? "declared" : "declare", limit, this.#server.heartbeatTimeout];
     if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
     for (const waiter of batch) {
       waiter.isSent = true;
@@ -207,7 +207,7 @@ class Queue {
 
   /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
   #giveBack(waiter) {
-    const until = performance.now() + this.#server.liveness + this.#semaphore.lease;
+    const until = performance.now() + this.#server.heartbeatTimeout + this.#semaphore.lease;
     this.#semaphore.giveBack(waiter.word, until);
   }
 

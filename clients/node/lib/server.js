@@ -33,9 +33,9 @@ class Server {
   #drained = () => {};
   #underWay = new Set();
 
-  constructor(redis, { prefix, liveness, responseTimeout, outageTolerance }) {
-    Object.assign(this, { prefix, liveness, responseTimeout, outageTolerance });
-    this.askInterval = liveness / 3;
+  constructor(redis, { prefix, heartbeatTimeout, responseTimeout, outageTolerance }) {
+    Object.assign(this, { prefix, heartbeatTimeout, responseTimeout, outageTolerance });
+    this.askInterval = heartbeatTimeout / 3;
     /** Of a release, a try and a close. */
     this.patience = 2 * responseTimeout;
     this.#connection = new Connection(() => Link.open(redis, responseTimeout));

@@ -69,7 +69,7 @@ test("the documented user needs no other right: no command of it is denied, and 
   await send("ACL", "LOG", "RESET");
   const denied = async () => (await send("ACL", "LOG")).map((entry) => entry.map(String).slice(0, 10));
 
-  const semaphores = await SemaphoreClient.connect({ url, pingInterval: 50 }, { liveness: 600 });
+  const semaphores = await SemaphoreClient.connect({ url, pingInterval: 50 }, { heartbeatTimeout: 600 });
   t.after(() => semaphores.close());
   const semaphore = semaphores.semaphore(name, { limit: 1, lease: 6000 });
   const permit = await semaphore.acquire();

@@ -8,12 +8,12 @@ const {
   admin, callAcquire, connect, empty, held, keyOf, newName, queued, startProxy, startServer, test, until,
 } = require("./support.js");
 
-const liveness = 600;
+const heartbeatTimeout = 600;
 
 test("a cut subscription is made anew, and the turn is not missed", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, liveness: 600_000 })];
+  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 600_000 })];
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
@@ -27,7 +27,7 @@ test("a turn that was passed over is asked for also where the reply to the reque
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const holder = await connect(t, server);
-  const patient = { liveness: 3_600_000, responseTimeout: 30_000 }; // It would ask again after 20 minutes.
+  const patient = { heartbeatTimeout: 3_600_000, responseTimeout: 30_000 }; // It would ask again after 20 minutes.
   const waiter = await connect(t, { ...patient, url: proxy.url });
   const permit = await holder.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
   proxy.onRequest = (text) => (text.includes("EVAL") ? "hold reply" : "pass");
@@ -54,7 +54,7 @@ test("a subscription that went silent is found out", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
   const holder = await connect(t, server);
-  const options = { liveness, responseTimeout: 300 };
+  const options = { heartbeatTimeout, responseTimeout: 300 };
   const waiter = await connect(t, { ...options, url: proxy.url });
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
@@ -120,7 +120,7 @@ test("calls whose replies are lost are repeated", async (t) => {
 test("a lease that is too short for the round trip ends the acquire", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const waiter = await connect(t, { url: proxy.url, liveness: 600_000 }); // Nothing but the acquire is sent.
+  const waiter = await connect(t, { url: proxy.url, heartbeatTimeout: 600_000 }); // Nothing but the acquire is sent.
   proxy.onRequest = () => {
     setTimeout(() => [...proxy.links].forEach(({ upstream }) => upstream.resume()), 250);
     return "hold reply";
@@ -134,7 +134,7 @@ test("where the address leads to another server, the subscription is made anew t
   const [server, other] = [await startServer(t), await startServer(t)];
   const [send, target] = [await admin(t, other.url), { port: server.port }];
   const proxy = await startProxy(t, target);
-  await connect(t, { url: proxy.url, liveness });
+  await connect(t, { url: proxy.url, heartbeatTimeout });
   target.port = other.port;
   for (const { isListener, client } of proxy.links) if (!isListener) client.destroy();
   await until("it listens there", async () => (await send("PUBSUB", "CHANNELS", "sem:wake:*")).length === 1);
@@ -190,7 +190,7 @@ test("a restarted server that has forgotten all goes on in the same order", asyn
 test("a wait ends with an error when the server stays away", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const semaphores = await connect(t, { ...server, liveness, responseTimeout: 200, outageTolerance: 500 });
+  const semaphores = await connect(t, { ...server, heartbeatTimeout, responseTimeout: 200, outageTolerance: 500 });
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
   const wait = assert.rejects(semaphore.acquire(), Unavailable);
@@ -243,7 +243,7 @@ test("waits and releases outlast a server that takes no more connections", async
 test("a wake that fails is repeated", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const options = { url: proxy.url, liveness: 600_000 }; // It would ask again after minutes.
+  const options = { url: proxy.url, heartbeatTimeout: 600_000 }; // It would ask again after minutes.
   const semaphore = (await connect(t, options)).semaphore(name, { limit: 1 });
   await callAcquire(send, name, `N:dead:1:300:${"n".repeat(16)}`);
   let cuts = 0;
@@ -265,7 +265,7 @@ test("a subscription that is cut time and again is made anew with pauses", async
 test("a process that was stopped is no outage", async (t) => {
   const server = await startServer(t);
   const [name, send, proxy] = [newName(), await admin(t, server.url), await startProxy(t, server)];
-  const waiter = await connect(t, { url: proxy.url, liveness, outageTolerance: 300 });
+  const waiter = await connect(t, { url: proxy.url, heartbeatTimeout, outageTolerance: 300 });
   const permit = await (await connect(t, server)).semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);

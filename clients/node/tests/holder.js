@@ -5,8 +5,8 @@
 const { once } = require("node:events");
 const { SemaphoreClient } = require("../index.js");
 
-async function main([name, limit, lease, liveness]) {
-  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { liveness: Number(liveness) });
+async function main([name, limit, lease, heartbeatTimeout]) {
+  const semaphores = await SemaphoreClient.connect(process.env.REDIS_URL ?? "redis://127.0.0.1", { heartbeatTimeout: Number(heartbeatTimeout) });
   const permit = await semaphores.semaphore(name, { limit: Number(limit), lease: Number(lease) }).acquire();
   process.stdout.write(`held ${permit.fencingToken}\n`);
   await once(process.stdin, "data");

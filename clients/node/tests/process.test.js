@@ -18,7 +18,7 @@ function start(t, url, name, program, options = "{ limit: 1, lease: 6000 }", res
     const once = require("node:events").once;
     const sleep = require("node:timers/promises").setTimeout;
     (async () => {
-      const semaphores = await SemaphoreClient.connect(${JSON.stringify(url)}, { liveness: 3000, responseTimeout: ${responseTimeout} });
+      const semaphores = await SemaphoreClient.connect(${JSON.stringify(url)}, { heartbeatTimeout: 3000, responseTimeout: ${responseTimeout} });
       const semaphore = semaphores.semaphore("${name}", ${options});
       ${program}
     })();`;

@@ -42,12 +42,12 @@ test("two processes are served in the order in which they came", async (t) => {
 test("a message wakes who waits, and nobody polls", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, liveness: 600_000 })];
+  const [holder, waiter] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 600_000 })];
   const permit = await holder.semaphore(name, { limit: 1 }).acquire();
   const wait = waiter.semaphore(name, { limit: 1 }).acquire();
   await queued(send, name, 1);
 
-  // For a second, far shorter than a lease or the liveness time, nothing is asked.
+  // For a second, far shorter than a lease or the heartbeat timeout, nothing is asked.
   const before = await scriptCalls(send);
   await send("SET", "second", "", "PX", 1000);
   await until("a second has passed", async () => (await send("EXISTS", "second")) === 0);
@@ -61,7 +61,7 @@ test("a message wakes who waits, and nobody polls", async (t) => {
 
 test("who waits asks again in time, so that the server knows that it is alive", async (t) => {
   const [name, send] = [newName(), await admin(t)];
-  const semaphores = await connect(t, { liveness: 300 });
+  const semaphores = await connect(t, { heartbeatTimeout: 300 });
   const semaphore = semaphores.semaphore(name, { limit: 1 });
   const permit = await semaphore.acquire();
   const waits = [semaphore.acquire(), semaphore.acquire()];
@@ -101,7 +101,7 @@ test("many acquires of one object at once: the limit is kept, in order, in few c
 test("all objects of a name keep one order, also when the server has forgotten all", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const [holder, semaphores] = [await connect(t, server), await connect(t, { ...server, liveness: 900 })];
+  const [holder, semaphores] = [await connect(t, server), await connect(t, { ...server, heartbeatTimeout: 900 })];
   const both = holder.semaphore(name, { limit: 2 });
   const permits = await Promise.all([both.acquire(), both.acquire()]);
   const objects = [semaphores.semaphore(name, { limit: 2 }), semaphores.semaphore(name, { limit: 2 })];
@@ -226,7 +226,7 @@ test("a timeout may be what is left until a deadline; where nothing is, it is a 
 test("a lease that ends in months makes nobody ask all the time", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const semaphore = (await connect(t, { ...server, liveness: 600_000 })).semaphore(name, { limit: 1 });
+  const semaphore = (await connect(t, { ...server, heartbeatTimeout: 600_000 })).semaphore(name, { limit: 1 });
   await send("ZADD", keyOf(name, "permits"), Date.now() + 2 ** 31 + 3_600_000, newWord("other", 1, 1000));
   const wait = assert.rejects(semaphore.acquire({ timeout: 500 }), AcquireTimeout);
   await queued(send, name, 1);

@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const { admin, connect, empty, held, keyOf, newName, queued, startServer, test } = require("./support.js");
 
-const liveness = 600;
+const heartbeatTimeout = 600;
 
 /** The semaphore as a user has it who may or may not call scripts. */
 async function startJobs(t, name, responseTimeout = 200) {
@@ -69,8 +69,8 @@ test("what a server refuses for good is told at once", async (t) => {
 test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
-  const patient = await connect(t, { ...server, liveness });
-  const impatient = await connect(t, { ...server, liveness, outageTolerance: 500 });
+  const patient = await connect(t, { ...server, heartbeatTimeout });
+  const impatient = await connect(t, { ...server, heartbeatTimeout, outageTolerance: 500 });
   const permit = await patient.semaphore(name, { limit: 1 }).acquire();
   const [long, short] = [patient, impatient].map((client) => client.semaphore(name, { limit: 1 }).acquire());
   const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });

@@ -41,8 +41,8 @@ async function admin(t, url = URL) {
   return (...words) => client.sendCommand(words.map(String));
 }
 
-async function connect(t, { url = URL, liveness, responseTimeout, outageTolerance } = {}) {
-  const semaphores = await SemaphoreClient.connect(url, { liveness, responseTimeout, outageTolerance });
+async function connect(t, { url = URL, heartbeatTimeout, responseTimeout, outageTolerance } = {}) {
+  const semaphores = await SemaphoreClient.connect(url, { heartbeatTimeout, responseTimeout, outageTolerance });
   t.after(() => semaphores.close());
   return semaphores;
 }
@@ -118,9 +118,9 @@ async function startServer(t, options = [], files = []) {
 }
 
 /** Another process that takes one permit, says so, and gives it back when told to. */
-function startHolder(t, name, { limit = 1, lease = 30_000, liveness = 15_000 } = {}) {
+function startHolder(t, name, { limit = 1, lease = 30_000, heartbeatTimeout = 15_000 } = {}) {
   const file = path.join(__dirname, "holder.js");
-  const child = spawn(process.execPath, [file, name, limit, lease, liveness].map(String), {
+  const child = spawn(process.execPath, [file, name, limit, lease, heartbeatTimeout].map(String), {
     stdio: ["pipe", "pipe", "inherit"],
   });
   t.after(() => child.kill("SIGKILL"));

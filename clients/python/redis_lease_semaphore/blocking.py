@@ -34,7 +34,7 @@ class SemaphoreClient:
         url: str,
         *,
         prefix: str = "sem",
-        liveness: float = 15.0,
+        heartbeat_timeout: float = 15.0,
         response_timeout: float = 2.0,
         outage_tolerance: float = 30.0,
         **options: Any,
@@ -42,7 +42,7 @@ class SemaphoreClient:
         self._core = core.SemaphoreClient(
             url,
             prefix=prefix,
-            liveness=liveness,
+            heartbeat_timeout=heartbeat_timeout,
             response_timeout=response_timeout,
             outage_tolerance=outage_tolerance,
             **options,

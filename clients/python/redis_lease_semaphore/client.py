@@ -32,7 +32,7 @@ logger = logging.getLogger("redis_lease_semaphore")
 class SemaphoreClient:
     """Connections to a Redis server, shared by any number of semaphores. Times are in seconds.
 
-    `prefix` begins all keys and channels. `liveness` is for how long the server keeps the places of
+    `prefix` begins all keys and channels. `heartbeat_timeout` is for how long the server keeps the places of
     a process that it does not hear of. `response_timeout` is how long to wait for an answer before
     the call is repeated; while permits are held, a sixth of their lease if that is shorter.
     `outage_tolerance` is for how long calls are repeated before an acquire fails. All others go to
@@ -47,7 +47,7 @@ class SemaphoreClient:
         url: str,
         *,
         prefix: str = "sem",
-        liveness: float = 15.0,
+        heartbeat_timeout: float = 15.0,
         response_timeout: float = 2.0,
         outage_tolerance: float = 30.0,
         **options: Any,
@@ -55,8 +55,8 @@ class SemaphoreClient:
         checks.seconds("response_timeout", response_timeout)
         self._server = (url, response_timeout, options)
         self.prefix = checks.prefix(prefix)
-        self.liveness = checks.seconds("liveness", liveness)
-        self.ask_interval = liveness / 3
+        self.heartbeat_timeout = checks.seconds("heartbeat_timeout", heartbeat_timeout)
+        self.ask_interval = heartbeat_timeout / 3
         self.outage_tolerance = checks.seconds("outage_tolerance", outage_tolerance, 0)
         self._patience = 2 * response_timeout  # of a release, a try and a close
         self._new_event: Callable[[], asyncio.Event] = asyncio.Event

@@ -21,7 +21,7 @@ from .release import Release
 class Client(Protocol):
     """What a semaphore and its worker need of their client."""
 
-    liveness: float
+    heartbeat_timeout: float
     ask_interval: float
     outage_tolerance: float
     is_connected: bool
@@ -212,7 +212,7 @@ class Semaphore:
         if permit is not None:
             permit.release_in_background()
         elif claim.asked_at is not None:
-            self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
+            self._give_back(claim.word, time.monotonic() + self._client.heartbeat_timeout + self.lease)
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
         del self._waits[claim.word]
@@ -231,4 +231,4 @@ class Semaphore:
         del self._waits[claim.word]
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:
-            self._give_back(claim.word, time.monotonic() + self._client.liveness + self.lease)
+            self._give_back(claim.word, time.monotonic() + self._client.heartbeat_timeout + self.lease)

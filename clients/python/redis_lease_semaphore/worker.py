@@ -194,7 +194,7 @@ class Worker:
             return
         semaphore, sent = self._semaphore, time.monotonic()
         kind = "declared" if semaphore._is_declared else "declare"
-        arguments: list[scripts.Argument] = [kind, semaphore.limit, round(self._client.liveness * 1000)]
+        arguments: list[scripts.Argument] = [kind, semaphore.limit, round(self._client.heartbeat_timeout * 1000)]
         for claim in claims:
             claim.is_due = False
             claim.asked_at = claim.asked_at or sent

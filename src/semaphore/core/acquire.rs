@@ -105,7 +105,7 @@ impl Request for Acquire {
 
     fn write_first(&self, core: &Core, cmd: &mut Cmd) {
         core.write_configuration(cmd);
-        cmd.arg(millis(core.context.settings.liveness));
+        cmd.arg(millis(core.context.settings.heartbeat_timeout));
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {

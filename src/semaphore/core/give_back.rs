@@ -106,7 +106,7 @@ impl GivenUpRequest {
         let held_for = self.core.until_leases_end();
         let patience = match self.acquisition.lease() {
             Some(_) => held_for,
-            None => self.core.context.settings.liveness.saturating_add(held_for),
+            None => self.core.context.settings.heartbeat_timeout.saturating_add(held_for),
         };
         let until = Instant::now().checked_add(patience);
         Entry { given_up: Box::new(self), mode, until }

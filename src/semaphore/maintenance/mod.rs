@@ -1,7 +1,7 @@
 //! The maintenance of a semaphore: a task that is there while something is held, awaited or planned.
 //!
 //! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
-//! - `heartbeat`: asks again for what waits, every third of the liveness time, after each new
+//! - `heartbeat`: asks again for what waits, every third of the heartbeat timeout, after each new
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, where the server has named this process.
 //! - `leaving`: starts the last lease of what was left.

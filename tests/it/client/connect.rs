@@ -70,8 +70,8 @@ async fn settings_out_of_range_are_refused_before_anything_is_sent() {
         ("client name", builder().client_name("wörter")),
         ("client name", builder().client_name(long.as_str())),
         ("response_timeout", builder().response_timeout(Duration::ZERO)),
-        ("liveness", builder().liveness(Duration::from_millis(99))),
-        ("liveness", builder().liveness(Duration::MAX)),
+        ("heartbeat_timeout", builder().heartbeat_timeout(Duration::from_millis(99))),
+        ("heartbeat_timeout", builder().heartbeat_timeout(Duration::MAX)),
     ] {
         match builder.connect("redis://127.0.0.1:1/").await {
             Err(Error::Invalid { what: refused, .. }) => assert_eq!(refused, what),

@@ -147,7 +147,7 @@ async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     const HEARTBEAT: Duration = Duration::from_millis(200);
     let Some(cluster) = Cluster::start(2, false).await else { return };
     cluster.nodes.iter().for_each(|node| make_looker(node, &acl::looker_rules()[1]));
-    let builder = builder().liveness(HEARTBEAT * 3);
+    let builder = builder().heartbeat_timeout(HEARTBEAT * 3);
     let client = builder
         .connect_cluster(cluster.nodes.iter().map(|node| node.url_of(acl::LOOKER)))
         .await

@@ -12,7 +12,7 @@ pub const NAME: &str = "fuzz";
 /// Somebody listens there.
 pub const LISTENED: [&str; 2] = ["sem:wake:c0", "sem:wake:c1"];
 
-/// Leases and livenesses.
+/// Leases and heartbeat timeouts.
 const TIMES: [i64; 6] = [1, 500, 5_000, 30_000, 600_000, 604_800_000];
 
 pub struct Call {

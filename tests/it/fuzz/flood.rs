@@ -14,7 +14,7 @@ use test_support::server::Server;
 
 const NAME: &str = "flooded";
 /// Its turn comes by message, or not during the test.
-const LIVENESS: Duration = Duration::from_secs(3600);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 const LARGE: usize = 1 << 16;
 const LARGE_MESSAGES: usize = 1_000;
 const SMALL_MESSAGES: usize = 10_000;
@@ -27,7 +27,11 @@ async fn a_client_in_a_flood() {
     let Some(url) = child::role() else {
         return;
     };
-    let client = SemaphoreClient::builder().liveness(LIVENESS).connect(&url).await.unwrap();
+    let client = SemaphoreClient::builder()
+        .heartbeat_timeout(HEARTBEAT_TIMEOUT)
+        .connect(&url)
+        .await
+        .unwrap();
     let semaphore = client.semaphore(NAME).limit(1).build().unwrap();
     let before = memory("VmHWM");
     let permit = semaphore.acquire().await.unwrap();

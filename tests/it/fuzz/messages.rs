@@ -21,7 +21,7 @@ const WAITERS: u64 = 5;
 /// Messages between two true ones.
 const ROUND: u64 = 100;
 /// No sign of life comes during the test: who is granted a permit hears it from a message only.
-const LIVENESS: Duration = Duration::from_secs(3600);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
 async fn messages_of_strangers_grant_nothing_and_hold_nobody_up() {
@@ -69,8 +69,11 @@ struct Place {
 impl Scene {
     async fn set() -> Self {
         let server = Server::start();
-        let client =
-            SemaphoreClient::builder().liveness(LIVENESS).connect(&server.url()).await.unwrap();
+        let client = SemaphoreClient::builder()
+            .heartbeat_timeout(HEARTBEAT_TIMEOUT)
+            .connect(&server.url())
+            .await
+            .unwrap();
         let mut places = Vec::new();
         for name in NAMES {
             let semaphore = client.semaphore(name).limit(1).build().unwrap();

@@ -52,7 +52,7 @@ impl Transcript {
         holders.sort();
         let waiters: Vec<_> = waiters
             .iter()
-            .map(|it| (it.client_name(), it.num_permits, it.position, it.present_for.is_some()))
+            .map(|it| (it.client_name(), it.num_permits, it.position, it.alive_for.is_some()))
             .collect();
         let seen = format!("{limits:?}, {held} by {holders:?}, {queued} as {waiters:?}");
         self.note("inspect", seen);

@@ -12,7 +12,7 @@ pub fn lose(model: &mut Model, key: usize) {
         2 => {
             model.clients.clear();
             model.marks.clear();
-            model.longest_liveness = 0;
+            model.longest_heartbeat_timeout = 0;
         }
         _ => {
             (model.declared, model.runtime) = (None, None);
@@ -23,8 +23,8 @@ pub fn lose(model: &mut Model, key: usize) {
 
 /// A script begins. Without `state`, whoever is there may have any lease, and any ticket.
 pub fn recover(model: &mut Model) {
-    let Model { longest_liveness, marks, permits, queue, .. } = model;
-    let has_clients = *longest_liveness > 0 || !marks.is_empty();
+    let Model { longest_heartbeat_timeout, marks, permits, queue, .. } = model;
+    let has_clients = *longest_heartbeat_timeout > 0 || !marks.is_empty();
     let is_anybody_there = has_clients || !permits.is_empty() || !queue.is_empty();
     if !model.is_used() {
         model.longest_lease = if is_anybody_there { LONGEST_LEASE } else { 0 };

@@ -24,7 +24,7 @@ pub enum Step {
     Acquire {
         kind: &'static str,
         limit: i64,
-        liveness: i64,
+        heartbeat_timeout: i64,
         requests: Vec<Request>,
     },
     Release {
@@ -136,13 +136,14 @@ fn step() -> impl Strategy<Value = Step> {
         let brought = ["declared", "declared", "declared", "declare", "initial", "known"];
         prop::sample::select(brought.to_vec())
     };
-    let liveness = prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
+    let heartbeat_timeout =
+        prop_oneof![4 => Just(10_000_i64), 1 => Just(1), 1 => Just(604_800_000)];
     let change = prop::sample::select(vec![None, Some("set"), Some("add"), Some("clear")]);
     let n = prop_oneof![19 => 0..7_i64, 1 => Just(u32::MAX.into())];
     prop_oneof![
-        24 => (kind(), 2..6_i64, liveness, requests())
-            .prop_map(|(kind, limit, liveness, requests)| {
-                Step::Acquire { kind, limit, liveness, requests }
+        24 => (kind(), 2..6_i64, heartbeat_timeout, requests())
+            .prop_map(|(kind, limit, heartbeat_timeout, requests)| {
+                Step::Acquire { kind, limit, heartbeat_timeout, requests }
             }),
         12 => (prop::bool::weighted(0.1), any_words())
             .prop_map(|(consume, words)| Step::Release { consume, words }),

@@ -89,8 +89,8 @@ impl System {
                 self.watch.lost(*key);
                 return Ok(());
             }
-            Step::Acquire { kind, limit, liveness, requests } => {
-                self.acquire(kind, *limit, *liveness, requests)
+            Step::Acquire { kind, limit, heartbeat_timeout, requests } => {
+                self.acquire(kind, *limit, *heartbeat_timeout, requests)
             }
             Step::Crowd => (0..20).try_for_each(|number| {
                 let how = if number % 2 == 0 { "P" } else { "N" };
@@ -130,10 +130,10 @@ impl System {
         &mut self,
         kind: &str,
         limit: i64,
-        liveness: i64,
+        heartbeat_timeout: i64,
         requests: &[Request],
     ) -> Result<(), String> {
-        let mut arguments = vec![kind.to_owned(), limit.to_string(), liveness.to_string()];
+        let mut arguments = vec![kind.to_owned(), limit.to_string(), heartbeat_timeout.to_string()];
         for Request { word, place } in requests {
             let place = match (place, self.tickets.get(word)) {
                 (Place::Ticket(0), None) => &Place::Wait,

@@ -57,7 +57,7 @@ impl Scene {
     async fn set(permits: u32, response: Duration) -> Arc<Self> {
         let builder =
             SemaphoreClient::builder().response_timeout(response).outage_tolerance(response);
-        let builder = builder.liveness(Duration::from_millis(900));
+        let builder = builder.heartbeat_timeout(Duration::from_millis(900));
         let client = connected(builder, &shared_url()).await;
         let semaphore = client.semaphore(unique_name()).limit(permits).build().unwrap();
         let scene = Self { client, semaphore, permits: Mutex::default() };
@@ -296,7 +296,8 @@ fn a_wait_from_elsewhere_says_what_an_outage_is() {
     let home = one_worker();
     let (_permit, semaphore) = home.block_on(async {
         let builder = SemaphoreClient::builder().response_timeout(Duration::from_secs(2));
-        let builder = builder.outage_tolerance(Duration::ZERO).liveness(Duration::from_millis(900));
+        let builder =
+            builder.outage_tolerance(Duration::ZERO).heartbeat_timeout(Duration::from_millis(900));
         let client = builder.connect(&server.url()).await.unwrap();
         let semaphore = client.semaphore("jobs").limit(1).build().unwrap();
         (semaphore.acquire().await.unwrap(), semaphore)

@@ -30,7 +30,7 @@ pub(super) fn calls() -> Vec<Call> {
         // No request is too heavy for a limit that was set at run time.
         Argument("kind", "initial", Choice),
         Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
-        Argument("liveness", "10000", Integer(1, MAX_LEASE)),
+        Argument("heartbeat_timeout", "10000", Integer(1, MAX_LEASE)),
         Argument("word", NEW, Word(1, MAX_COUNT)),
         Argument("place", "wait", Place),
     ];

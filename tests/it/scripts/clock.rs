@@ -225,11 +225,11 @@ fn the_last_number_is_kept_while_it_is_ahead_of_the_clock() {
 }
 
 /// Five wait who die at once, one lives, and a lease of theirs would be as long as a day.
-fn five_dead_before_a_live_one(liveness: i64) -> Timed {
+fn five_dead_before_a_live_one(heartbeat_timeout: i64) -> Timed {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     for number in 0..5 {
-        let client = format!("dead{number} poll {liveness}");
+        let client = format!("dead{number} poll {heartbeat_timeout}");
         semaphore.acquire_for(1, &client, &format!("dead{number} 1 {DAY} wait"));
     }
     semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
@@ -237,18 +237,22 @@ fn five_dead_before_a_live_one(liveness: i64) -> Timed {
 }
 
 #[test]
-fn after_a_step_back_dead_waiters_go_within_the_longest_liveness_that_was_asked_for() {
-    for liveness in [1, 1000, 30_000, 600_000] {
-        let mut semaphore = five_dead_before_a_live_one(liveness);
+fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_was_asked_for() {
+    for heartbeat_timeout in [1, 1000, 30_000, 600_000] {
+        let mut semaphore = five_dead_before_a_live_one(heartbeat_timeout);
         semaphore.pass(-DAY);
         // Any call will do: the live one's own sign of life.
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
-        semaphore.pass(liveness.max(1000) + 1);
+        semaphore.pass(heartbeat_timeout.max(1000) + 1);
         semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
         semaphore.ok("release", "return holder");
         let inspection = semaphore.inspect();
-        assert_eq!(inspection.holder_ids(), ["live"].into(), "liveness {liveness}");
-        assert_eq!(inspection.queued, 0, "liveness {liveness}");
+        assert_eq!(
+            inspection.holder_ids(),
+            ["live"].into(),
+            "heartbeat_timeout {heartbeat_timeout}"
+        );
+        assert_eq!(inspection.queued, 0, "heartbeat_timeout {heartbeat_timeout}");
     }
 }
 
@@ -274,7 +278,7 @@ fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
 
 /// It is not taken for a client whose time is over.
 #[test]
-fn the_longest_liveness_stays_known_when_it_is_the_longest_that_may_be() {
+fn the_longest_heartbeat_timeout_stays_known_when_it_is_the_longest_that_may_be() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "holder 1 600000 try");
     semaphore.acquire_for(1, "patient poll 604800000", "patient 1 60000 wait");

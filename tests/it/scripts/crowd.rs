@@ -8,7 +8,7 @@ use super::timed::Timed;
 
 /// As in lua/lib/remember.lua.
 const CALLERS: usize = 16;
-const LIVENESS: i64 = 15_000;
+const HEARTBEAT_TIMEOUT: i64 = 15_000;
 
 fn one_holds() -> Timed {
     let mut semaphore = Timed::start();
@@ -19,7 +19,8 @@ fn one_holds() -> Timed {
 /// Has a client of that name queue, or ask again. Answers `wake_in` and the position.
 fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64) {
     let place = if place == 0 { "wait".to_owned() } else { place.to_string() };
-    let arguments = format!("declared 1 {client} {how} {LIVENESS} {client} 1 60000 {place}");
+    let arguments =
+        format!("declared 1 {client} {how} {HEARTBEAT_TIMEOUT} {client} 1 60000 {place}");
     let reply = semaphore.ok("acquire", &arguments);
     (reply[1], outcomes(&reply)[0].position())
 }
@@ -49,7 +50,7 @@ fn of_a_crowd_some_are_to_call_wake_and_others_later() {
     }
     let mut seen = Vec::new();
     for _ in 0..10 {
-        semaphore.pass(LIVENESS);
+        semaphore.pass(HEARTBEAT_TIMEOUT);
         // What they ask is not known to have been asked lately until all have asked once.
         named(&mut semaphore, 0..800);
         let now = named(&mut semaphore, 0..800);
@@ -70,7 +71,7 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
         ask(&mut semaphore, &format!("c{client}"), "poll", 0);
     }
     for turn in 0..30 {
-        let more = format!("declared 1 head poll {LIVENESS} more{turn} 1 60000 wait");
+        let more = format!("declared 1 head poll {HEARTBEAT_TIMEOUT} more{turn} 1 60000 wait");
         assert!(semaphore.ok("acquire", &more)[1] > 0, "{turn}");
         semaphore.pass(1000);
         ask(&mut semaphore, "head", "poll", 1);
@@ -86,9 +87,13 @@ fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
     }
     let crowded = (0..40).filter(|n| ask(&mut semaphore, &format!("c{n}"), "poll", 0).0 > 0);
     assert!(crowded.count() < 20);
-    semaphore.pass(LIVENESS * 2 / 5 + 1);
+    semaphore.pass(HEARTBEAT_TIMEOUT * 2 / 5 + 1);
     let (wake_in, position) = ask(&mut semaphore, "c7", "poll", 1);
-    assert_eq!((wake_in, position), (600_000 - LIVENESS * 2 / 5 - 1, 308), "still queued behind");
+    assert_eq!(
+        (wake_in, position),
+        (600_000 - HEARTBEAT_TIMEOUT * 2 / 5 - 1, 308),
+        "still queued behind"
+    );
 }
 
 #[test]

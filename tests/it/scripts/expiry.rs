@@ -16,20 +16,33 @@ fn exist(semaphore: &mut Timed) -> Vec<&'static str> {
 
 #[test]
 fn every_key_outlives_its_use_and_then_goes() {
-    for (lease, liveness) in [(5000, 1000), (1000, 5000), (10 * MINUTE, 1000), (1, 10 * MINUTE)] {
+    for (lease, heartbeat_timeout) in
+        [(5000, 1000), (1000, 5000), (10 * MINUTE, 1000), (1, 10 * MINUTE)]
+    {
         let mut semaphore = Timed::start();
-        let client = format!("client poll {liveness}");
+        let client = format!("client poll {heartbeat_timeout}");
         let requests = format!("a 3 {lease} try b 2 {lease} wait");
         semaphore.acquire_for(3, &client, &requests);
         let now = semaphore.now();
         semaphore.assert_expiries(now);
-        let used = lease.max(liveness);
+        let used = lease.max(heartbeat_timeout);
         semaphore.pass(used + SLACK - 1);
-        assert_eq!(exist(&mut semaphore).len(), 4, "lease {lease}, liveness {liveness}");
+        assert_eq!(
+            exist(&mut semaphore).len(),
+            4,
+            "lease {lease}, heartbeat_timeout {heartbeat_timeout}"
+        );
         semaphore.pass(used.max(SLACK));
-        assert_eq!(exist(&mut semaphore), ["state"], "lease {lease}, liveness {liveness}");
+        assert_eq!(
+            exist(&mut semaphore),
+            ["state"],
+            "lease {lease}, heartbeat_timeout {heartbeat_timeout}"
+        );
         semaphore.pass(STATE_SLACK);
-        assert!(exist(&mut semaphore).is_empty(), "lease {lease}, liveness {liveness}");
+        assert!(
+            exist(&mut semaphore).is_empty(),
+            "lease {lease}, heartbeat_timeout {heartbeat_timeout}"
+        );
     }
 }
 

@@ -173,14 +173,14 @@ impl Scripts {
     }
 
     fn acquire_arguments(&mut self, text: &[String]) -> Vec<String> {
-        let [kind, limit, client, how, liveness] = &text[..5] else { unreachable!() };
+        let [kind, limit, client, how, heartbeat_timeout] = &text[..5] else { unreachable!() };
         let how = match how.as_str() {
             "publish" => "P",
             "spublish" => "S",
             "poll" => "N",
             other => other,
         };
-        let mut arguments = vec![kind.clone(), limit.clone(), liveness.clone()];
+        let mut arguments = vec![kind.clone(), limit.clone(), heartbeat_timeout.clone()];
         for request in text[5..].chunks(4) {
             let [name, weight, lease, place] = request else { panic!("{request:?}") };
             let word = word(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
@@ -205,7 +205,7 @@ impl Scripts {
         self.acquire_for(limit, "client poll 600000", requests)
     }
 
-    /// `client` stands for client, how and liveness; `requests` for name, weight, lease and place.
+    /// `client` stands for client, how and heartbeat timeout; `requests` for name, weight, lease and place.
     fn acquire_for(&mut self, limit: i64, client: &str, requests: &str) -> Vec<Outcome> {
         outcomes(&self.ok("acquire", &format!("declared {limit} {client} {requests}")))
     }

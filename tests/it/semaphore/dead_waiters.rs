@@ -20,7 +20,7 @@ use test_support::server::{Server, shared_url, unique_name};
 /// After the end of the lease.
 const PROMPT: Duration = Duration::from_millis(300);
 /// A third of it lies between two heartbeats: longer than `PROMPT`.
-const LIVENESS: Duration = Duration::from_secs(6);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(6);
 const LEASE: Duration = Duration::from_secs(10);
 
 /// Processes of another client that wait: each listens on a connection of its own.
@@ -36,8 +36,9 @@ impl Waiters {
             // Of this semaphore alone: all on a server share the channels.
             let client = format!("{name}.dead{number}");
             let connection = subscribe(server.port, &format!("sem:wake:{client}"));
-            let mut arguments =
-                ["declared", "1", &LIVENESS.as_millis().to_string()].map(String::from).to_vec();
+            let mut arguments = ["declared", "1", &HEARTBEAT_TIMEOUT.as_millis().to_string()]
+                .map(String::from)
+                .to_vec();
             for request in 0..requests {
                 let word = word("P", &client, 1, 30_000, &format!("r{request}"));
                 arguments.extend([word, "wait".to_owned()]);
@@ -67,7 +68,7 @@ fn subscribe(port: u16, channel: &str) -> TcpStream {
 }
 
 fn builder() -> SemaphoreClientBuilder {
-    SemaphoreClient::builder().liveness(LIVENESS)
+    SemaphoreClient::builder().heartbeat_timeout(HEARTBEAT_TIMEOUT)
 }
 
 fn build(client: &SemaphoreClient, name: &str) -> Semaphore {

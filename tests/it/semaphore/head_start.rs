@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{shared_url, unique_name};
 
-const LIVENESS: Duration = Duration::from_secs(3);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// A process.
 async fn semaphore(name: &str) -> Semaphore {
-    let client = SemaphoreClient::builder().liveness(LIVENESS);
+    let client = SemaphoreClient::builder().heartbeat_timeout(HEARTBEAT_TIMEOUT);
     let client = client.connect(&shared_url()).await.unwrap();
     client.semaphore(name).limit(1).build().unwrap()
 }
@@ -55,7 +55,7 @@ async fn who_has_a_head_start_overtakes_whom_it_may() {
     let waited = async || observer.look().await.waiters[0].waited;
     assert!(waited().await < HOUR / 2);
     // Each of them has asked again by then, and kept its place.
-    eventually("all have asked again", waited, |waited| *waited > LIVENESS / 2).await;
+    eventually("all have asked again", waited, |waited| *waited > HEARTBEAT_TIMEOUT / 2).await;
     holder.release().await.unwrap();
     for expected in ["far ahead", "first", "a moment ahead", "last"] {
         assert_eq!(in_time("the next turn", order.recv()).await, Some(expected));

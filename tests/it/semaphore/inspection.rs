@@ -33,8 +33,11 @@ async fn marks_are_no_holders() {
 #[tokio::test]
 async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let (url, name) = (shared_url(), unique_name());
-    let liveness = Duration::from_secs(600);
-    let client = SemaphoreClient::builder().client_name("patient").liveness(liveness).connect(&url);
+    let heartbeat_timeout = Duration::from_secs(600);
+    let client = SemaphoreClient::builder()
+        .client_name("patient")
+        .heartbeat_timeout(heartbeat_timeout)
+        .connect(&url);
     let client = client.await.unwrap();
     let semaphore = client.semaphore(&name).limit(2).build().unwrap();
     let holder = semaphore.acquire_many(2).await.unwrap();
@@ -43,8 +46,8 @@ async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let waiter = &now.waiters[0];
     assert_eq!((waiter.client_name(), waiter.num_permits, waiter.position), ("patient", 2, 1));
     assert_eq!(waiter.client(), now.holders[0].client());
-    let left = waiter.present_for.expect("it is there");
-    assert!(left > liveness / 2 && left <= liveness, "{left:?}");
+    let left = waiter.alive_for.expect("it is there");
+    assert!(left > heartbeat_timeout / 2 && left <= heartbeat_timeout, "{left:?}");
     holder.release().await.unwrap();
     in_time("its turn", waiting).await.unwrap().unwrap().release().await.unwrap();
 }

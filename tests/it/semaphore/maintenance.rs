@@ -16,7 +16,7 @@ use test_support::server::{Server, shared_url, unique_name};
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
     let observer = Observer::new(&url, &name, 5).await;
-    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(100));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(100));
     let client = builder.connect(&url).await.unwrap();
     let semaphore = client.semaphore(&name).limit(5).build().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
@@ -46,7 +46,7 @@ async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {
     let observer = Observer::new(&server.url(), "left", 1).await;
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let _holder = elsewhere.semaphore("left").limit(1).build().unwrap().acquire().await.unwrap();
-    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(300));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(300));
     let builder = builder.response_timeout(Duration::from_millis(100));
     let client = connected(builder, &proxy.url()).await;
     let lease = Duration::from_secs(1);
@@ -68,7 +68,7 @@ async fn durations_without_end_are_no_reason_to_panic() {
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::MAX);
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
-    let builder = builder.liveness(Duration::from_millis(300));
+    let builder = builder.heartbeat_timeout(Duration::from_millis(300));
     let client = builder.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore(&name).limit(1).max_hold(Duration::MAX).build().unwrap();
     let holder = semaphore.acquire().await.unwrap();
@@ -98,7 +98,7 @@ async fn many_semaphores_that_wait_end_together() {
     let proxy = Proxy::start(server.port).await;
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let client = SemaphoreClient::builder()
-        .liveness(Duration::from_millis(300))
+        .heartbeat_timeout(Duration::from_millis(300))
         .response_timeout(Duration::from_millis(500))
         .outage_tolerance(Duration::from_secs(5))
         .connect(&proxy.url())
@@ -201,7 +201,7 @@ async fn a_late_heartbeat_brings_back_no_permit_and_keeps_nothing() {
     let lease = Duration::from_secs(9);
     let client = SemaphoreClient::builder()
         .response_timeout(Duration::from_secs(1))
-        .liveness(Duration::from_millis(1500));
+        .heartbeat_timeout(Duration::from_millis(1500));
     let client = client.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("late").limit(1).lease(lease).build().unwrap();
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();

@@ -12,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(9);
 
 /// That of a process of its own.
 async fn semaphore(name: &str) -> Semaphore {
-    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(600));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(600));
     let client = builder.connect(&shared_url()).await.unwrap();
     client.semaphore(name).limit(1).lease(LEASE).build().unwrap()
 }

@@ -13,14 +13,14 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::server::{Server, unique_name};
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
-const LIVENESS: Duration = Duration::from_secs(600);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
 
 async fn connect(cluster: &Cluster) -> SemaphoreClient {
-    connect_with(cluster, LIVENESS).await
+    connect_with(cluster, HEARTBEAT_TIMEOUT).await
 }
 
-async fn connect_with(cluster: &Cluster, liveness: Duration) -> SemaphoreClient {
-    let builder = SemaphoreClient::builder().liveness(liveness);
+async fn connect_with(cluster: &Cluster, heartbeat_timeout: Duration) -> SemaphoreClient {
+    let builder = SemaphoreClient::builder().heartbeat_timeout(heartbeat_timeout);
     let builder = builder.response_timeout(Duration::from_millis(500));
     builder.connect_cluster(cluster.urls()).await.unwrap()
 }
@@ -39,12 +39,12 @@ struct Scene {
 
 impl Scene {
     async fn set(cluster: &Cluster, name: &str) -> Self {
-        Self::set_with(cluster, name, LIVENESS).await
+        Self::set_with(cluster, name, HEARTBEAT_TIMEOUT).await
     }
 
-    async fn set_with(cluster: &Cluster, name: &str, liveness: Duration) -> Self {
+    async fn set_with(cluster: &Cluster, name: &str, heartbeat_timeout: Duration) -> Self {
         let holder = build(&connect(cluster).await, name).acquire().await.unwrap();
-        let waiter = build(&connect_with(cluster, liveness).await, name);
+        let waiter = build(&connect_with(cluster, heartbeat_timeout).await, name);
         let waiting = tokio::spawn(async move { waiter.acquire().await });
         let observer = Observer::of(build(&connect(cluster).await, name));
         observer.sees(1, 1).await;
@@ -292,9 +292,12 @@ async fn channels_end_with_their_semaphores() {
 async fn who_waits_is_not_asked_for_again_with_each_new_channel() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
     // No call is made again because its answer takes long.
-    let builder = SemaphoreClient::builder().liveness(LIVENESS).response_timeout(LIVENESS);
+    let builder = SemaphoreClient::builder()
+        .heartbeat_timeout(HEARTBEAT_TIMEOUT)
+        .response_timeout(HEARTBEAT_TIMEOUT);
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
-    let build = || client.semaphore(unique_name()).limit(1).lease(LIVENESS).build().unwrap();
+    let build =
+        || client.semaphore(unique_name()).limit(1).lease(HEARTBEAT_TIMEOUT).build().unwrap();
     let semaphore = build();
     let holder = semaphore.acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -366,7 +369,7 @@ async fn only_who_was_heard_at_a_node_asks_again_when_its_messages_were_cut() {
     let client = connect(&cluster).await;
     let (mut held, mut there) = (Vec::new(), Vec::new());
     for node in 0..2 {
-        let builder = client.semaphore(cluster.name_at(node)).limit(1).lease(LIVENESS);
+        let builder = client.semaphore(cluster.name_at(node)).limit(1).lease(HEARTBEAT_TIMEOUT);
         let semaphore = builder.build().unwrap();
         held.push(semaphore.acquire().await.unwrap());
         tokio::spawn(semaphore.request().acquire());

@@ -69,7 +69,7 @@ async fn all_primaries_fail_over_one_after_the_other() {
 #[tokio::test]
 async fn the_map_is_read_from_time_to_time() {
     let Some(cluster) = Cluster::start(1, false).await else { return };
-    let builder = SemaphoreClient::builder().liveness(Duration::from_millis(200));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(200));
     let _semaphores = builder.connect_cluster(cluster.urls()).await.unwrap();
     let count = async || cluster.nodes[0].calls("cluster|slots");
     let before = count().await;

@@ -67,7 +67,7 @@ impl Vault {
 fn builder(vault: &Arc<Vault>) -> SemaphoreClientBuilder {
     let vault = vault.clone();
     // Nothing is found out by asking again.
-    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3600));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3600));
     builder.credentials_provider(move || vault.ask())
 }
 

@@ -14,24 +14,26 @@ use test_support::replicated::{Pair, Sentinels};
 use test_support::server::Server;
 
 /// So long that only messages, and what follows a new subscription, can end a wait in time.
-const LIVENESS: Duration = Duration::from_secs(600);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
 /// For faults that only signs of life find out.
-const SHORT_LIVENESS: Duration = Duration::from_secs(3);
+const SHORT_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 /// After which sentinels take a silent server for dead, where one is to die.
 const SECOND: Duration = Duration::from_secs(1);
 
-fn builder(liveness: Duration) -> SemaphoreClientBuilder {
-    SemaphoreClient::builder().liveness(liveness).response_timeout(Duration::from_millis(500))
+fn builder(heartbeat_timeout: Duration) -> SemaphoreClientBuilder {
+    SemaphoreClient::builder()
+        .heartbeat_timeout(heartbeat_timeout)
+        .response_timeout(Duration::from_millis(500))
 }
 
-async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> SemaphoreClient {
-    builder(liveness).connect_sentinel(sentinels.client()).await.unwrap()
+async fn by_sentinel(sentinels: &Sentinels, heartbeat_timeout: Duration) -> SemaphoreClient {
+    builder(heartbeat_timeout).connect_sentinel(sentinels.client()).await.unwrap()
 }
 
 /// The replica is named first.
 async fn by_asking(pair: &Pair) -> SemaphoreClient {
     let [primary, replica] = pair.urls();
-    builder(SHORT_LIVENESS).connect_primary_of([replica, primary]).await.unwrap()
+    builder(SHORT_HEARTBEAT_TIMEOUT).connect_primary_of([replica, primary]).await.unwrap()
 }
 
 fn build(client: &SemaphoreClient) -> Semaphore {
@@ -57,8 +59,8 @@ impl Scene {
         Self { holder, waiting, observer }
     }
 
-    async fn by_sentinel(sentinels: &Sentinels, liveness: Duration) -> Self {
-        let client = || by_sentinel(sentinels, liveness);
+    async fn by_sentinel(sentinels: &Sentinels, heartbeat_timeout: Duration) -> Self {
+        let client = || by_sentinel(sentinels, heartbeat_timeout);
         Self::set([client().await, client().await, client().await]).await
     }
 
@@ -91,7 +93,7 @@ fn subscribers(pair: &Pair, server: usize) -> usize {
 async fn the_primary_dies() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    let scene = Scene::by_sentinel(&sentinels, HEARTBEAT_TIMEOUT).await;
     pair.is_in_step();
     sentinels.be_patient(SECOND);
     pair.servers[0].kill();
@@ -105,7 +107,7 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
     let sentinels = Sentinels::watch(&pair);
     sentinels.be_patient(SECOND);
     sentinels.silence_first();
-    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    let scene = Scene::by_sentinel(&sentinels, HEARTBEAT_TIMEOUT).await;
     pair.is_in_step();
     pair.servers[0].kill();
     until("the replica is promoted", || pair.role(1) == "master");
@@ -118,7 +120,7 @@ async fn the_primary_dies_and_a_sentinel_is_silent() {
 async fn a_replica_takes_over_behind_the_same_address() {
     let pair = Pair::start();
     let proxy = Proxy::start(pair.servers[0].port).await;
-    let client = async || builder(SHORT_LIVENESS).connect(&proxy.url()).await.unwrap();
+    let client = async || builder(SHORT_HEARTBEAT_TIMEOUT).connect(&proxy.url()).await.unwrap();
     let observer = client().await;
     let scene = Scene::set([client().await, client().await, observer.clone()]).await;
     pair.is_in_step();
@@ -135,7 +137,7 @@ async fn a_replica_takes_over_behind_the_same_address() {
 async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
     let pair = Pair::start();
     let proxy = Proxy::start(pair.servers[0].port).await;
-    let client = builder(SHORT_LIVENESS).response_timeout(Duration::from_secs(2));
+    let client = builder(SHORT_HEARTBEAT_TIMEOUT).response_timeout(Duration::from_secs(2));
     let client = client.connect(&proxy.url()).await.unwrap();
     let mut waits = tokio::task::JoinSet::new();
     for number in 0..10 {
@@ -161,7 +163,7 @@ async fn who_cannot_but_reach_a_replica_connects_ever_more_seldom() {
 async fn the_primary_goes_silent() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let scene = Scene::by_sentinel(&sentinels, SHORT_LIVENESS).await;
+    let scene = Scene::by_sentinel(&sentinels, SHORT_HEARTBEAT_TIMEOUT).await;
     pair.is_in_step();
     sentinels.be_patient(SECOND);
     pair.servers[0].signal(Signal::SIGSTOP);
@@ -177,7 +179,7 @@ async fn the_primary_goes_silent() {
 async fn the_replica_takes_over_in_good_order() {
     let pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let scene = Scene::by_sentinel(&sentinels, LIVENESS).await;
+    let scene = Scene::by_sentinel(&sentinels, HEARTBEAT_TIMEOUT).await;
     pair.is_in_step();
     sentinels.fail_over();
     until("the replica is promoted", || pair.role(1) == "master");
@@ -214,13 +216,13 @@ async fn somebody_promotes_the_replica_of_a_dead_primary() {
 async fn without_a_primary_connecting_says_so() {
     let mut pair = Pair::start();
     let sentinels = Sentinels::watch(&pair);
-    let refused = builder(LIVENESS).connect_sentinel(sentinels.client_of("lorries")).await;
+    let refused = builder(HEARTBEAT_TIMEOUT).connect_sentinel(sentinels.client_of("lorries")).await;
     let Err(Error::Connect { address, kind, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(address, "the primary that the sentinels name");
     assert_eq!(kind, ConnectErrorKind::NoPrimary);
 
     pair.servers[0].kill();
-    let refused = builder(LIVENESS).connect_primary_of(pair.urls()).await;
+    let refused = builder(HEARTBEAT_TIMEOUT).connect_primary_of(pair.urls()).await;
     let Err(Error::Connect { reason, kind, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(kind, ConnectErrorKind::NoPrimary);
     let replica = format!("127.0.0.1:{}: it is a replica", pair.servers[1].port);

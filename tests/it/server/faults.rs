@@ -9,7 +9,7 @@ use test_support::observer::{Observer, eventually, in_time};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::Server;
 
-const LIVENESS: Duration = Duration::from_secs(3);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Others hold the only permit, and one waits, through a proxy.
 struct Scene {
@@ -29,7 +29,7 @@ impl Scene {
         let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
         let other = direct.semaphore("fault").limit(1).build().unwrap().acquire().await.unwrap();
         let client = SemaphoreClient::builder()
-            .liveness(LIVENESS)
+            .heartbeat_timeout(HEARTBEAT_TIMEOUT)
             .response_timeout(Duration::from_millis(500))
             .connect(&proxy.url())
             .await
@@ -205,7 +205,7 @@ async fn an_outage_longer_than_the_tolerance_ends_the_wait_with_a_clear_error() 
     let other = direct.semaphore("gone").limit(1).build().unwrap().acquire().await.unwrap();
     let tolerance = Duration::from_millis(500);
     let client = SemaphoreClient::builder()
-        .liveness(Duration::from_millis(300))
+        .heartbeat_timeout(Duration::from_millis(300))
         .outage_tolerance(tolerance)
         .connect(&proxy.url())
         .await
@@ -302,7 +302,7 @@ async fn an_answer_that_a_hand_off_has_overtaken_gives_nothing_back() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "early", 1).await;
-    let client = SemaphoreClient::builder().liveness(Duration::from_millis(1500));
+    let client = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(1500));
     let client = client.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("early").limit(1).build().unwrap();
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();

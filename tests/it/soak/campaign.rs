@@ -16,7 +16,7 @@ use super::faults::{Fault, Field};
 use super::history::{ALL, Moment, What, now};
 use super::report::Report;
 use super::theatre::{Theatre, cluster::Cluster, sentinel::Sentinel, single::Single};
-use super::{DRAIN, KINDS, Kind, LEASE, LIVENESS, Special, stalls, timeline, watcher};
+use super::{DRAIN, HEARTBEAT_TIMEOUT, KINDS, Kind, LEASE, Special, stalls, timeline, watcher};
 
 const PROCESSES: usize = 4;
 /// While nothing is wrong the order is judged: for a moment after each fault, and for long enough
@@ -250,7 +250,7 @@ impl<T: Theatre> Campaign<T> {
         // Keys live for as long again as they are needed, from then on, and at least for a minute.
         // They are needed while the last token is ahead of the clock, which may have gone back
         // since.
-        let needed = 2 * (LEASE + LIVENESS + MARK + theatre.clock_moved());
+        let needed = 2 * (LEASE + HEARTBEAT_TIMEOUT + MARK + theatre.clock_moved());
         let needed = needed.as_millis() as i64;
         for (number, key) in keys_of(name).iter().enumerate() {
             let lives: i64 = redis::cmd("PTTL").arg(key).query(&mut connection).unwrap();

@@ -95,7 +95,7 @@ impl<T: Theatre> Field<T> {
             Fault::StopClient => {
                 let process = *random.choice(&self.crew.numbers()).unwrap();
                 self.crew.stop(process);
-                // Longer than its liveness, too.
+                // Longer than its heartbeat timeout, too.
                 sleep(while_it_lasts * 3 / 2).await;
                 self.crew.go_on(process);
             }

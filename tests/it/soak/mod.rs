@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(1500);
-const LIVENESS: Duration = Duration::from_millis(3000);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(3000);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long those who wait when the campaign ends may still wait.
 const DRAIN: Duration = Duration::from_secs(15);

@@ -21,8 +21,12 @@ async fn an_old_message_is_not_a_new_grant() {
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let other = direct.semaphore("old").limit(1).build().unwrap();
     let holder = other.acquire().await.unwrap();
-    let liveness = Duration::from_secs(3);
-    let client = SemaphoreClient::builder().liveness(liveness).connect(&proxy.url()).await.unwrap();
+    let heartbeat_timeout = Duration::from_secs(3);
+    let client = SemaphoreClient::builder()
+        .heartbeat_timeout(heartbeat_timeout)
+        .connect(&proxy.url())
+        .await
+        .unwrap();
     let lease = Duration::from_millis(400);
     let semaphore = client.semaphore("old").limit(1).lease(lease).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
@@ -55,13 +59,13 @@ async fn an_old_message_is_not_a_new_grant() {
 
 /// A pong came too late, and no other connection can be made.
 #[tokio::test]
-async fn a_connection_that_was_given_up_is_heard_until_there_is_another() {
+async fn a_connection_that_was_given_up_is_alive_until_there_is_another() {
     let server = Server::start();
     let proxy = Proxy::start(server.port).await;
     let observer = Observer::new(&server.url(), "given-up", 1).await;
     let direct = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = direct.semaphore("given-up").limit(1).build().unwrap().acquire().await.unwrap();
-    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
     let builder = builder.response_timeout(Duration::from_millis(300));
     let client = builder.connect(&proxy.url()).await.unwrap();
     // Half of it may have gone when the message is heard.

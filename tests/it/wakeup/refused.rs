@@ -13,7 +13,7 @@ async fn a_channel_that_is_refused_deafens_no_other() {
     let Some(mut cluster) = Cluster::start(1, false).await else { return };
     let builder = SemaphoreClient::builder().outage_tolerance(Duration::from_secs(4));
     // So long that only messages end a wait in time.
-    let builder = builder.liveness(Duration::from_secs(600));
+    let builder = builder.heartbeat_timeout(Duration::from_secs(600));
     let client = builder.connect_cluster(cluster.urls()).await.unwrap();
     let fewer = acl::cluster_rules().iter().map(|rule| rule.replace("&sem:{*", "&sem:{heard*"));
     cluster.nodes[0].set_user(&fewer.collect::<Vec<_>>());

@@ -187,7 +187,7 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
     let holder = holder.acquire_many(4).await.unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
-    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(1));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(1));
     let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, whose answer is held back, too.
     let lease = Duration::from_secs(8);
@@ -217,7 +217,7 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     let elsewhere = elsewhere.semaphore("told").limit(1).build().unwrap();
     let holder = elsewhere.acquire().await.unwrap();
     let observer = Observer::new(&server.url(), "told", 1).await;
-    let builder = SemaphoreClient::builder().liveness(Duration::from_secs(3));
+    let builder = SemaphoreClient::builder().heartbeat_timeout(Duration::from_secs(3));
     let client = builder.response_timeout(LONG).connect(&proxy.url()).await.unwrap();
     // A hand-off within half of it wants no renewal, which is held up, too.
     let lease = Duration::from_secs(8);

@@ -72,7 +72,7 @@ async fn a_head_start_is_no_waiting() {
 fn wait_and_die(url: String, ahead: Duration) {
     let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     process.block_on(async {
-        let client = SemaphoreClient::builder().liveness(Duration::from_millis(100));
+        let client = SemaphoreClient::builder().heartbeat_timeout(Duration::from_millis(100));
         let client = client.connect(&url).await.unwrap();
         let semaphore = client.semaphore("jobs").limit(1).build().unwrap();
         let before = semaphore.inspect().await.unwrap().queued;
@@ -85,7 +85,7 @@ fn wait_and_die(url: String, ahead: Duration) {
 
 async fn present(semaphore: &Semaphore) -> usize {
     let waiters = semaphore.inspect().await.unwrap().waiters;
-    waiters.iter().filter(|waiter| waiter.present_for.is_some()).count()
+    waiters.iter().filter(|waiter| waiter.alive_for.is_some()).count()
 }
 
 /// Their requests stay in the queue until it is their turn.

@@ -90,8 +90,9 @@ impl Clients {
         }
         let (mut processes, mut next_numbers) = (Vec::new(), Vec::new());
         for client in 0..2 {
-            let builder =
-                SemaphoreClient::builder().client_name(client_name(client)).liveness(NEVER);
+            let builder = SemaphoreClient::builder()
+                .client_name(client_name(client))
+                .heartbeat_timeout(NEVER);
             // On a busy machine, too, no call is repeated: they are counted.
             let builder = builder.response_timeout(DEADLINE);
             let process = builder.connect(&server.url()).await.unwrap();

@@ -126,7 +126,7 @@ async fn until_waits_and_leases_end(away: Away) {
     let mut server = persistent();
     let builder = SemaphoreClient::builder()
         .response_timeout(response_timeout)
-        .liveness(normal(15) / FASTER)
+        .heartbeat_timeout(normal(15) / FASTER)
         .outage_tolerance(tolerance);
     let scene = Scene::set(&server, builder, normal(30) / FASTER).await;
     let Scene { observer, semaphore, holder, to_release, to_drop, waiting } = scene;

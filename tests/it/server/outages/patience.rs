@@ -55,7 +55,7 @@ async fn a_wait_hears_of_its_grant_however_late_the_answer() {
     let proxy = Proxy::start(server.port).await;
     let hour = Duration::from_secs(3600);
     let builder = SemaphoreClient::builder().response_timeout(timeout).outage_tolerance(hour);
-    let builder = builder.liveness(Duration::from_millis(900));
+    let builder = builder.heartbeat_timeout(Duration::from_millis(900));
     let client = builder.connect(&proxy.url()).await.unwrap();
     let holding = SemaphoreClient::connect(&server.url()).await.unwrap();
     let (mut holders, mut ours, mut turns) = (Vec::new(), Vec::new(), JoinSet::new());

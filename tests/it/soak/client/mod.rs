@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::history::What;
 use super::theatre::{Address, Names};
-use super::{KINDS, LEASE, LIVENESS, RESPONSE_TIMEOUT, Special, stalls};
+use super::{HEARTBEAT_TIMEOUT, KINDS, LEASE, RESPONSE_TIMEOUT, Special, stalls};
 use set::SetTask;
 use task::Task;
 use teller::Teller;
@@ -112,8 +112,9 @@ fn tell_of_panics(teller: &Arc<Teller>) {
 /// The server may be away right now.
 async fn connect(address: &Address, teller: &Teller) -> SemaphoreClient {
     loop {
-        let builder =
-            SemaphoreClient::builder().liveness(LIVENESS).response_timeout(RESPONSE_TIMEOUT);
+        let builder = SemaphoreClient::builder()
+            .heartbeat_timeout(HEARTBEAT_TIMEOUT)
+            .response_timeout(RESPONSE_TIMEOUT);
         match address.connect(builder).await {
             Ok(semaphores) => return semaphores,
             Err(_) if teller.ends() => std::process::exit(0),

@@ -146,7 +146,7 @@ impl Single {
 
     async fn inflict_on_server(&mut self, fault: Fault, nemesis: &mut Nemesis<'_>) {
         let while_it_lasts = nemesis.while_it_lasts;
-        // Less than a lease, more than liveness, more than any expiry of keys.
+        // Less than a lease, more than heartbeat timeout, more than any expiry of keys.
         let step = *nemesis.random.choice(&[700, 20_000, 10_000_000]).unwrap();
         let step = nemesis.random.i64(step / 7..step) * 1000;
         match fault {
