@@ -139,9 +139,9 @@ impl Permit {
         self.inner.fencing_token()
     }
 
-    /// As [`Permit::num_permits`](crate::Permit::num_permits).
-    pub fn num_permits(&self) -> u32 {
-        self.inner.num_permits()
+    /// As [`Permit::weight`](crate::Permit::weight).
+    pub fn weight(&self) -> u32 {
+        self.inner.weight()
     }
 
     /// As [`Permit::id`](crate::Permit::id).

@@ -20,7 +20,7 @@ use crate::error::Error;
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// let semaphore = client.semaphore(name).limit(3).build()?;
 /// let permit = semaphore.request().weight(2).timeout(Duration::from_secs(5)).acquire()?;
-/// assert_eq!(permit.num_permits(), 2);
+/// assert_eq!(permit.weight(), 2);
 /// # drop(permit);
 /// # client.shutdown()
 /// # }

@@ -23,7 +23,7 @@ use crate::protocol::word;
 /// assert_eq!((now.limit, now.held, now.queued), (3, 2, 0));
 /// assert_eq!(now.holders[0].id, permit.id());
 /// for holder in &now.holders {
-///     println!("{} holds {} for {:?} more", holder.client_name(), holder.num_permits, holder.expires_in);
+///     println!("{} holds {} for {:?} more", holder.client_name(), holder.weight, holder.expires_in);
 /// }
 /// # Ok(())
 /// # }
@@ -79,7 +79,7 @@ pub struct Holder {
     /// As [`Permit::id`](crate::Permit::id).
     pub id: String,
     /// The weight.
-    pub num_permits: u32,
+    pub weight: u32,
     /// Until the lease ends, unless it is renewed.
     pub expires_in: Duration,
 }
@@ -95,7 +95,7 @@ pub struct Waiter {
     /// What [`Permit::id`](crate::Permit::id) will be.
     pub id: String,
     /// The weight.
-    pub num_permits: u32,
+    pub weight: u32,
     /// The place in the queue, where 1 is the head.
     pub position: u64,
     /// Since the request was queued. A head start does not count, unless it is of a program in
@@ -173,10 +173,10 @@ fn read_holders(values: &[Value]) -> Result<Vec<Holder>, redis::ParsingError> {
     let holders = values.chunks_exact(2).map(|two| {
         let (id, ms): (Vec<u8>, u64) = from_redis_value(Value::Array(two.to_vec()))?;
         let id = String::from_utf8_lossy(&id).into_owned();
-        let (num_permits, expires_in) = (weight_of(&id), Duration::from_millis(ms));
-        Ok(Holder { id, num_permits, expires_in })
+        let (weight, expires_in) = (weight_of(&id), Duration::from_millis(ms));
+        Ok(Holder { id, weight, expires_in })
     });
-    holders.filter(|holder| !matches!(holder, Ok(Holder { num_permits: 0, .. }))).collect()
+    holders.filter(|holder| !matches!(holder, Ok(Holder { weight: 0, .. }))).collect()
 }
 
 fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::ParsingError> {
@@ -184,9 +184,9 @@ fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::Par
         let (id, waited, present): (Vec<u8>, u64, i64) =
             from_redis_value(Value::Array(three.to_vec()))?;
         let id = String::from_utf8_lossy(&id).into_owned();
-        let (num_permits, waited) = (weight_of(&id), Duration::from_millis(waited));
+        let (weight, waited) = (weight_of(&id), Duration::from_millis(waited));
         let alive_for = u64::try_from(present).ok().map(Duration::from_millis);
-        Ok(Waiter { id, num_permits, position, waited, alive_for })
+        Ok(Waiter { id, weight, position, waited, alive_for })
     });
     waiters.collect()
 }

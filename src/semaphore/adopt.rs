@@ -58,9 +58,9 @@ impl Core {
         if parts.expires_in().is_zero() {
             return Err(self.not_adopted(parts));
         }
-        self.check(parts.num_permits())?;
+        self.check(parts.weight())?;
         let patience = self.context.settings.tolerance();
-        let acquisition = self.acquisition(parts.num_permits(), 0);
+        let acquisition = self.acquisition(parts.weight(), 0);
         let mut pending = Pending::new(self, &acquisition);
         let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };
         let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;

@@ -336,7 +336,7 @@ impl Permit {
     /// let permit = client.semaphore(name).limit(1).build()?.acquire().await?;
     /// assert!(!permit.is_lost());
     /// assert!(permit.expires_in().as_secs() >= 20);
-    /// assert_eq!(permit.num_permits(), 1);
+    /// assert_eq!(permit.weight(), 1);
     /// assert!(permit.fencing_token() > 0);
     /// println!("{}", permit.id());
     /// # Ok(())
@@ -361,7 +361,7 @@ impl Permit {
     /// # Examples
     ///
     /// See [`expires_in`](Self::expires_in).
-    pub fn num_permits(&self) -> u32 {
+    pub fn weight(&self) -> u32 {
         self.acquisition.weight
     }
 
@@ -382,7 +382,7 @@ impl fmt::Debug for Permit {
         f.debug_struct("Permit")
             .field("semaphore", &self.core.name)
             .field("id", &self.acquisition.word)
-            .field("num_permits", &self.acquisition.weight)
+            .field("weight", &self.acquisition.weight)
             .finish_non_exhaustive()
     }
 }

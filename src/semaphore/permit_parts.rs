@@ -36,7 +36,7 @@ use crate::semaphore::Permit;
 /// // Another process, which got the message:
 /// # let semaphore = there.semaphore(&name).limit(1).build()?;
 /// let parts: PermitParts = message.parse()?;
-/// assert_eq!((parts.name(), parts.num_permits()), (semaphore.name(), 1));
+/// assert_eq!((parts.name(), parts.weight()), (semaphore.name(), 1));
 /// println!("{} can be adopted for {:?}", parts.id(), parts.expires_in());
 /// let permit = semaphore.adopt(parts).await?;
 /// assert_eq!(permit.fencing_token(), token);
@@ -73,12 +73,12 @@ impl PermitParts {
         &self.id
     }
 
-    /// As [`Permit::num_permits`]: the weight.
+    /// As [`Permit::weight`]: the weight.
     ///
     /// # Examples
     ///
     /// See [`PermitParts`].
-    pub fn num_permits(&self) -> u32 {
+    pub fn weight(&self) -> u32 {
         self.weight
     }
 

@@ -28,7 +28,7 @@ const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 /// # let name = uuid::Uuid::new_v4().to_string();
 /// let semaphore = client.semaphore(name).limit(16).build()?;
 /// let heavy = semaphore.request().weight(12).timeout(Duration::from_secs(5)).acquire().await?;
-/// assert_eq!(heavy.num_permits(), 12);
+/// assert_eq!(heavy.weight(), 12);
 /// assert!(semaphore.request().weight(8).try_acquire().await?.is_none());
 ///
 /// let later = tokio::spawn(semaphore.request().weight(8).acquire());

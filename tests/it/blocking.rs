@@ -82,7 +82,7 @@ fn each_call_does_what_the_async_one_does() {
     let name = unique_name();
     let (client, semaphore) = open(&name, 4);
     let three = semaphore.acquire_many(3).unwrap();
-    assert_eq!((three.num_permits(), three.is_lost()), (3, false));
+    assert_eq!((three.weight(), three.is_lost()), (3, false));
     assert!(three.expires_in() > Duration::from_secs(500) && three.watch().is_held());
     three.refresh().unwrap();
     assert!(semaphore.try_acquire_many(2).unwrap().is_none());
@@ -98,7 +98,7 @@ fn each_call_does_what_the_async_one_does() {
     assert_eq!((semaphore.add_permits(1).unwrap(), semaphore.limit().unwrap()), (10, 10));
     assert_eq!(semaphore.clear_limit().unwrap(), 4);
     let adopted = semaphore.adopt(three.into_parts()).unwrap();
-    assert_eq!(adopted.num_permits(), 3);
+    assert_eq!(adopted.weight(), 3);
     adopted.refresh().unwrap();
     // The user of the tests has no more rights than semaphores need.
     let refused = client.names();
@@ -119,7 +119,7 @@ fn several_at_once() {
     // Of two connections.
     let [(_, one), (client, other)] = names.map(|name| open(&name, 2));
     let permits = acquire_all([other.request().weight(2), one.request()]).unwrap();
-    let weights = permits.as_slice().iter().map(Permit::num_permits);
+    let weights = permits.as_slice().iter().map(Permit::weight);
     assert_eq!(weights.collect::<Vec<_>>(), [2, 1], "in the order of the requests");
     assert_eq!((one.available_permits().unwrap(), other.available_permits().unwrap()), (1, 0));
     let second = acquire_all([one.request(), other.request().timeout(Duration::ZERO)]);

@@ -75,7 +75,7 @@ fn holder_as_json(holder: &Holder) -> Value {
     json!({
         "id": holder.id,
         "client": holder.client_name(),
-        "weight": holder.num_permits,
+        "weight": holder.weight,
         "expires_in_ms": millis(holder.expires_in),
     })
 }
@@ -84,7 +84,7 @@ fn waiter_as_json(waiter: &Waiter) -> Value {
     json!({
         "id": waiter.id,
         "client": waiter.client_name(),
-        "weight": waiter.num_permits,
+        "weight": waiter.weight,
         "position": waiter.position,
         "waited_ms": millis(waiter.waited),
         "alive_for_ms": waiter.alive_for.map(millis),
@@ -105,7 +105,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
         let row = |holder: &Holder| {
             vec![
                 holder.client_name().to_owned(),
-                holder.num_permits.to_string(),
+                holder.weight.to_string(),
                 rounded(holder.expires_in),
                 holder.id.clone(),
             ]
@@ -119,7 +119,7 @@ fn as_text(name: &str, now: &Inspection) -> String {
             vec![
                 waiter.position.to_string(),
                 waiter.client_name().to_owned(),
-                waiter.num_permits.to_string(),
+                waiter.weight.to_string(),
                 rounded(waiter.waited),
                 waiter.alive_for.map_or("gone", |_| "there").to_owned(),
                 waiter.id.clone(),

@@ -36,7 +36,7 @@ impl Look {
     pub fn new(summary: Summary, now: Inspection) -> Self {
         let holders = now.holders.into_iter().map(|holder| Holder {
             client_name: holder.client_name().to_owned(),
-            weight: holder.num_permits,
+            weight: holder.weight,
             lease_left: holder.expires_in,
             id: holder.id,
         });
@@ -45,7 +45,7 @@ impl Look {
         holders.sort_by(|a, b| a.id.cmp(&b.id));
         let waiters = now.waiters.into_iter().map(|waiter| Waiter {
             client_name: waiter.client_name().to_owned(),
-            weight: waiter.num_permits,
+            weight: waiter.weight,
             position: waiter.position,
             waited: waiter.waited,
             is_there: waiter.alive_for.is_some(),

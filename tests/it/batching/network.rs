@@ -297,7 +297,7 @@ async fn who_comes_with_a_request_that_is_too_heavy_keeps_its_place() {
     scene.observer.sees(4, 2).await;
     waits.push(scene.acquire(2));
     let seen = scene.observer.sees(4, 3).await;
-    let weights: Vec<_> = seen.waiters.iter().map(|waiter| waiter.num_permits).collect();
+    let weights: Vec<_> = seen.waiters.iter().map(|waiter| waiter.weight).collect();
     assert_eq!(weights, [1, 3, 2]);
     scene.proxy.replies(Flow::Pass);
     assert!(matches!(in_time("a refusal", heavy).await.unwrap(), Err(Error::TooHeavy { .. })));

@@ -48,11 +48,11 @@ impl Transcript {
         } = semaphore.inspect().await.unwrap();
         let limits = (limit, declared_limit, runtime_limit);
         let mut holders: Vec<_> =
-            holders.iter().map(|holder| (holder.client_name(), holder.num_permits)).collect();
+            holders.iter().map(|holder| (holder.client_name(), holder.weight)).collect();
         holders.sort();
         let waiters: Vec<_> = waiters
             .iter()
-            .map(|it| (it.client_name(), it.num_permits, it.position, it.alive_for.is_some()))
+            .map(|it| (it.client_name(), it.weight, it.position, it.alive_for.is_some()))
             .collect();
         let seen = format!("{limits:?}, {held} by {holders:?}, {queued} as {waiters:?}");
         self.note("inspect", seen);

@@ -71,7 +71,7 @@ async fn permits_go_to_those_who_wait_in_strict_order_at_once() {
     let last = queue(&other, 2, Duration::ZERO).await;
     sleep(HOUR).await;
     let now = one.inspect().await.unwrap();
-    let waits: Vec<_> = now.waiters.iter().map(|it| (it.num_permits, it.waited)).collect();
+    let waits: Vec<_> = now.waiters.iter().map(|it| (it.weight, it.waited)).collect();
     assert_eq!(waits, [(3, HOUR), (1, HOUR), (2, HOUR)]);
     assert!(one.try_acquire().await.unwrap().is_none());
     let released = Instant::now();

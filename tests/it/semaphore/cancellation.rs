@@ -78,7 +78,7 @@ impl Scene {
     }
 
     fn others_hold(&self) -> u64 {
-        self.others.iter().map(|permit| u64::from(permit.num_permits())).sum()
+        self.others.iter().map(|permit| u64::from(permit.weight())).sum()
     }
 
     /// What the server holds and queues once the request was served.

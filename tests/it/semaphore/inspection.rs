@@ -44,7 +44,7 @@ async fn a_waiter_is_there_for_as_long_as_its_process_said() {
     let waiting = tokio::spawn(semaphore.request().weight(2).acquire());
     let now = Observer::new(&url, &name, 2).await.sees(2, 1).await;
     let waiter = &now.waiters[0];
-    assert_eq!((waiter.client_name(), waiter.num_permits, waiter.position), ("patient", 2, 1));
+    assert_eq!((waiter.client_name(), waiter.weight, waiter.position), ("patient", 2, 1));
     assert_eq!(waiter.client(), now.holders[0].client());
     let left = waiter.alive_for.expect("it is there");
     assert!(left > heartbeat_timeout / 2 && left <= heartbeat_timeout, "{left:?}");

@@ -99,7 +99,7 @@ async fn hammer(semaphore: &Semaphore) {
 }
 
 fn report_held(from: u128, permit: &Permit) {
-    say(&format!("held {from} {} {}", now(), permit.num_permits()));
+    say(&format!("held {from} {} {}", now(), permit.weight()));
 }
 
 /// Holds until the input ends, and tells whether it could.

@@ -90,8 +90,8 @@ impl Clients {
         if let Ok(Some(permit)) = answer {
             let id = &case.ids[number];
             ensure(*id == counted(permit.id()), || format!("{id} holds as {}", permit.id()))?;
-            ensure(u64::from(permit.num_permits()) == request.weight, || {
-                format!("{number} weighs {}", permit.num_permits())
+            ensure(u64::from(permit.weight()) == request.weight, || {
+                format!("{number} weighs {}", permit.weight())
             })?;
             case.permits.insert(number, permit.into());
             if !is_known {
@@ -126,7 +126,7 @@ impl Clients {
             format!("the limit is {}, must be {}", seen.limit, model.limit())
         })?;
         let mut holders: Vec<_> =
-            seen.holders.iter().map(|h| (counted(&h.id), u64::from(h.num_permits))).collect();
+            seen.holders.iter().map(|h| (counted(&h.id), u64::from(h.weight))).collect();
         let held = model.held.iter();
         let mut held: Vec<_> =
             held.map(|held| (self.case.ids[held.number].clone(), held.weight)).collect();
@@ -140,7 +140,7 @@ impl Clients {
     fn compare_queue(&self, seen: &Inspection, queue: &[Request]) -> Result<(), String> {
         let weights = queue.iter().map(|waiter| (client_name(waiter.client), waiter.weight));
         let seen_weights =
-            seen.waiters.iter().map(|w| (w.client_name().to_owned(), w.num_permits.into()));
+            seen.waiters.iter().map(|w| (w.client_name().to_owned(), w.weight.into()));
         ensure(seen_weights.eq(weights), || {
             format!("the queue is {:?}, must be {queue:?}", seen.waiters)
         })?;

@@ -123,7 +123,7 @@ impl Task {
     /// Others may want it, too, and its owner may still hold it.
     pub async fn adopt(mut self, parts: PermitParts) {
         let turn = self.teller.turn();
-        let (semaphore, weight) = (self.number, parts.num_permits().into());
+        let (semaphore, weight) = (self.number, parts.weight().into());
         self.teller.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
         let gives_up = match self.random.u32(0..5) {
             0 => self.moment(),
