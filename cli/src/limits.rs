@@ -3,15 +3,15 @@
 use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreBuilder, SemaphoreClient};
 
 /// One that is opened to be looked at, or changed.
-pub fn in_force(client: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
-    client.semaphore(name).limit_in_force().build()
+pub fn with_existing_limit(client: &SemaphoreClient, name: &str) -> Result<Semaphore, Error> {
+    client.semaphore(name).existing_limit().build()
 }
 
 /// The one to declare, or that in force.
 pub fn with_limit(builder: SemaphoreBuilder, limit: Option<u32>) -> Result<Semaphore, Error> {
     match limit {
         Some(limit) => builder.limit(limit),
-        None => builder.limit_in_force(),
+        None => builder.existing_limit(),
     }
     .build()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_semaphore::{Error, Inspection, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
-use crate::limits::{in_force, limit_of};
+use crate::limits::{limit_of, with_existing_limit};
 
 /// Semaphores that are looked at at the same time.
 const AT_ONCE: usize = 64;
@@ -57,7 +57,7 @@ pub async fn survey(
 }
 
 async fn look_at(semaphores: &SemaphoreClient, name: &str) -> Result<Summary, Error> {
-    let semaphore = in_force(semaphores, name)?;
+    let semaphore = with_existing_limit(semaphores, name)?;
     let now = semaphore.inspect_range(0..0, 0..PAGE).await?;
     Summary::of(&semaphore, &now).await
 }

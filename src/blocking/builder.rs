@@ -47,9 +47,9 @@ impl SemaphoreBuilder {
         Self { inner: self.inner.initial_permits(permits), ..self }
     }
 
-    /// As [`SemaphoreBuilder::limit_in_force`](crate::SemaphoreBuilder::limit_in_force).
-    pub fn limit_in_force(self) -> Self {
-        Self { inner: self.inner.limit_in_force(), ..self }
+    /// As [`SemaphoreBuilder::existing_limit`](crate::SemaphoreBuilder::existing_limit).
+    pub fn existing_limit(self) -> Self {
+        Self { inner: self.inner.existing_limit(), ..self }
     }
 
     /// As [`SemaphoreBuilder::lease`](crate::SemaphoreBuilder::lease).
@@ -57,9 +57,9 @@ impl SemaphoreBuilder {
         Self { inner: self.inner.lease(lease), ..self }
     }
 
-    /// As [`SemaphoreBuilder::auto_renew`](crate::SemaphoreBuilder::auto_renew).
-    pub fn auto_renew(self, auto_renew: bool) -> Self {
-        Self { inner: self.inner.auto_renew(auto_renew), ..self }
+    /// As [`SemaphoreBuilder::auto_refresh`](crate::SemaphoreBuilder::auto_refresh).
+    pub fn auto_refresh(self, auto_refresh: bool) -> Self {
+        Self { inner: self.inner.auto_refresh(auto_refresh), ..self }
     }
 
     /// As [`SemaphoreBuilder::max_hold`](crate::SemaphoreBuilder::max_hold).

@@ -101,11 +101,11 @@ impl Semaphore {
         let now = self.now();
         let is_known = |mark: &str| self.marks.get(mark).is_some_and(|until| *until > now);
         let change = change.split_last().filter(|(mark, _)| !is_known(mark));
-        let in_force = runtime.or(declared).unwrap_or(0);
+        let effective = runtime.or(declared).unwrap_or(0);
         let runtime = match change {
             None => runtime,
             Some((_, ["set", n])) => Some(number(n)),
-            Some((_, ["add", n])) => Some(sum(in_force, n)?),
+            Some((_, ["add", n])) => Some(sum(effective, n)?),
             Some(_) => None,
         };
         (self.declared, self.runtime) = (declared, runtime);

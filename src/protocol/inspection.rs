@@ -33,7 +33,7 @@ use crate::protocol::word;
 pub struct Inspection {
     /// The limit in force. Where the server knows of none, as nobody has used the semaphore, that of
     /// the one that was asked; 0 for one with
-    /// [`limit_in_force`](crate::SemaphoreBuilder::limit_in_force).
+    /// [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub limit: u32,
     /// The limit that the newest client declared; `None` for a semaphore with initial permits.
     pub declared_limit: Option<u32>,

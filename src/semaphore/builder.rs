@@ -43,9 +43,9 @@ pub struct SemaphoreBuilder {
     name: String,
     limit: Option<u32>,
     initial_permits: Option<u32>,
-    limit_in_force: bool,
+    existing_limit: bool,
     lease: Duration,
-    auto_renew: bool,
+    auto_refresh: bool,
     max_hold: Option<Duration>,
     leave_on_drop: bool,
     acquire_timeout: Option<Duration>,
@@ -59,9 +59,9 @@ impl SemaphoreBuilder {
             name,
             limit: None,
             initial_permits: None,
-            limit_in_force: false,
+            existing_limit: false,
             lease: DEFAULT_LEASE,
-            auto_renew: true,
+            auto_refresh: true,
             max_hold: None,
             leave_on_drop: false,
             acquire_timeout: None,
@@ -111,7 +111,7 @@ impl SemaphoreBuilder {
     /// # async fn main() -> Result<(), Error> {
     /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
-    /// let job = client.semaphore(&name).limit_in_force().build()?;
+    /// let job = client.semaphore(&name).existing_limit().build()?;
     /// assert!(matches!(job.acquire().await, Err(Error::NoLimit { .. })));
     ///
     /// let service = client.semaphore(&name).limit(3).build()?;
@@ -120,8 +120,8 @@ impl SemaphoreBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn limit_in_force(mut self) -> Self {
-        self.limit_in_force = true;
+    pub fn existing_limit(mut self) -> Self {
+        self.existing_limit = true;
         self
     }
 
@@ -142,8 +142,8 @@ impl SemaphoreBuilder {
     /// # Examples
     ///
     /// See [`Permit::refresh`](crate::Permit::refresh).
-    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
-        self.auto_renew = auto_renew;
+    pub fn auto_refresh(mut self, auto_refresh: bool) -> Self {
+        self.auto_refresh = auto_refresh;
         self
     }
 
@@ -261,7 +261,7 @@ impl SemaphoreBuilder {
     ///
     /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one
     /// of [`limit`](Self::limit), [`initial_permits`](Self::initial_permits) and
-    /// [`limit_in_force`](Self::limit_in_force) is given.
+    /// [`existing_limit`](Self::existing_limit) is given.
     ///
     /// # Examples
     ///
@@ -280,7 +280,7 @@ impl SemaphoreBuilder {
         let settings = Settings {
             limit,
             lease: self.lease,
-            auto_renew: self.auto_renew,
+            auto_refresh: self.auto_refresh,
             max_hold: self.max_hold,
             leave_on_drop: self.leave_on_drop,
             acquire_timeout: self.acquire_timeout,
@@ -295,7 +295,7 @@ impl SemaphoreBuilder {
         let given = [
             self.limit.map(Limit::Declared),
             self.initial_permits.map(Limit::Initial),
-            self.limit_in_force.then_some(Limit::Known),
+            self.existing_limit.then_some(Limit::Known),
         ];
         let mut given = given.into_iter().flatten();
         let found = match (given.next(), given.next()) {
@@ -308,7 +308,7 @@ impl SemaphoreBuilder {
             (None, _) => "none was",
         };
         let reason = format!(
-            "must have one of limit(), initial_permits() and limit_in_force(), and {found} given"
+            "must have one of limit(), initial_permits() and existing_limit(), and {found} given"
         );
         Err(Error::invalid("limit", reason))
     }

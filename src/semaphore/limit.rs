@@ -91,7 +91,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn add_permits(&self, n: u32) -> Result<u32, Error> {
-        self.core.change_limit(Change::Add(n)).await.map(in_force)
+        self.core.change_limit(Change::Add(n)).await.map(effective_limit)
     }
 
     /// Puts the declared limit in force again. Answers the limit now: 0 where
@@ -109,10 +109,10 @@ impl Semaphore {
     ///
     /// See [`set_limit`](Self::set_limit).
     pub async fn clear_limit(&self) -> Result<u32, Error> {
-        self.core.change_limit(Change::Clear).await.map(in_force)
+        self.core.change_limit(Change::Clear).await.map(effective_limit)
     }
 }
 
-fn in_force(limits: Limits) -> u32 {
+fn effective_limit(limits: Limits) -> u32 {
     u32::try_from(limits.now).unwrap_or(0)
 }

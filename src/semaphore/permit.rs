@@ -262,7 +262,7 @@ impl Permit {
     /// # let client = SemaphoreClient::connect(&std::env::var("REDIS_URL").unwrap()).await?;
     /// # let name = uuid::Uuid::new_v4().to_string();
     /// let lease = Duration::from_secs(10);
-    /// let semaphore = client.semaphore(name).limit(1).lease(lease).auto_renew(false).build()?;
+    /// let semaphore = client.semaphore(name).limit(1).lease(lease).auto_refresh(false).build()?;
     /// let permit = semaphore.acquire().await?;
     /// permit.refresh().await?;
     /// assert!(permit.expires_in() <= lease);

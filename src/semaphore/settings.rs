@@ -8,7 +8,7 @@ use crate::error::Error;
 pub(crate) struct Settings {
     pub(crate) limit: Limit,
     pub(crate) lease: Duration,
-    pub(crate) auto_renew: bool,
+    pub(crate) auto_refresh: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) leave_on_drop: bool,
     pub(crate) acquire_timeout: Option<Duration>,

@@ -59,7 +59,7 @@ fn no_more_threads_than_the_limit_are_inside() {
 fn a_thread_waits_for_a_loss() {
     let client = SemaphoreClient::connect(&shared_url()).unwrap();
     let [lasting, ended] = [600_000, 3_000].map(|ms| {
-        let semaphore = client.semaphore(unique_name()).limit(3).auto_renew(false);
+        let semaphore = client.semaphore(unique_name()).limit(3).auto_refresh(false);
         semaphore.lease(Duration::from_millis(ms)).build().unwrap()
     });
     let held = lasting.acquire().unwrap();

@@ -68,7 +68,7 @@ async fn who_is_listed_at_night_holds() {
     let builder = || client.semaphore("jobs").limit(2);
     // Whoever acquires takes away what has ended, so the one that is to be left over comes last.
     let held = builder().build().unwrap().acquire().await.unwrap();
-    let ended = builder().auto_renew(false).lease(Duration::from_millis(500)).build().unwrap();
+    let ended = builder().auto_refresh(false).lease(Duration::from_millis(500)).build().unwrap();
     let ended = ended.acquire().await.unwrap();
     in_time("its end", ended.lost()).await;
     let mut redis = server.connect();

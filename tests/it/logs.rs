@@ -67,7 +67,8 @@ async fn each_loss_is_told_once() {
     let builder = || client.semaphore(unique_name()).limit(1);
     let mut lost = Vec::new();
 
-    let unrenewed = builder().lease(Duration::from_millis(100)).auto_renew(false).build().unwrap();
+    let unrenewed =
+        builder().lease(Duration::from_millis(100)).auto_refresh(false).build().unwrap();
     for drops in [true, false] {
         let permit = unrenewed.acquire().await.unwrap();
         lost.push(permit.id().to_owned());

@@ -11,7 +11,7 @@ use super::must_exist;
 use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::limits::{in_force, limit_of};
+use crate::limits::{limit_of, with_existing_limit};
 use crate::server::looking;
 use crate::server::options::Server;
 use crate::table::{millis, or_none, rounded, table};
@@ -40,7 +40,7 @@ pub fn run(server: &Server, asked: &Inspect) -> Result<ExitCode, Failure> {
 
 /// All pages. Between two of them somebody may come or go, and be told twice: once is enough.
 async fn look_at(client: &SemaphoreClient, name: &str) -> Result<Inspection, Error> {
-    let semaphore = in_force(client, name)?;
+    let semaphore = with_existing_limit(client, name)?;
     let mut all = semaphore.inspect().await?;
     loop {
         let (holders, waiters) = (all.holders.len() as u64, all.waiters.len() as u64);

@@ -12,7 +12,7 @@ use super::{exists, must_exist};
 use crate::escape::{argument, value};
 use crate::failure::Failure;
 use crate::format::Format;
-use crate::limits::{in_force, limit_of};
+use crate::limits::{limit_of, with_existing_limit};
 use crate::number::number;
 use crate::output::note;
 use crate::server::options::Server;
@@ -98,13 +98,13 @@ pub fn run(server: &Server, asked: &Limit) -> Result<ExitCode, Failure> {
     let limits = match asked.change {
         None => {
             let now = looking(server, async |client: &SemaphoreClient| {
-                look_at(&in_force(client, name)?).await
+                look_at(&with_existing_limit(client, name)?).await
             })?;
             must_exist(name, &now)?;
             Limits::of(name, &now)
         }
         Some(change) => with(server, async |client: &SemaphoreClient| {
-            let semaphore = in_force(client, name)?;
+            let semaphore = with_existing_limit(client, name)?;
             let before = look_at(&semaphore).await?;
             change.check(name, &before)?;
             if !exists(&before) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::escape::{argument, value};
 use crate::failure::{Failure, NO};
 use crate::format::Format;
-use crate::limits::in_force;
+use crate::limits::with_existing_limit;
 use crate::output::{say, say_json};
 use crate::overlap::overlap;
 use crate::server::options::Server;
@@ -38,7 +38,7 @@ pub struct Revoke {
 
 pub fn run(server: &Server, asked: &Revoke) -> Result<ExitCode, Failure> {
     let revoked = with(server, async |client: &SemaphoreClient| {
-        let semaphore = in_force(client, &asked.name)?;
+        let semaphore = with_existing_limit(client, &asked.name)?;
         semaphore.revoke(&asked.id).await.map_err(Failure::of_change)
     })?;
     match asked.format.json {

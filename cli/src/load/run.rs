@@ -60,14 +60,14 @@ async fn check(server: &Server, asked: &Load) -> Result<u32> {
     let semaphore = with_limit(semaphores.semaphore(&asked.name).lease(asked.lease), asked.limit)?;
     let limit = match asked.limit {
         Some(limit) => limit,
-        None => in_force(&semaphore).await?,
+        None => effective_limit(&semaphore).await?,
     };
     asked.check_weight(limit)?;
     semaphores.shutdown().await;
     Ok(limit)
 }
 
-async fn in_force(semaphore: &Semaphore) -> Result<u32> {
+async fn effective_limit(semaphore: &Semaphore) -> Result<u32> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     let none = || format!("{} has no limit: --limit N declares one", semaphore.name());
     Ok(limit_of(&now).ok_or_else(|| Failure::usage(none()))?)

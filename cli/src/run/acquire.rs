@@ -122,17 +122,17 @@ async fn told<T>(semaphore: &Semaphore, waiting: impl Future<Output = T>) -> T {
 /// anything is declared: the wait may be long.
 async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
-    let Some(in_force) = limit_of(&now).filter(|limit| *limit != declared) else {
+    let Some(effective) = limit_of(&now).filter(|limit| *limit != declared) else {
         return Ok(());
     };
     let name = semaphore.name();
     match now.runtime_limit {
         Some(_) => note(format_args!(
-            "semaphore {name}: {in_force}, set at run time, is in force: --limit \
+            "semaphore {name}: {effective}, set at run time, is in force: --limit \
              {declared} counts when that is cleared"
         )),
         None => note(format_args!(
-            "semaphore {name}: {in_force} is in force: --limit {declared} declares \
+            "semaphore {name}: {effective} is in force: --limit {declared} declares \
              another limit, for everyone"
         )),
     }

@@ -19,7 +19,7 @@ pub async fn release(client: &SemaphoreClient, name: &str, permit: Permit) -> Re
         done => return done,
     };
     note(format_args!("{error}: the release is retried until the lease of the permit ends"));
-    let semaphore = client.semaphore(name).limit_in_force().build()?;
+    let semaphore = client.semaphore(name).existing_limit().build()?;
     // The library goes on, too, but does not report its success.
     while Instant::now() < ends {
         match semaphore.revoke(&id).await {

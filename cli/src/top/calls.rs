@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
-use crate::limits::in_force;
+use crate::limits::with_existing_limit;
 use crate::output::tell;
 use crate::overlap::overlap;
 use crate::survey::{PAGE, Summary};
@@ -81,7 +81,7 @@ async fn answer(semaphores: &SemaphoreClient, call: Call) -> Answer {
 
 /// Holders are told only where they are seen.
 async fn look_at(semaphores: &SemaphoreClient, name: &str, whole: bool) -> Result<Look, Error> {
-    let semaphore = in_force(semaphores, name)?;
+    let semaphore = with_existing_limit(semaphores, name)?;
     let (holders, waiters) = if whole { (u64::MAX, u64::MAX) } else { (0, PAGE) };
     let now = semaphore.inspect_range(0..holders, 0..waiters).await?;
     Ok(Look::new(Summary::of(&semaphore, &now).await?, now))
@@ -93,7 +93,7 @@ async fn change_it(
     name: &str,
     change: Change,
 ) -> Result<String, Error> {
-    let semaphore = in_force(semaphores, name)?;
+    let semaphore = with_existing_limit(semaphores, name)?;
     Ok(match change {
         Change::SetLimit(limit) => {
             semaphore.set_limit(limit).await?;

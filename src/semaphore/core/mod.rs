@@ -242,7 +242,7 @@ impl Core {
         let before = held.len();
         let lasting = acquisitions.filter(|acquisition| !acquisition.is_over());
         held.extend(lasting.map(|acquisition| (acquisition.number, Arc::downgrade(acquisition))));
-        if !self.settings.auto_renew || held.len() == before {
+        if !self.settings.auto_refresh || held.len() == before {
             return;
         }
         drop(held);

@@ -65,7 +65,7 @@ async fn at_a_server_nothing_is_denied() {
     let url = server.url_of(acl::LOOKER);
     let looker = SemaphoreClient::builder().read_only().connect(&url).await.unwrap();
     looker.names().await.unwrap();
-    looker.semaphore(&*name).limit_in_force().build().unwrap().inspect().await.unwrap();
+    looker.semaphore(&*name).existing_limit().build().unwrap().inspect().await.unwrap();
     let diagnosis = looker.doctor().await.unwrap().to_string();
     assert!(diagnosis.contains(" +persist") && !diagnosis.contains(" &sem"), "{diagnosis}");
     assert_eq!(denied(&server), [""; 0], "who looks");

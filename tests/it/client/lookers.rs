@@ -27,7 +27,7 @@ async fn looks(client: &SemaphoreClient, name: &str) {
     let found = client.names().await.unwrap();
     assert_eq!(found.names, [name]);
     assert!(found.keys.is_some());
-    let semaphore = client.semaphore(name).limit_in_force().build().unwrap();
+    let semaphore = client.semaphore(name).existing_limit().build().unwrap();
     let now = semaphore.inspect().await.unwrap();
     assert_eq!((now.limit, now.held, semaphore.limit().await.unwrap()), (2, 1, 2));
     let diagnosis = client.doctor().await.unwrap();
@@ -66,7 +66,7 @@ async fn who_only_looks_may_end_at_a_replica() {
     let _permit = theirs.semaphore(&*name).limit(2).build().unwrap().acquire().await.unwrap();
     let replica = Server::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let client = builder().connect(&replica.url()).await.unwrap();
-    let semaphore = client.semaphore(&*name).limit_in_force().build().unwrap();
+    let semaphore = client.semaphore(&*name).existing_limit().build().unwrap();
     let held = async || semaphore.inspect().await.map_or(0, |now| now.held);
     eventually("what the primary has", held, |held| *held == 1).await;
     let refused = semaphore.set_limit(9).await.unwrap_err();

@@ -201,13 +201,13 @@ async fn settings_are_named_with_what_they_may_be() {
     let refused = builder().initial_permits(1).build().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "limit: must have one of limit(), initial_permits() and limit_in_force(), and more than one \
+        "limit: must have one of limit(), initial_permits() and existing_limit(), and more than one \
          was given"
     );
     let refused = client.semaphore("a").build().unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "limit: must have one of limit(), initial_permits() and limit_in_force(), and none was given"
+        "limit: must have one of limit(), initial_permits() and existing_limit(), and none was given"
     );
 }
 

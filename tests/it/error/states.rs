@@ -139,7 +139,7 @@ async fn what_can_be_read_is_read() {
         let reads = SemaphoreClient::builder().read_only().connect(&server.admin_url()).await;
         let reads = reads.unwrap_or_else(|error| panic!("{begin}: {}", whole(&error)));
         assert_eq!(reads.names().await.unwrap().names, ["states"], "{begin}");
-        let semaphore = reads.semaphore("states").limit_in_force().build().unwrap();
+        let semaphore = reads.semaphore("states").existing_limit().build().unwrap();
         assert_eq!(semaphore.inspect().await.unwrap().held, 1, "{begin}");
         assert_eq!(semaphore.limit().await.unwrap(), 3, "{begin}");
         let diagnosis = reads.doctor().await.unwrap().to_string();

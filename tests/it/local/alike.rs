@@ -120,7 +120,7 @@ async fn moves(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
 
 async fn ends(told: &mut Transcript, [one, other]: &[SemaphoreClient; 2], name: &str) {
     let unknown = format!("{name} unknown");
-    let unknown = one.semaphore(&unknown).limit_in_force().build().unwrap();
+    let unknown = one.semaphore(&unknown).existing_limit().build().unwrap();
     told.fails("no limit", unknown.acquire().await);
     told.looks(&unknown).await;
     let alone = one.semaphore(format!("{name} alone")).limit(1);

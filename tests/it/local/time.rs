@@ -51,7 +51,7 @@ fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) -> bool {
 /// The holder's lease has ended, and not yet the server's: that ends in the next ms.
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_is_neither_consumed_nor_renewed() {
-    let [tickets, other] = builders(3).map(|builder| builder.lease(SECOND).auto_renew(false));
+    let [tickets, other] = builders(3).map(|builder| builder.lease(SECOND).auto_refresh(false));
     let (tickets, other) = (tickets.build().unwrap(), other.build().unwrap());
     let (forgotten, refreshed) =
         (tickets.acquire().await.unwrap(), tickets.acquire().await.unwrap());
@@ -110,7 +110,7 @@ async fn a_head_start_overtakes_those_who_came_less_than_that_before() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_ends_at_its_end() {
     let [one, other] = builders(1);
-    let one = one.auto_renew(false).build().unwrap();
+    let one = one.auto_refresh(false).build().unwrap();
     let (other, started) = (other.build().unwrap(), Instant::now());
     let permit = one.acquire().await.unwrap();
     let waits = queue(&other, 1, Duration::ZERO).await;
@@ -131,7 +131,7 @@ async fn a_lease_ends_at_its_end() {
 #[tokio::test(start_paused = true)]
 async fn the_clock_goes_as_far_as_a_test_advances_it() {
     let [one, _] = builders(1);
-    let one = one.auto_renew(false).build().unwrap();
+    let one = one.auto_refresh(false).build().unwrap();
     let permit = one.acquire().await.unwrap();
     let watch = permit.watch();
     advance(LEASE - MS * 2).await;

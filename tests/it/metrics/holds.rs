@@ -140,7 +140,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
 async fn without_renewal_a_loss_counts_when_the_permit_ends() {
     let (counted, name) = (Counted::here(), unique_name());
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let builder = client.semaphore(&name).limit(1).auto_renew(false);
+    let builder = client.semaphore(&name).limit(1).auto_refresh(false);
     let semaphore = builder.lease(Duration::from_secs(3)).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("its end", permit.lost()).await;

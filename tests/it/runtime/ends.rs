@@ -39,7 +39,7 @@ fn who_waits_for_a_loss_goes_on_in_another_runtime() {
     let permit = home.block_on(async {
         let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let semaphore = client.semaphore(unique_name()).limit(1).lease(lease);
-        semaphore.auto_renew(false).build().unwrap().acquire().await.unwrap()
+        semaphore.auto_refresh(false).build().unwrap().acquire().await.unwrap()
     });
     let (first, second) = (one_thread(), one_thread());
     let mut lost = Box::pin(permit.lost());

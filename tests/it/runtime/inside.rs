@@ -17,7 +17,7 @@ async fn what_was_polled_there_goes_on_at_home() {
     let on_home = tokio::spawn(async {
         let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
         let lease = Duration::from_secs(4);
-        let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+        let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_refresh(false);
         let semaphore = builder.build().unwrap();
         for ends in [false, true] {
             let permit = semaphore.acquire().await.unwrap();

@@ -75,7 +75,7 @@ fn calls_outside_any_runtime_end_when_that_of_the_connection_has_ended() {
 
 async fn permit_of(lease: Duration) -> Permit {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    let semaphore = client.semaphore(unique_name()).limit(1).lease(lease).auto_refresh(false);
     semaphore.build().unwrap().acquire().await.unwrap()
 }
 

@@ -160,7 +160,7 @@ async fn a_lost_permit_moves_nowhere() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));
-    let semaphore = builder.auto_renew(false).build().unwrap();
+    let semaphore = builder.auto_refresh(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
     let watch = permit.watch();

@@ -112,7 +112,7 @@ impl Scene {
         let client = SemaphoreClient::builder().response_timeout(Duration::from_secs(5));
         let client = client.connect(&proxy.url()).await.unwrap();
         let builder = client.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
-        let semaphore = builder.auto_renew(false).build().unwrap();
+        let semaphore = builder.auto_refresh(false).build().unwrap();
         Self { server, proxy, observer, client, semaphore }
     }
 
@@ -280,7 +280,7 @@ async fn a_permit_that_was_lost_is_not_left() {
     let name = unique_name();
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let builder = client.semaphore(&name).limit(1).lease(Duration::from_millis(300));
-    let semaphore = builder.auto_renew(false).build().unwrap();
+    let semaphore = builder.auto_refresh(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
     let next = in_time("the next turn", semaphore.acquire()).await.unwrap();

@@ -55,7 +55,7 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
     let name = unique_name();
     let service = client.semaphore(&name).limit(3).build().unwrap();
     use_once(&service).await;
-    let job = client.semaphore(&name).limit_in_force().build().unwrap();
+    let job = client.semaphore(&name).existing_limit().build().unwrap();
     let permit = job.acquire_many(2).await.unwrap();
     assert!(job.request().weight(2).try_acquire().await.unwrap().is_none());
     let too_heavy = job.acquire_many(4).await.unwrap_err();
@@ -73,7 +73,7 @@ async fn whoever_brings_no_limit_takes_the_one_in_force_and_changes_nothing() {
 async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothing() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let name = unique_name();
-    let job = client.semaphore(&name).limit_in_force().build().unwrap();
+    let job = client.semaphore(&name).existing_limit().build().unwrap();
     let refused = [
         in_time("the acquire", job.acquire()).await.map(drop).unwrap_err(),
         in_time("the try", job.try_acquire()).await.map(drop).unwrap_err(),
@@ -105,7 +105,7 @@ async fn without_any_limit_whoever_brings_none_is_told_at_once_and_leaves_nothin
 async fn a_wait_without_a_limit_ends_when_the_server_comes_back_empty() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let job = client.semaphore("jobs").limit_in_force().build().unwrap();
+    let job = client.semaphore("jobs").existing_limit().build().unwrap();
     job.set_limit(1).await.unwrap();
     let permit = job.acquire().await.unwrap();
     let waiting = tokio::spawn(job.request().acquire());

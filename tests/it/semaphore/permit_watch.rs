@@ -59,7 +59,7 @@ async fn told_at_the_deadline_with_redis_out_of_reach() {
 async fn a_refresh_puts_the_end_off() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false);
+    let builder = client.semaphore(unique_name()).limit(1).lease(lease).auto_refresh(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     let first_end = Instant::now() + permit.expires_in();
@@ -78,7 +78,7 @@ async fn ends_unlost(end: impl AsyncFnOnce(Permit)) {
     let observer = Observer::new(&url, &name, 2).await;
     let client = SemaphoreClient::connect(&url).await.unwrap();
     let lease = Duration::from_millis(300);
-    let builder = client.semaphore(&name).limit(2).lease(lease).auto_renew(false);
+    let builder = client.semaphore(&name).limit(2).lease(lease).auto_refresh(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     let subtask = tokio::spawn({
@@ -107,7 +107,7 @@ async fn what_is_given_back_has_ended_and_is_not_lost() {
 async fn a_loss_that_the_release_finds_is_told() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let builder = client.semaphore("flushed").limit(1).auto_renew(false);
+    let builder = client.semaphore("flushed").limit(1).auto_refresh(false);
     let permit = builder.build().unwrap().acquire().await.unwrap();
     let watch = permit.watch();
     redis::cmd("FLUSHALL").exec(&mut server.connect()).unwrap();

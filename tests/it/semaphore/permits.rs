@@ -94,7 +94,7 @@ async fn without_renewal_they_end_and_refresh_keeps_them() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let lease = Duration::from_secs(3);
     let semaphore =
-        client.semaphore(unique_name()).limit(1).lease(lease).auto_renew(false).build().unwrap();
+        client.semaphore(unique_name()).limit(1).lease(lease).auto_refresh(false).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     permit.refresh().await.unwrap();
     in_time("the loss", permit.lost()).await;

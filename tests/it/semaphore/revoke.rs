@@ -19,7 +19,7 @@ async fn semaphore(name: &str) -> Semaphore {
 
 async fn operator(name: &str) -> Semaphore {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
-    client.semaphore(name).limit_in_force().build().unwrap()
+    client.semaphore(name).existing_limit().build().unwrap()
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_was_given_back_is_nothing_any_more() {
 async fn nothing_is_sent_for_what_is_no_id() {
     let mut server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let semaphore = client.semaphore("jobs").limit_in_force().build().unwrap();
+    let semaphore = client.semaphore("jobs").existing_limit().build().unwrap();
     // Whatever is sent has no answer.
     server.kill();
     for id in ["", "*", "jobs", "P:a:1:30000:short", "P:a:0:30000:9fJ2mQ0xV7sT1bLc"] {

@@ -77,7 +77,7 @@ async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer
 async fn no_message_takes_a_permit_that_is_held() {
     let server = Server::start();
     let client = SemaphoreClient::connect(&server.url()).await.unwrap();
-    let build = |renew| client.semaphore("told").limit(4).auto_renew(renew).build().unwrap();
+    let build = |renew| client.semaphore("told").limit(4).auto_refresh(renew).build().unwrap();
     let (renewed, left_alone) = (build(true), build(false));
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permits = [
