@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::home::Home;
 use crate::error::Error;
-use crate::semaphore::{PermitParts, PermitWatch};
+use crate::semaphore::{DetachedPermit, PermitWatch};
 
 /// As [`Permit`](crate::Permit), for threads. Dropped, on whatever thread, it is given back in the
 /// background. [The end of a program](super#the-end-of-a-program) waits for that.
@@ -63,9 +63,9 @@ impl Permit {
         self.home.wait(self.inner.leave())?
     }
 
-    /// As [`Permit::into_parts`](crate::Permit::into_parts): nothing is sent.
-    pub fn into_parts(self) -> PermitParts {
-        self.inner.into_parts()
+    /// As [`Permit::detach`](crate::Permit::detach): nothing is sent.
+    pub fn detach(self) -> DetachedPermit {
+        self.inner.detach()
     }
 
     /// As [`Permit::refresh`](crate::Permit::refresh).

@@ -9,7 +9,7 @@ use super::home::Home;
 use super::{AcquireRequest, Permit};
 use crate::error::Error;
 use crate::protocol::Inspection;
-use crate::semaphore::{PermitParts, Revoked};
+use crate::semaphore::{DetachedPermit, Revoked};
 
 /// As [`Semaphore`](crate::Semaphore), for threads: what is async there waits in place here. Its
 /// calls have the errors that they have there, and [`Error::Invalid`] on a thread of an async
@@ -89,8 +89,8 @@ impl Semaphore {
     }
 
     /// As [`Semaphore::adopt`](crate::Semaphore::adopt).
-    pub fn adopt(&self, parts: PermitParts) -> Result<Permit, Error> {
-        Ok(self.permit(self.home.wait(self.inner.adopt(parts))??))
+    pub fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
+        Ok(self.permit(self.home.wait(self.inner.adopt(detached))??))
     }
 
     /// As [`Semaphore::revoke`](crate::Semaphore::revoke).

@@ -12,16 +12,16 @@ use crate::runtime::Deadline;
 use crate::semaphore::acquire::{AGES_BY_REPLY, Pending};
 use crate::semaphore::core::{Adopt, Core};
 use crate::semaphore::lease::Grant;
-use crate::semaphore::{Permit, PermitParts};
+use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
-    /// Makes a permit of the parts of one that another process had, or this one. It never leaves
+    /// Makes a permit of a [detached](DetachedPermit) one that another process had, or this one. It never leaves
     /// the semaphore's count in between: nobody else gets it, and nobody is waited for.
     ///
     /// From now on it is this process that renews the permit and gives it back, under a new
     /// [id](Permit::id), with the lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this
     /// semaphore, counted anew. The weight stays, and so does the
-    /// [fencing token](PermitParts::fencing_token). The old id is worth nothing any more.
+    /// [fencing token](DetachedPermit::fencing_token). The old id is worth nothing any more.
     ///
     /// # Errors
     ///
@@ -40,45 +40,45 @@ impl Semaphore {
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
-    pub async fn adopt(&self, parts: PermitParts) -> Result<Permit, Error> {
+    /// See [`DetachedPermit`].
+    pub async fn adopt(&self, detached: DetachedPermit) -> Result<Permit, Error> {
         let core = &self.core;
-        let span = tracing::debug_span!("adopt", semaphore = core.name, id = parts.id());
-        core.unless_ended(pin!(core.adopt_parts(&parts))).instrument(span).await
+        let span = tracing::debug_span!("adopt", semaphore = core.name, id = detached.id());
+        core.unless_ended(pin!(core.adopt_detached(&detached))).instrument(span).await
     }
 }
 
 impl Core {
-    async fn adopt_parts(self: &Arc<Self>, parts: &PermitParts) -> Result<Permit, Error> {
-        if parts.name() != self.name {
-            let reason = format!("is of semaphore {:?}, not of {:?}", parts.name(), self.name);
+    async fn adopt_detached(self: &Arc<Self>, detached: &DetachedPermit) -> Result<Permit, Error> {
+        if detached.name() != self.name {
+            let reason = format!("is of semaphore {:?}, not of {:?}", detached.name(), self.name);
             return Err(Error::invalid("permit", reason));
         }
         // Its deadline came before the end of its lease on the server: it stays lost all the same.
-        if parts.expires_in().is_zero() {
-            return Err(self.not_adopted(parts));
+        if detached.expires_in().is_zero() {
+            return Err(self.not_adopted(detached));
         }
-        self.check(parts.weight())?;
+        self.check(detached.weight())?;
         let patience = self.context.settings.tolerance();
-        let acquisition = self.acquisition(parts.weight(), 0);
+        let acquisition = self.acquisition(detached.weight(), 0);
         let mut pending = Pending::new(self, &acquisition);
-        let request = Adopt { acquisition: acquisition.clone(), from: parts.id().to_owned() };
+        let request = Adopt { acquisition: acquisition.clone(), from: detached.id().to_owned() };
         let answer = self.ask(request, Deadline::since(acquisition.created, patience)).await?;
         if !answer.reply {
             // What is lost stays so, whatever may still be on its way.
             pending.is_settled = true;
-            return Err(self.not_adopted(parts));
+            return Err(self.not_adopted(detached));
         }
         self.hold(std::iter::once(&acquisition), answer.sent);
-        let grant = Grant { token: parts.fencing_token(), since: answer.sent };
+        let grant = Grant { token: detached.fencing_token(), since: answer.sent };
         match self.confirm(&acquisition, grant, AGES_BY_REPLY, "adopt", patience).await? {
             Some(grant) => pending.into_permit(grant, Origin::Adopted),
-            None => Err(self.not_adopted(parts)),
+            None => Err(self.not_adopted(detached)),
         }
     }
 
-    fn not_adopted(&self, parts: &PermitParts) -> Error {
-        let (semaphore, id) = (self.name.clone(), parts.id().to_owned());
+    fn not_adopted(&self, detached: &DetachedPermit) -> Error {
+        let (semaphore, id) = (self.name.clone(), detached.id().to_owned());
         Error::Lost { semaphore, operation: "adopt", id }
     }
 }

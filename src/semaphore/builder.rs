@@ -150,7 +150,7 @@ impl SemaphoreBuilder {
     /// The longest time for which a permit is held, however often it is renewed; then it is lost. A
     /// guard against work that hangs. At least 10 ms; default: without end.
     ///
-    /// It bounds what one process holds: a permit that [moves](crate::Permit::into_parts) to another
+    /// It bounds what one process holds: a permit that [moves](crate::Permit::detach) to another
     /// is held from its adoption on for as long as the adopter's setting says, and without end where
     /// that has none. Where a bound is for the whole way, send the moment at which it ends along with
     /// the permit, and [release](crate::Permit::release) it then.

@@ -97,7 +97,7 @@ fn each_call_does_what_the_async_one_does() {
     assert_eq!(semaphore.set_limit(9).unwrap(), 4);
     assert_eq!((semaphore.add_permits(1).unwrap(), semaphore.limit().unwrap()), (10, 10));
     assert_eq!(semaphore.clear_limit().unwrap(), 4);
-    let adopted = semaphore.adopt(three.into_parts()).unwrap();
+    let adopted = semaphore.adopt(three.detach()).unwrap();
     assert_eq!(adopted.weight(), 3);
     adopted.refresh().unwrap();
     // The user of the tests has no more rights than semaphores need.

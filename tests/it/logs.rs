@@ -75,7 +75,7 @@ async fn each_loss_is_told_once() {
         in_time("the loss", permit.lost()).await;
         match drops {
             true => drop(permit),
-            false => drop(permit.into_parts()),
+            false => drop(permit.detach()),
         }
     }
     let renewed = builder().lease(Duration::from_secs(3)).build().unwrap();

@@ -286,7 +286,7 @@ async fn who_adopts_a_permit_counts_anew() {
     let [one, other] = builders(1);
     let one = one.max_hold(LEASE * 2).build().unwrap();
     let other = other.lease(LEASE * 2).max_hold(LEASE * 3).build().unwrap();
-    let parted = one.acquire().await.unwrap().into_parts();
+    let parted = one.acquire().await.unwrap().detach();
     sleep(LEASE - SECOND).await;
     let adopted = other.adopt(parted).await.unwrap();
     assert!(adopted.expires_in() > LEASE * 2 - SECOND, "{:?}", adopted.expires_in());
@@ -299,11 +299,11 @@ async fn who_adopts_a_permit_counts_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_permit_moves_or_ends_with_its_lease() {
     let [one, other] = semaphores(1);
-    let (parted, started) = (one.acquire().await.unwrap().into_parts(), Instant::now());
+    let (parted, started) = (one.acquire().await.unwrap().detach(), Instant::now());
     sleep(LEASE - SECOND).await;
     let adopted = other.adopt(parted).await.unwrap();
     sleep(HOUR).await;
-    let parted = adopted.into_parts();
+    let parted = adopted.detach();
     let next = one.acquire().await.unwrap();
     let took = started.elapsed() - HOUR - (LEASE - SECOND);
     // It was renewed in the meantime, a moment of ten seconds before.

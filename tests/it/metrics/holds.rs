@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_semaphore::{Error, PermitParts, Semaphore, SemaphoreClient};
+use redis_semaphore::{DetachedPermit, Error, Semaphore, SemaphoreClient};
 
 use super::counted::Counted;
 use test_support::observer::{eventually, in_time};
@@ -36,7 +36,7 @@ async fn each_way_to_end_counts_once() {
     panicked.await.unwrap_err();
     let permit = held(5).await;
     permit.refresh().await.unwrap();
-    let _parts: PermitParts = permit.into_parts();
+    let _parts: DetachedPermit = permit.detach();
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 6.0, 0.0]);
     // It is renewed from now on, by nobody's wish.
     std::mem::forget(semaphore.acquire().await.unwrap());
@@ -56,10 +56,10 @@ async fn consumed_for_good() {
 async fn adopted_ones_are_held_and_were_not_waited_for() {
     let (counted, name) = (Counted::here(), unique_name());
     let (here, there) = (build(&name).await, build(&name).await);
-    let parts = here.acquire_many(2).await.unwrap().into_parts();
-    let permit = there.adopt(parts.clone()).await.unwrap();
+    let detached = here.acquire_many(2).await.unwrap().detach();
+    let permit = there.adopt(detached.clone()).await.unwrap();
     assert_eq!(counted.held_waiting_ended_lost(&name), [2.0, 0.0, 1.0, 0.0]);
-    assert!(matches!(there.adopt(parts).await, Err(Error::Lost { .. })));
+    assert!(matches!(there.adopt(detached).await, Err(Error::Lost { .. })));
     permit.release().await.unwrap();
     let outcomes = counted.outcomes(&name);
     let [immediate, adopted, failed] = ["immediate", "adopted", "failed"].map(|it| outcomes[it]);
@@ -125,7 +125,7 @@ async fn what_is_given_back_while_it_is_renewed_is_not_lost() {
     let watch = permit.watch();
     proxy.commands(Flow::Hold);
     eventually("a renewal is under way", async || proxy.held_requests(), |held| *held > 0).await;
-    let adopted = there.adopt(permit.into_parts()).await.unwrap();
+    let adopted = there.adopt(permit.detach()).await.unwrap();
     proxy.commands(Flow::Pass);
     let renewal = [("script", "refresh"), ("outcome", "answered")];
     let answered = async || counted.get("call_seconds_count", &renewal);

@@ -203,8 +203,8 @@ fn revoke(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 }
 
 fn adopt(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    let parts = scene.permit().into_parts();
-    async move { scene.semaphore.adopt(parts).await.map(drop) }.boxed()
+    let detached = scene.permit().detach();
+    async move { scene.semaphore.adopt(detached).await.map(drop) }.boxed()
 }
 
 fn acquire_all(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis_semaphore::{Error, Permit, PermitParts, Semaphore, SemaphoreClient};
+use redis_semaphore::{DetachedPermit, Error, Permit, Semaphore, SemaphoreClient};
 use tokio::task::JoinSet;
 
 use test_support::child::{self, Process};
@@ -34,7 +34,7 @@ async fn a_process_that_passes_its_permit_on() {
     let semaphore = client(&shared_url(), &name, Duration::from_secs(10)).await;
     let permit = semaphore.acquire_many(2).await.unwrap();
     child::say(&permit.fencing_token().to_string());
-    child::say(&permit.into_parts().to_string());
+    child::say(&permit.detach().to_string());
     std::future::pending::<()>().await;
 }
 
@@ -46,15 +46,15 @@ async fn a_permit_outlives_its_process_and_nobody_gets_in_between() {
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let mut first = Process::start("semaphore::adopt::a_process_that_passes_its_permit_on", &name);
     let token: u64 = first.next().await.unwrap().parse().unwrap();
-    let parts: PermitParts = first.next().await.unwrap().parse().unwrap();
+    let detached: DetachedPermit = first.next().await.unwrap().parse().unwrap();
     let elsewhere = client(&shared_url(), &name, LONG).await;
     let waiting = tokio::spawn(elsewhere.request().weight(3).acquire());
     observer.sees(2, 1).await;
     first.kill();
 
     let semaphore = client(&shared_url(), &name, lease).await;
-    let old = parts.id().to_owned();
-    let permit = semaphore.adopt(parts).await.unwrap();
+    let old = detached.id().to_owned();
+    let permit = semaphore.adopt(detached).await.unwrap();
     assert_eq!((permit.weight(), permit.fencing_token()), (2, token));
     let now = observer.sees(2, 1).await;
     assert_eq!(now.holders[0].id, permit.id());
@@ -76,25 +76,25 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
     let here = client(&shared_url(), &name, LONG).await;
     let there = client(&shared_url(), &name, LONG).await;
     for _ in 0..20 {
-        let parts = here.acquire().await.unwrap().into_parts();
+        let detached = here.acquire().await.unwrap().detach();
         let mut adopting = JoinSet::new();
         // Several of one process, which might go out in one call.
         for semaphore in [&here, &there].repeat(4) {
-            let (semaphore, parts) = (semaphore.clone(), parts.clone());
-            adopting.spawn(async move { semaphore.adopt(parts).await });
+            let (semaphore, detached) = (semaphore.clone(), detached.clone());
+            adopting.spawn(async move { semaphore.adopt(detached).await });
         }
         let mut adopted = Vec::new();
         for result in in_time("all answers", adopting.join_all()).await {
             match result {
                 Ok(permit) => adopted.push(permit),
-                refused => assert_lost(refused, parts.id()),
+                refused => assert_lost(refused, detached.id()),
             }
         }
         assert_eq!(adopted.len(), 1);
         assert_eq!(observer.sees(1, 0).await.holders[0].id, adopted[0].id());
         adopted.remove(0).release().await.unwrap();
         // It was given back: nobody can have it any more.
-        assert_lost(there.adopt(parts.clone()).await, parts.id());
+        assert_lost(there.adopt(detached.clone()).await, detached.id());
         observer.sees(0, 0).await;
     }
 }
@@ -122,11 +122,11 @@ async fn who_parts_with_a_permit_holds_it_no_longer_and_can_have_it_back() {
     let semaphore = client(&shared_url(), &name, LONG).await;
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
-    let parts = permit.into_parts();
+    let detached = permit.detach();
     assert!(!watch.is_held() && !watch.is_lost());
     in_time("the end", watch.ended()).await;
-    assert!(parts.expires_in() > LONG / 2 && parts.expires_in() <= LONG);
-    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+    assert!(detached.expires_in() > LONG / 2 && detached.expires_in() <= LONG);
+    semaphore.adopt(detached).await.unwrap().release().await.unwrap();
     observer.sees(0, 0).await;
 }
 
@@ -136,10 +136,10 @@ async fn what_nobody_adopts_is_free_when_its_lease_ends() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let semaphore = client(&shared_url(), &name, Duration::from_millis(600)).await;
-    let parts = semaphore.acquire_many(3).await.unwrap().into_parts();
+    let detached = semaphore.acquire_many(3).await.unwrap().detach();
     in_time("the next turn", semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
-    let id = parts.id().to_owned();
-    assert_lost(semaphore.adopt(parts).await, &id);
+    let id = detached.id().to_owned();
+    assert_lost(semaphore.adopt(detached).await, &id);
     observer.sees(0, 0).await;
 }
 
@@ -150,7 +150,7 @@ async fn what_was_lost_before_it_was_taken_apart_stays_lost() {
     let permit = semaphore.acquire().await.unwrap();
     // As of one whose deadline here was before that of the server, which still has it.
     let text = format!("{} {} 0 {name}", permit.id(), permit.fencing_token());
-    let lost: PermitParts = text.parse().unwrap();
+    let lost: DetachedPermit = text.parse().unwrap();
     assert_lost(semaphore.adopt(lost).await, permit.id());
     permit.release().await.unwrap();
 }
@@ -164,8 +164,8 @@ async fn a_lost_permit_moves_nowhere() {
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
     let watch = permit.watch();
-    let parts = permit.into_parts();
-    assert_eq!(parts.expires_in(), Duration::ZERO);
+    let detached = permit.detach();
+    assert_eq!(detached.expires_in(), Duration::ZERO);
     assert!(watch.is_lost());
 }
 
@@ -175,9 +175,9 @@ async fn its_text_is_read_and_anything_else_is_not() {
     let semaphore = client(&shared_url(), name, LONG).await;
     let permit = semaphore.acquire_many(2).await.unwrap();
     let (id, token) = (permit.id().to_owned(), permit.fencing_token());
-    let parts = permit.into_parts();
-    let read: PermitParts = parts.to_string().parse().unwrap();
-    assert_eq!(read, parts);
+    let detached = permit.detach();
+    let read: DetachedPermit = detached.to_string().parse().unwrap();
+    assert_eq!(read, detached);
     assert_eq!((read.id(), read.name()), (&*id, name));
     assert_eq!((read.fencing_token(), read.weight()), (token, 2));
     for strange in [
@@ -204,7 +204,7 @@ async fn its_text_is_read_and_anything_else_is_not() {
         &format!("P:web:1:604800001:{} {token} 1000 name", "0".repeat(22)),
         &format!("P:web:4294967296:1000:{} {token} 1000 name", "0".repeat(22)),
     ] {
-        let refused = strange.parse::<PermitParts>();
+        let refused = strange.parse::<DetachedPermit>();
         assert!(matches!(refused, Err(Error::Invalid { what: "permit", .. })), "{strange}");
         let told = refused.unwrap_err().to_string();
         assert!(strange.len() < 10 || !told.contains(&id), "it is worth a permit: {told}");
@@ -230,11 +230,14 @@ fn no_other_text_is_read() {
             }
         }
         let text = String::from_utf8_lossy(&text).into_owned();
-        let Ok(parts) = text.parse::<PermitParts>() else { continue };
+        let Ok(detached) = text.parse::<DetachedPermit>() else { continue };
         read += 1;
-        assert_eq!(parts.to_string(), text);
-        assert!((1..1 << 53).contains(&parts.fencing_token()), "{text}");
-        assert!(parts.weight() > 0 && parts.expires_in() <= Duration::from_secs(604_800), "{text}");
+        assert_eq!(detached.to_string(), text);
+        assert!((1..1 << 53).contains(&detached.fencing_token()), "{text}");
+        assert!(
+            detached.weight() > 0 && detached.expires_in() <= Duration::from_secs(604_800),
+            "{text}"
+        );
     }
     assert!(read > 1000, "hardly any was sound: {read}");
 }
@@ -245,15 +248,15 @@ async fn another_name_is_invalid_and_so_is_what_is_no_word() {
     let observer = Observer::new(&shared_url(), &one, 3).await;
     let semaphore = client(&shared_url(), &one, LONG).await;
     let stranger = client(&shared_url(), &other, LONG).await;
-    let parts = semaphore.acquire().await.unwrap().into_parts();
-    let refused = stranger.adopt(parts.clone()).await.unwrap_err();
+    let detached = semaphore.acquire().await.unwrap().detach();
+    let refused = stranger.adopt(detached.clone()).await.unwrap_err();
     let text = refused.to_string();
     assert!(matches!(refused, Error::Invalid { what: "permit", .. }), "{text}");
     assert!(text.contains(&one) && text.contains(&other), "{text}");
-    let strange = format!("P:me:1:1000:short 1 1000 {one}").parse::<PermitParts>();
+    let strange = format!("P:me:1:1000:short 1 1000 {one}").parse::<DetachedPermit>();
     assert!(matches!(strange, Err(Error::Invalid { what: "permit", .. })), "{strange:?}");
     observer.sees(1, 0).await;
-    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+    semaphore.adopt(detached).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -262,13 +265,13 @@ async fn a_closed_semaphore_adopts_nothing_and_takes_nothing_away() {
     let client = SemaphoreClient::connect(&shared_url()).await.unwrap();
     let build = || client.semaphore(&name).limit(3).build().unwrap();
     let (closed, open) = (build(), build());
-    let parts = open.acquire().await.unwrap().into_parts();
+    let detached = open.acquire().await.unwrap().detach();
     closed.close();
-    let refused = closed.adopt(parts.clone()).await;
+    let refused = closed.adopt(detached.clone()).await;
     assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
-    open.adopt(parts.clone()).await.unwrap().release().await.unwrap();
+    open.adopt(detached.clone()).await.unwrap().release().await.unwrap();
     client.shutdown().await;
-    let refused = open.adopt(parts).await;
+    let refused = open.adopt(detached).await;
     assert!(matches!(refused, Err(Error::Shutdown)), "{refused:?}");
 }
 
@@ -278,7 +281,7 @@ struct Scene {
     proxy: Proxy,
     observer: Observer,
     semaphore: Semaphore,
-    parts: PermitParts,
+    detached: DetachedPermit,
 }
 
 impl Scene {
@@ -287,22 +290,22 @@ impl Scene {
         let proxy = Proxy::start(server.port).await;
         let observer = Observer::new(&server.url(), "moving", 3).await;
         let elsewhere = client(&server.url(), "moving", LONG).await;
-        let parts = elsewhere.acquire_many(2).await.unwrap().into_parts();
+        let detached = elsewhere.acquire_many(2).await.unwrap().detach();
         let client = SemaphoreClient::builder().response_timeout(Duration::from_millis(500));
         let client = client.connect(&proxy.url()).await.unwrap();
         let semaphore = client.semaphore("moving").limit(3).lease(LONG).build().unwrap();
         semaphore.acquire().await.unwrap().release().await.unwrap();
-        Self { server, proxy, observer, semaphore, parts }
+        Self { server, proxy, observer, semaphore, detached }
     }
 
     fn adopt(&self) -> tokio::task::JoinHandle<Result<Permit, Error>> {
-        let (semaphore, parts) = (self.semaphore.clone(), self.parts.clone());
-        tokio::spawn(async move { semaphore.adopt(parts).await })
+        let (semaphore, detached) = (self.semaphore.clone(), self.detached.clone());
+        tokio::spawn(async move { semaphore.adopt(detached).await })
     }
 
     async fn is_adopted(&self) {
         let holder = async || self.observer.sees(2, 0).await.holders[0].id.clone();
-        eventually("it is adopted", holder, |holder| *holder != self.parts.id()).await;
+        eventually("it is adopted", holder, |holder| *holder != self.detached.id()).await;
     }
 }
 
@@ -377,14 +380,14 @@ async fn an_adopter_that_is_killed_blocks_it_for_a_lease() {
     let name = unique_name();
     let observer = Observer::new(&shared_url(), &name, 3).await;
     let here = client(&shared_url(), &name, LONG).await;
-    let parts = here.acquire_many(3).await.unwrap().into_parts();
-    let role = format!("{parts}");
+    let detached = here.acquire_many(3).await.unwrap().detach();
+    let role = format!("{detached}");
     let mut adopter = Process::start("semaphore::adopt::a_process_that_adopts", &role);
     assert_eq!(adopter.next().await.unwrap(), "adopted");
     adopter.kill();
     // The lease is that of the adopter's semaphore.
     observer.sees(0, 0).await;
-    assert_lost(here.adopt(parts.clone()).await, parts.id());
+    assert_lost(here.adopt(detached.clone()).await, detached.id());
 }
 
 /// Not a test of its own: a process that adopts what it is told, and holds it.
@@ -393,9 +396,9 @@ async fn a_process_that_adopts() {
     let Some(text) = child::role() else {
         return;
     };
-    let parts: PermitParts = text.parse().unwrap();
-    let semaphore = client(&shared_url(), parts.name(), Duration::from_secs(1)).await;
-    let _permit = semaphore.adopt(parts).await.unwrap();
+    let detached: DetachedPermit = text.parse().unwrap();
+    let semaphore = client(&shared_url(), detached.name(), Duration::from_secs(1)).await;
+    let _permit = semaphore.adopt(detached).await.unwrap();
     child::say("adopted");
     std::future::pending::<()>().await;
 }

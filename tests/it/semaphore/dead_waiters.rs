@@ -157,7 +157,7 @@ async fn one_behind(
     // Nobody renews it any more.
     let _moved = in_time("renewed", async {
         holder.refresh().await.unwrap();
-        holder.into_parts()
+        holder.detach()
     })
     .await;
     let end = lease_end(server, &name);
@@ -243,7 +243,7 @@ async fn few_of_a_thousand_call_for_nothing_when_the_lease_ends_behind_a_thousan
     let wakes = count_wakes(&server);
     dead.die();
     holder.refresh().await.unwrap();
-    let _moved = holder.into_parts();
+    let _moved = holder.detach();
     let end = lease_end(&server, "many");
     let before = wakes.load(Ordering::Relaxed);
     let permit = in_time("the permit", waits.join_next()).await.unwrap().unwrap();

@@ -30,7 +30,7 @@ async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
         match ends {
             RELEASED => permit.release().await.unwrap(),
             LEFT => permit.leave().await.unwrap(),
-            PASSED_ON => drop(permit.into_parts()),
+            PASSED_ON => drop(permit.detach()),
             _ => drop(permit),
         }
     }

@@ -129,11 +129,11 @@ async fn closed_and_built_again(client: &SemaphoreClient) {
 
 async fn detached_and_adopted(client: &SemaphoreClient) {
     let semaphore = build(client, 1);
-    let parts = semaphore.acquire().await.unwrap().into_parts();
-    poll_once(semaphore.adopt(parts)).await;
+    let detached = semaphore.acquire().await.unwrap().detach();
+    poll_once(semaphore.adopt(detached)).await;
     all_is_free(&semaphore, 1, "an adoption, polled once").await;
-    let parts = semaphore.acquire().await.unwrap().into_parts();
-    drop(semaphore.adopt(parts).await.unwrap());
+    let detached = semaphore.acquire().await.unwrap().detach();
+    drop(semaphore.adopt(detached).await.unwrap());
     all_is_free(&semaphore, 1, "an adopted permit that is dropped").await;
 }
 

@@ -20,7 +20,7 @@ fn types_can_go_anywhere() {
     check::<Semaphore>();
     check::<redis_semaphore::AcquireRequest>();
     check::<Permit>();
-    check::<redis_semaphore::PermitParts>();
+    check::<redis_semaphore::DetachedPermit>();
     check::<redis_semaphore::PermitWatch>();
     check::<redis_semaphore::Permits>();
     check::<redis_semaphore::Error>();

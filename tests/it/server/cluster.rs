@@ -109,7 +109,7 @@ async fn every_call_reaches_its_node() {
         let permit = semaphore.try_acquire_many(2).await.unwrap().unwrap();
         assert_eq!(semaphore.available_permits().await.unwrap(), 3);
         assert_eq!(semaphore.inspect().await.unwrap().held, 2);
-        let permit = semaphore.adopt(permit.into_parts()).await.unwrap();
+        let permit = semaphore.adopt(permit.detach()).await.unwrap();
         assert_eq!(semaphore.inspect().await.unwrap().holders[0].id, permit.id());
         permit.forget().await.unwrap();
         let revoked = semaphore.acquire().await.unwrap();

@@ -68,11 +68,11 @@ impl Inputs {
     }
 
     /// To two of them, of which one can have it.
-    fn offer(&self, parts: &str) {
+    fn offer(&self, detached: &str) {
         let mut inputs = self.lock();
         for input in fastrand::choose_multiple(inputs.values_mut(), 2) {
             // It may have died.
-            let _ = writeln!(input, "{parts}");
+            let _ = writeln!(input, "{detached}");
         }
     }
 }
@@ -123,8 +123,8 @@ impl Crew {
                 // One that was killed may have left half a line.
                 let event = line.strip_prefix(MARK).map(serde_json::from_str::<Event>);
                 let Some(Ok(event)) = event else { continue };
-                if let What::Offers { parts, .. } = &event.what {
-                    inputs.offer(parts);
+                if let What::Offers { detached, .. } = &event.what {
+                    inputs.offer(detached);
                 }
                 log.add(event);
             }

@@ -164,7 +164,7 @@ pub enum What {
     /// Tells others how to adopt it, be it still held here or not.
     Offers {
         turn: u64,
-        parts: String,
+        detached: String,
     },
     /// Has the permit no more, in whichever way it ended: whether it was lost by then.
     Gone {

@@ -135,13 +135,13 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     let dropped = dropped.acquire().await.unwrap();
     let client = client_of(&left).to_owned();
     let words = [&passed_on, &left, &dropped].map(|permit| permit.id().to_owned());
-    let parts = passed_on.into_parts();
+    let detached = passed_on.detach();
     left.leave().await.unwrap();
     drop(dropped);
     words.iter().for_each(|word| tell(&server, &client, word));
     give_back_a_stranger(&server, &client, &observer).await;
     observer.sees(3, 0).await;
-    semaphore.adopt(parts).await.unwrap().release().await.unwrap();
+    semaphore.adopt(detached).await.unwrap().release().await.unwrap();
 }
 
 /// Its word is forgotten with its lease: what is granted to that later is given back.
@@ -157,7 +157,7 @@ async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let words = permits.each_ref().map(|permit| permit.id().to_owned());
     let [left, passed_on] = permits;
     left.leave().await.unwrap();
-    let _ = passed_on.into_parts();
+    let _ = passed_on.detach();
     for word in words {
         is_forgotten(&server, &client, &word, &observer).await;
     }
@@ -201,7 +201,7 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     holder.release().await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
     let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
-    let _ = permit.into_parts();
+    let _ = permit.detach();
     proxy.replies(Flow::Pass);
     is_forgotten(&server, &client, &word, &observer).await;
 }
@@ -229,7 +229,7 @@ async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
     eventually("a heartbeat, and a ping", held_up, |held_up| *held_up == 2).await;
     holder.release().await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
-    let adopted = elsewhere.adopt(permit.into_parts()).await.unwrap();
+    let adopted = elsewhere.adopt(permit.detach()).await.unwrap();
     proxy.requests(Flow::Pass);
     observer.sees(1, 1).await;
     observer.sees(1, 0).await;

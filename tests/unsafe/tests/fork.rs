@@ -56,7 +56,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
     let client = blocking::SemaphoreClient::connect_with(settings.connect(&url)).unwrap();
     let semaphore = client.semaphore(&name).limit(3).build().unwrap();
     let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
-    let (parts, id) = (third.into_parts(), first.id().to_owned());
+    let (detached, id) = (third.detach(), first.id().to_owned());
     let its = (client.clone(), semaphore.clone());
     // They are the parent's: the child gets copies of the memory.
     let permits = std::cell::RefCell::new(Some((first, second)));
@@ -79,7 +79,7 @@ fn each_call_for_threads_fails_at_once_in_a_child() {
             wrong("set_limit", semaphore.set_limit(1)),
             wrong("wake", semaphore.wake()),
             wrong("revoke", semaphore.revoke(&id)),
-            wrong("adopt", semaphore.adopt(parts.clone())),
+            wrong("adopt", semaphore.adopt(detached.clone())),
             wrong("names", client.names()),
             wrong("doctor", client.doctor()),
             wrong("refresh", first.refresh()),

@@ -196,6 +196,6 @@ async fn who_would_wait_through_no_outage_waits_for_answers() {
     let client = builder.connect(&server.url()).await.unwrap();
     let semaphore = client.semaphore("dam").limit(1).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
-    let adopted = semaphore.adopt(permit.into_parts()).await.unwrap();
+    let adopted = semaphore.adopt(permit.detach()).await.unwrap();
     adopted.release().await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{PermitParts, SemaphoreClient};
+use redis_semaphore::{DetachedPermit, SemaphoreClient};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::JoinSet;
@@ -76,7 +76,7 @@ fn tasks(orders: &Orders, semaphores: &SemaphoreClient, teller: &Arc<Teller>) ->
     orders.names.iter().enumerate().map(task).collect()
 }
 
-fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<PermitParts> {
+fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<DetachedPermit> {
     let (sender, offers) = mpsc::unbounded_channel();
     let teller = teller.clone();
     std::thread::spawn(move || {
@@ -89,12 +89,12 @@ fn listen(teller: &Arc<Teller>) -> UnboundedReceiver<PermitParts> {
 }
 
 /// Whatever is offered, until nobody offers any more.
-async fn adopt(mut offers: UnboundedReceiver<PermitParts>, tasks: Vec<Task>) {
+async fn adopt(mut offers: UnboundedReceiver<DetachedPermit>, tasks: Vec<Task>) {
     let mut adopting = JoinSet::new();
-    while let Some(parts) = offers.recv().await {
-        let is_its = |task: &&Task| task.semaphore.name() == parts.name();
+    while let Some(detached) = offers.recv().await {
+        let is_its = |task: &&Task| task.semaphore.name() == detached.name();
         let task = tasks.iter().find(is_its).expect("of one of ours").clone();
-        adopting.spawn(task.seeded(fastrand::u64(..)).adopt(parts));
+        adopting.spawn(task.seeded(fastrand::u64(..)).adopt(detached));
     }
     adopting.join_all().await;
 }

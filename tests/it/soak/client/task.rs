@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_semaphore::{Error, Permit, PermitParts, Semaphore};
+use redis_semaphore::{DetachedPermit, Error, Permit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::super::history::{Call, How, What, Why, now};
@@ -121,15 +121,15 @@ impl Task {
     }
 
     /// Others may want it, too, and its owner may still hold it.
-    pub async fn adopt(mut self, parts: PermitParts) {
+    pub async fn adopt(mut self, detached: DetachedPermit) {
         let turn = self.teller.turn();
-        let (semaphore, weight) = (self.number, parts.weight().into());
+        let (semaphore, weight) = (self.number, detached.weight().into());
         self.teller.say(What::Asks { turn, semaphore, weight, call: Call::Adopt, ahead: 0 });
         let gives_up = match self.random.u32(0..5) {
             0 => self.moment(),
             _ => Duration::MAX,
         };
-        let adopted = match timeout(gives_up, self.semaphore.adopt(parts)).await {
+        let adopted = match timeout(gives_up, self.semaphore.adopt(detached)).await {
             Ok(Err(Error::Lost { .. })) => Ok(Err(Why::Refused)),
             Ok(permit) => permit.map(Ok),
             Err(_) => Ok(Err(Why::Dropped)),
@@ -214,8 +214,8 @@ impl Task {
     fn offer_and_hold(&self, turn: u64, permit: &Permit) {
         let (id, token, name) = (permit.id(), permit.fencing_token(), self.semaphore.name());
         let ms = permit.expires_in().as_millis();
-        let parts = format!("{id} {token} {ms} {name}");
-        self.teller.say(What::Offers { turn, parts });
+        let detached = format!("{id} {token} {ms} {name}");
+        self.teller.say(What::Offers { turn, detached });
     }
 
     async fn give_back(&mut self, turn: u64, permit: Permit, was_offered: bool) {
@@ -236,8 +236,8 @@ impl Task {
         let (name, answer) = match how {
             How::Drop | How::LeavingDrop => return drop(permit),
             How::Pass => {
-                let parts = permit.into_parts().to_string();
-                return self.teller.say(What::Offers { turn, parts });
+                let detached = permit.detach().to_string();
+                return self.teller.say(What::Offers { turn, detached });
             }
             How::DroppedRelease => match timeout(moment, permit.release()).await {
                 Ok(answer) => ("release", answer),

@@ -86,7 +86,7 @@ fn what_is_consumed_counts_until_the_limit_is_set_anew() {
 }
 
 fn offers(at: Moment, process: u32) -> Event {
-    event(at, process, What::Offers { turn: 1, parts: String::new() })
+    event(at, process, What::Offers { turn: 1, detached: String::new() })
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::protocol::{check_name, word};
 use crate::semaphore::Permit;
 
-/// What another process needs to go on with a permit: from [`Permit::into_parts`], and for
+/// What another process needs to go on with a permit: from [`Permit::detach`], and for
 /// [`Semaphore::adopt`](crate::Semaphore::adopt). It travels as text, or as whatever is made of its
 /// parts.
 ///
@@ -22,7 +22,7 @@ use crate::semaphore::Permit;
 /// # Examples
 ///
 /// ```
-/// # use redis_semaphore::{Error, PermitParts, SemaphoreClient};
+/// # use redis_semaphore::{Error, DetachedPermit, SemaphoreClient};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
 /// # let url = std::env::var("REDIS_URL").unwrap();
@@ -31,14 +31,14 @@ use crate::semaphore::Permit;
 /// # let semaphore = here.semaphore(&name).limit(1).build()?;
 /// let permit = semaphore.acquire().await?;
 /// let token = permit.fencing_token();
-/// let message = permit.into_parts().to_string();
+/// let message = permit.detach().to_string();
 ///
 /// // Another process, which got the message:
 /// # let semaphore = there.semaphore(&name).limit(1).build()?;
-/// let parts: PermitParts = message.parse()?;
-/// assert_eq!((parts.name(), parts.weight()), (semaphore.name(), 1));
-/// println!("{} can be adopted for {:?}", parts.id(), parts.expires_in());
-/// let permit = semaphore.adopt(parts).await?;
+/// let detached: DetachedPermit = message.parse()?;
+/// assert_eq!((detached.name(), detached.weight()), (semaphore.name(), 1));
+/// println!("{} can be adopted for {:?}", detached.id(), detached.expires_in());
+/// let permit = semaphore.adopt(detached).await?;
 /// assert_eq!(permit.fencing_token(), token);
 /// permit.release().await?;
 /// # Ok(())
@@ -46,7 +46,7 @@ use crate::semaphore::Permit;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a permit that nobody adopts is lost when its lease ends"]
-pub struct PermitParts {
+pub struct DetachedPermit {
     name: String,
     id: String,
     weight: u32,
@@ -54,12 +54,12 @@ pub struct PermitParts {
     expires_in: Duration,
 }
 
-impl PermitParts {
+impl DetachedPermit {
     /// The name of the semaphore, without the prefix.
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
+    /// See [`DetachedPermit`].
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -68,7 +68,7 @@ impl PermitParts {
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
+    /// See [`DetachedPermit`].
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -77,7 +77,7 @@ impl PermitParts {
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
+    /// See [`DetachedPermit`].
     pub fn weight(&self) -> u32 {
         self.weight
     }
@@ -88,7 +88,7 @@ impl PermitParts {
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
+    /// See [`DetachedPermit`].
     pub fn fencing_token(&self) -> u64 {
         self.token
     }
@@ -98,7 +98,7 @@ impl PermitParts {
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
+    /// See [`DetachedPermit`].
     pub fn expires_in(&self) -> Duration {
         self.expires_in
     }
@@ -121,14 +121,14 @@ impl PermitParts {
     }
 }
 
-impl fmt::Display for PermitParts {
+impl fmt::Display for DetachedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, id, token, expires_in, .. } = self;
         write!(f, "{id} {token} {} {name}", expires_in.as_millis())
     }
 }
 
-impl FromStr for PermitParts {
+impl FromStr for DetachedPermit {
     type Err = Error;
 
     /// # Errors
@@ -136,7 +136,7 @@ impl FromStr for PermitParts {
     /// [`Error::Invalid`] for what is not the text of one.
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::read(text).map_err(|wrong| {
-            let wanted = "must be the text of PermitParts: id, fencing token, ms and name";
+            let wanted = "must be the text of DetachedPermit: id, fencing token, ms and name";
             Error::invalid("permit", format!("{wanted}; {wrong}"))
         })
     }
@@ -148,23 +148,23 @@ impl Permit {
     ///
     /// Nothing is sent. From now on nobody renews the permit, and nobody gives it back, until it is
     /// adopted. Its lease counts from the last renewal: mostly at least two thirds of it are left,
-    /// and [`expires_in`](PermitParts::expires_in) says how much. Where that is little,
+    /// and [`expires_in`](DetachedPermit::expires_in) says how much. Where that is little,
     /// [`refresh`](Self::refresh) first. If nobody adopts it in time, it is free when its lease
     /// ends.
     ///
     /// Who [watches](Self::watch) it is told that this process holds it no longer. Stop the work
-    /// before: the fencing token [stays the same](PermitParts::fencing_token).
+    /// before: the fencing token [stays the same](DetachedPermit::fencing_token).
     ///
     /// # Examples
     ///
-    /// See [`PermitParts`].
-    pub fn into_parts(mut self) -> PermitParts {
+    /// See [`DetachedPermit`].
+    pub fn detach(mut self) -> DetachedPermit {
         self.on_drop = None;
         let lease = self.lease();
         let (token, expires_in) = (lease.token, lease.expires_in());
         self.let_go();
         self.core.part_with(&self.acquisition);
-        PermitParts {
+        DetachedPermit {
             name: self.core.name.clone(),
             id: self.acquisition.word.clone(),
             weight: self.acquisition.weight,
