@@ -31,6 +31,10 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 /// For how long processes that were killed may still be there: on a machine that is busy they end
 /// when they get to run.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
+/// So often all are killed before those that are still there are named. Without /proc only children are
+/// found, and a child of theirs once its parent has ended: each time kills one generation. It may take a
+/// second, if the system gives out low numbers again.
+const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
     Word(Word),
@@ -52,6 +56,8 @@ struct Watch {
     needed_at: Option<Instant>,
     /// When to kill it. It was told to end.
     kill_at: Option<Instant>,
+    /// How often all were killed.
+    kills: u32,
     /// The command is stopped now, and was when its time was up.
     is_stopped: bool,
     was_stopped: bool,
@@ -90,6 +96,7 @@ pub fn watch(grace: Duration) -> io::Result<()> {
         family: None,
         needed_at: None,
         kill_at: None,
+        kills: 0,
         is_stopped: false,
         was_stopped: false,
         has_stopped_all: false,
@@ -300,8 +307,10 @@ impl Watch {
         };
         if !is_gone && now >= kill_at {
             family.signal(Signal::SIGKILL);
+            self.kills += 1;
         }
-        let left = match !is_gone && now >= kill_at + UNTIL_NAMED {
+        let is_long = now >= kill_at + UNTIL_NAMED && self.kills > KILLS_UNTIL_NAMED;
+        let left = match !is_gone && is_long {
             true => family.names(),
             false => Vec::new(),
         };
