@@ -63,7 +63,7 @@ async fn fill(semaphores: &SemaphoreClient, number: usize) {
     for i in 0..number {
         let builder = semaphores.semaphore(format!("jobs-{i}")).limit(3);
         let semaphore = builder.lease(Duration::from_secs(3_600)).build().unwrap();
-        fills.spawn(async move { semaphore.acquire().await?.leave().await });
+        fills.spawn(async move { semaphore.acquire().await?.let_expire().await });
     }
     while let Some(filled) = fills.join_next().await {
         filled.unwrap().unwrap();

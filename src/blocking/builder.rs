@@ -72,9 +72,9 @@ impl SemaphoreBuilder {
         Self { inner: self.inner.acquire_timeout(timeout), ..self }
     }
 
-    /// As [`SemaphoreBuilder::leave_on_drop`](crate::SemaphoreBuilder::leave_on_drop).
-    pub fn leave_on_drop(self, leave: bool) -> Self {
-        Self { inner: self.inner.leave_on_drop(leave), ..self }
+    /// As [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
+    pub fn let_expire_on_drop(self, let_expire: bool) -> Self {
+        Self { inner: self.inner.let_expire_on_drop(let_expire), ..self }
     }
 
     /// As [`SemaphoreBuilder::acknowledged_by`](crate::SemaphoreBuilder::acknowledged_by).

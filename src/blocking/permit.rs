@@ -53,14 +53,14 @@ impl Permit {
         self.home.wait(self.inner.forget())?
     }
 
-    /// As [`Permit::leave`](crate::Permit::leave).
+    /// As [`Permit::let_expire`](crate::Permit::let_expire).
     ///
     /// # Errors
     ///
     /// As there. On a thread of an async runtime [`Error::Invalid`]: then it is left in the
     /// background.
-    pub fn leave(self) -> Result<(), Error> {
-        self.home.wait(self.inner.leave())?
+    pub fn let_expire(self) -> Result<(), Error> {
+        self.home.wait(self.inner.let_expire())?
     }
 
     /// As [`Permit::detach`](crate::Permit::detach): nothing is sent.

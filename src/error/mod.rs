@@ -182,7 +182,7 @@ pub enum Error {
     Lost {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `release`, `forget`, `refresh`, `leave`, `adopt`, `acquire_all`, or
+        /// What was called: `release`, `forget`, `refresh`, `let_expire`, `adopt`, `acquire_all`, or
         /// `response` of the tower layer.
         operation: &'static str,
         /// The permit's id.

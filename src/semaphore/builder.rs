@@ -47,7 +47,7 @@ pub struct SemaphoreBuilder {
     lease: Duration,
     auto_refresh: bool,
     max_hold: Option<Duration>,
-    leave_on_drop: bool,
+    let_expire_on_drop: bool,
     acquire_timeout: Option<Duration>,
     acknowledgement: Option<Acknowledgement>,
 }
@@ -63,7 +63,7 @@ impl SemaphoreBuilder {
             lease: DEFAULT_LEASE,
             auto_refresh: true,
             max_hold: None,
-            leave_on_drop: false,
+            let_expire_on_drop: false,
             acquire_timeout: None,
             acknowledgement: None,
         }
@@ -163,7 +163,7 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Whether a permit that is dropped is [left](crate::Permit::leave) instead of given back: when
+    /// Whether a permit that is dropped is [left](crate::Permit::let_expire) instead of given back: when
     /// its work panics or is cancelled, too, and in a shutdown. Default: off. It makes the semaphore
     /// count starts: at most [`limit`](Self::limit) of them in any window as long as
     /// [`lease`](Self::lease).
@@ -187,18 +187,18 @@ impl SemaphoreBuilder {
     ///     .semaphore(name)
     ///     .limit(100)
     ///     .lease(Duration::from_secs(60))
-    ///     .leave_on_drop(true)
+    ///     .let_expire_on_drop(true)
     ///     .build()?;
     /// let permit = starts.acquire().await?;
     /// let answer = send_request().await; // It has started.
-    /// permit.leave().await?;
+    /// permit.let_expire().await?;
     /// answer.await;
     /// # assert_eq!(starts.inspect().await?.held, 1);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn leave_on_drop(mut self, leave_on_drop: bool) -> Self {
-        self.leave_on_drop = leave_on_drop;
+    pub fn let_expire_on_drop(mut self, let_expire_on_drop: bool) -> Self {
+        self.let_expire_on_drop = let_expire_on_drop;
         self
     }
 
@@ -282,7 +282,7 @@ impl SemaphoreBuilder {
             lease: self.lease,
             auto_refresh: self.auto_refresh,
             max_hold: self.max_hold,
-            leave_on_drop: self.leave_on_drop,
+            let_expire_on_drop: self.let_expire_on_drop,
             acquire_timeout: self.acquire_timeout,
             acknowledgement: self.acknowledgement,
         };

@@ -12,7 +12,7 @@ mod core;
 mod detached_permit;
 mod inspect;
 mod lease;
-mod leave;
+mod let_expire;
 mod limit;
 mod maintenance;
 mod on_drop;

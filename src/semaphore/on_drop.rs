@@ -6,7 +6,7 @@ use crate::semaphore::settings::Settings;
 #[derive(Clone, Copy)]
 pub(super) enum OnDrop {
     Release(ReleaseMode),
-    Leave,
+    LetExpire,
 }
 
 impl OnDrop {
@@ -14,7 +14,7 @@ impl OnDrop {
 
     /// Unless its holder says otherwise.
     pub(super) fn of(settings: &Settings) -> Self {
-        if settings.leave_on_drop { Self::Leave } else { Self::RETURN }
+        if settings.let_expire_on_drop { Self::LetExpire } else { Self::RETURN }
     }
 
     /// A permit that was lost is not consumed any more; a start that is left counts all the same.

@@ -70,8 +70,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// # Dropping
 ///
-/// Dropping a permit gives it back in the background, or [leaves](Self::leave) it where the
-/// semaphore was [built](crate::SemaphoreBuilder::leave_on_drop) so. It never blocks and never
+/// Dropping a permit gives it back in the background, or [leaves](Self::let_expire) it where the
+/// semaphore was [built](crate::SemaphoreBuilder::let_expire_on_drop) so. It never blocks and never
 /// panics, outside of a runtime too.
 ///
 /// When the runtime that connected ends, permits that were dropped before, and those that its tasks
@@ -204,11 +204,11 @@ impl Permit {
                     // permit, unless somebody has revoked it.
                     (answer.reply || answer.is_repeated, operation)
                 }
-                OnDrop::Leave => {
+                OnDrop::LetExpire => {
                     let answer = core.ask(core.last_lease(&self.acquisition), deadline).await;
-                    let answer = answer.map_err(|error| failed("leave", error))?;
+                    let answer = answer.map_err(|error| failed("let_expire", error))?;
                     core.part_with(&self.acquisition);
-                    (answer.reply, "leave")
+                    (answer.reply, "let_expire")
                 }
             };
             self.on_drop = None;
@@ -399,7 +399,7 @@ impl Drop for Permit {
         let was_lost = self.let_go();
         match on_drop.unless_lost(was_lost) {
             OnDrop::Release(mode) => self.core.give_back(&self.acquisition, mode),
-            OnDrop::Leave => self.core.leave(&self.acquisition),
+            OnDrop::LetExpire => self.core.let_expire(&self.acquisition),
         }
     }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) auto_refresh: bool,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) leave_on_drop: bool,
+    pub(crate) let_expire_on_drop: bool,
     pub(crate) acquire_timeout: Option<Duration>,
     pub(crate) acknowledgement: Option<Acknowledgement>,
 }

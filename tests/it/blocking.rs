@@ -106,7 +106,7 @@ fn each_call_does_what_the_async_one_does() {
     let revoked = semaphore.revoke(adopted.id()).unwrap();
     assert!(matches!(revoked, Revoked::Permit { .. }), "{revoked:?}");
     assert!(matches!(adopted.release(), Err(Error::Lost { .. })));
-    semaphore.acquire().unwrap().leave().unwrap();
+    semaphore.acquire().unwrap().let_expire().unwrap();
     assert_eq!(semaphore.inspect().unwrap().held, 1);
     assert!(client.doctor().unwrap().servers.len() == 1);
     client.shutdown().unwrap();

@@ -233,7 +233,7 @@ async fn left(
     command: Running,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    let leaving = permit.leave();
+    let leaving = permit.let_expire();
     let leaving = tokio::spawn(async move {
         match leaving.await {
             // However long the command takes, Redis is not needed any more.

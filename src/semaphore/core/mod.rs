@@ -12,7 +12,7 @@ mod acquire;
 mod adopt;
 mod give_back;
 mod keeper;
-mod leave;
+mod let_expire;
 mod owner;
 mod refresh;
 mod release;
@@ -105,7 +105,7 @@ pub(crate) enum Task {
     /// There are permits to renew: all of them then, or earlier where that is planned.
     Renew(Instant),
     /// The lease of a permit begins anew, for the last time.
-    Leave(Arc<Acquisition>),
+    LetExpire(Arc<Acquisition>),
     /// Something waits: the server must hear of it often enough to take us for alive.
     Heartbeat,
     /// The truth may have changed without our hearing of it.

@@ -1,4 +1,4 @@
-//! What the background gives back or leaves, until Redis has confirmed it: also where the runtime
+//! What the background gives back or lets expire, until Redis has confirmed it: also where the runtime
 //! ends before.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::protocol::ReleaseMode;
 use crate::semaphore::acquisition::Acquisition;
 
-/// A task that is to give these back, or to leave these, has this. A runtime that ends drops its tasks,
+/// A task that is to give these back, or to let these expire, has this. A runtime that ends drops its tasks,
 /// wherever they are: what is dropped before it is [settled](Self::settle) goes out over a connection of its own, and
 /// the end of the runtime waits for that. So the end of `main`, which drops permits and then the
 /// runtime, loses none of them.
@@ -23,25 +23,25 @@ pub(crate) struct Undelivered {
     core: Arc<Core>,
     /// IDs, in the order in which they are to be released.
     releases: Vec<(ReleaseMode, String)>,
-    pub(crate) left: Vec<Arc<Acquisition>>,
+    pub(crate) expiring: Vec<Arc<Acquisition>>,
 }
 
 impl Undelivered {
     pub(super) fn releases(core: &Arc<Core>, releases: Vec<(ReleaseMode, String)>) -> Self {
-        Self { core: core.clone(), releases, left: Vec::new() }
+        Self { core: core.clone(), releases, expiring: Vec::new() }
     }
 
-    pub(crate) fn left(core: &Arc<Core>, left: Vec<Arc<Acquisition>>) -> Self {
-        Self { core: core.clone(), releases: Vec::new(), left }
+    pub(crate) fn expiring(core: &Arc<Core>, expiring: Vec<Arc<Acquisition>>) -> Self {
+        Self { core: core.clone(), releases: Vec::new(), expiring }
     }
 
     /// What the maintenance has not got to.
     pub(crate) fn of(tasks: &mut Tasks) -> Option<Self> {
         let mut of = None;
         while let Ok((core, task)) = tasks.try_recv() {
-            if let Task::Leave(acquisition) = task {
-                let undelivered = of.get_or_insert_with(|| Self::left(&core, Vec::new()));
-                undelivered.left.push(acquisition);
+            if let Task::LetExpire(acquisition) = task {
+                let undelivered = of.get_or_insert_with(|| Self::expiring(&core, Vec::new()));
+                undelivered.expiring.push(acquisition);
             }
         }
         of
@@ -54,23 +54,23 @@ impl Undelivered {
         if was_stopped && !self.core.context.runs() {
             return false;
         }
-        self.left.clear();
+        self.expiring.clear();
         true
     }
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        let requests = self.releases.len() + self.left.len();
+        let requests = self.releases.len() + self.expiring.len();
         if requests == 0 {
             return;
         }
         let (core, releases) = (self.core.clone(), std::mem::take(&mut self.releases));
-        let left = std::mem::take(&mut self.left);
+        let expiring = std::mem::take(&mut self.expiring);
         let done = self.core.context.at_the_end(|time| {
             // Inside of a runtime no other one can be driven.
             let thread = thread::Builder::new().name("redis-semaphore".to_owned());
-            let work = move || in_a_runtime(time, core.deliver(releases, left, time));
+            let work = move || in_a_runtime(time, core.deliver(releases, expiring, time));
             thread.spawn(work).map(thread::JoinHandle::join)
         });
         let failure = match done {
@@ -101,7 +101,7 @@ impl Core {
     async fn deliver(
         self: Arc<Self>,
         releases: Vec<(ReleaseMode, String)>,
-        left: Vec<Arc<Acquisition>>,
+        expiring: Vec<Arc<Acquisition>>,
         patience: Duration,
     ) -> Result<(), Error> {
         self.context.servers.leave_connections();
@@ -115,7 +115,7 @@ impl Core {
             }
         }
         let lease = self.settings.first_lease();
-        for some in left.chunks(MAX_BATCH) {
+        for some in expiring.chunks(MAX_BATCH) {
             let some: Vec<_> = some.iter().map(|acquisition| (&**acquisition, lease)).collect();
             self.renew(&some, patience).await?;
         }

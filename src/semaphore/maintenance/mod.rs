@@ -4,13 +4,13 @@
 //! - `heartbeat`: asks again for what waits, every third of the heartbeat timeout, after each new
 //!   subscription, and when a message says that one left the queue without a permit.
 //! - `wake`: when the next lease ends, where the server has named this process.
-//! - `leaving`: starts the last lease of what was left.
+//! - `expiring`: starts the last lease of permits that are to expire.
 //!
-//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to be left keeps the
+//! Calls run as jobs beside the task, so a slow one holds nothing up. What is to expire keeps the
 //! semaphore, and so does a job until it is done; what is only planned does not.
 
+mod expiring;
 mod heartbeat;
-mod leaving;
 mod renewal;
 
 use std::sync::{Arc, Weak};
@@ -28,15 +28,15 @@ enum Done {
     Renewed { next: Option<Instant> },
     Heartbeat { next: Option<Duration> },
     Woke,
-    Left,
+    LetExpire,
 }
 
 struct Maintenance {
     core: Weak<Core>,
     tasks: Tasks,
     jobs: JoinSet<Done>,
-    /// Jobs under way that leave permits: it does not end before them.
-    leaving: usize,
+    /// Jobs under way that let permits expire: it does not end before them.
+    expiring: usize,
     renewal: Option<Instant>,
     /// One after the other.
     is_renewing: bool,
@@ -61,7 +61,7 @@ pub(crate) fn start(core: &Arc<Core>, tasks: Tasks) {
         core: Arc::downgrade(core),
         tasks,
         jobs: JoinSet::new(),
-        leaving: 0,
+        expiring: 0,
         renewal: None,
         is_renewing: false,
         wake: None,
@@ -80,7 +80,7 @@ impl Maintenance {
             return;
         }
         self.end().await;
-        while self.leaving > 0
+        while self.expiring > 0
             && let Some(done) = self.jobs.join_next().await
         {
             self.finished(done);
@@ -128,23 +128,23 @@ impl Maintenance {
     }
 
     fn take(&mut self, tasks: impl Iterator<Item = (Arc<Core>, Task)>) {
-        let (mut left, mut of) = (Vec::new(), None);
+        let (mut expiring, mut of) = (Vec::new(), None);
         for (core, task) in tasks {
             let settings = &core.context.settings;
             match task {
                 Task::Renew(at) => self.plan_renewal(at),
-                Task::Leave(acquisition) => left.push(acquisition),
+                Task::LetExpire(acquisition) => expiring.push(acquisition),
                 Task::Heartbeat => self.plan_heartbeat(settings.heartbeat_interval()),
                 Task::HeartbeatNow => self.beat(&core),
                 Task::WakeAt(at) => self.wake = Some(at),
             }
             of = Some(core);
         }
-        if let Some(core) = of.filter(|_| !left.is_empty()) {
-            self.leaving += 1;
+        if let Some(core) = of.filter(|_| !expiring.is_empty()) {
+            self.expiring += 1;
             // Made here: a runtime that ends does not begin with a job, but drops it.
-            let left = Undelivered::left(&core, left);
-            self.jobs.spawn(leaving::leave(core, left));
+            let expiring = Undelivered::expiring(&core, expiring);
+            self.jobs.spawn(expiring::let_expire(core, expiring));
         }
     }
 
@@ -185,7 +185,7 @@ impl Maintenance {
                 }
             }
             Ok(Done::Woke) => {}
-            Ok(Done::Left) => self.leaving -= 1,
+            Ok(Done::LetExpire) => self.expiring -= 1,
             Err(error) => {
                 // A job is cancelled only when the runtime ends, and this task with it.
                 if let Ok(panic) = error.try_into_panic() {

@@ -102,8 +102,8 @@ async fn losses(told: &mut Transcript, one: &Semaphore, other: &Semaphore) {
     told.fails("forget", lost.forget().await);
     let lost = told.knows(one.acquire().await.unwrap());
     other.revoke(lost.id()).await.unwrap();
-    told.fails("leave", lost.leave().await);
-    one.acquire().await.unwrap().leave().await.unwrap();
+    told.fails("let_expire", lost.let_expire().await);
+    one.acquire().await.unwrap().let_expire().await.unwrap();
     told.looks(other).await;
 }
 

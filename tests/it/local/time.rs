@@ -258,14 +258,14 @@ async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_leas
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
-    let [one, other] = builders(2).map(|builder| builder.leave_on_drop(true).build().unwrap());
+    let [one, other] = builders(2).map(|builder| builder.let_expire_on_drop(true).build().unwrap());
     let started = Instant::now();
     let mut starts = Vec::new();
     for semaphore in [&one, &other, &one, &other, &one] {
         sleep(SECOND).await;
         let permit = semaphore.acquire().await.unwrap();
         starts.push(started.elapsed());
-        permit.leave().await.unwrap();
+        permit.let_expire().await.unwrap();
     }
     assert_eq!(starts, [1, 2, 31, 32, 61].map(Duration::from_secs));
 }
@@ -275,7 +275,7 @@ async fn a_permit_that_is_left_counts_its_start_for_a_lease() {
 async fn a_start_counts_for_no_longer_than_a_permit_may_be_held() {
     let [one, other] = builders(1).map(|builder| builder.max_hold(LEASE / 3).build().unwrap());
     let started = Instant::now();
-    one.acquire().await.unwrap().leave().await.unwrap();
+    one.acquire().await.unwrap().let_expire().await.unwrap();
     let _next = other.acquire().await.unwrap();
     assert_eq!(started.elapsed(), LEASE / 3);
 }

@@ -27,7 +27,7 @@ async fn each_way_to_end_counts_once() {
     held(0).await.release().await.unwrap();
     drop(held(1).await);
     drop(held(2).await.release());
-    held(3).await.leave().await.unwrap();
+    held(3).await.let_expire().await.unwrap();
     let panicked = held(4).await;
     let panicked = tokio::spawn(async move {
         let _permit = panicked;
@@ -105,7 +105,7 @@ async fn a_loss_that_a_call_finds_counts_once() {
     assert!(matches!(refreshed.refresh().await, Err(Error::Lost { .. })));
     assert_eq!(counted.held_waiting_ended_lost(&name), [1.0, 0.0, 2.0, 2.0]);
     drop(refreshed);
-    assert!(matches!(left.leave().await, Err(Error::Lost { .. })));
+    assert!(matches!(left.let_expire().await, Err(Error::Lost { .. })));
     assert_eq!(counted.held_waiting_ended_lost(&name), [0.0, 0.0, 3.0, 3.0]);
 }
 

@@ -174,7 +174,7 @@ const CALLS: [(&str, Call, &str, &str); 19] = [
     ("revoke", revoke, AWAY, OK),
     ("names", |s| async move { s.client.names().await.map(drop) }.boxed(), "Connect", "Connect"),
     ("adopt", adopt, AWAY, END),
-    ("leave", |s| async move { s.permit().leave().await }.boxed(), AWAY, OK),
+    ("let_expire", |s| async move { s.permit().let_expire().await }.boxed(), AWAY, OK),
     ("forget", |s| async move { s.permit().forget().await }.boxed(), AWAY, OK),
     ("acquire_all", acquire_all, AWAY, END),
 ];

@@ -248,7 +248,7 @@ async fn a_drop_while_waiting_gives_all_back() {
 async fn a_drop_while_waiting_gives_back_what_would_be_left() {
     let scene = Scene::set(LONG).await;
     let semaphores = SemaphoreClient::connect(&scene.server.url()).await.unwrap();
-    let builder = semaphores.semaphore("a").limit(LIMIT).lease(LONG).leave_on_drop(true);
+    let builder = semaphores.semaphore("a").limit(LIMIT).lease(LONG).let_expire_on_drop(true);
     let first = builder.build().unwrap();
     let requests = || [first.request(), scene.semaphores[1].request()];
     let waiting = tokio::spawn(acquire_all(requests()));

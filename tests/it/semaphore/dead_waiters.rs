@@ -269,9 +269,9 @@ async fn few_of_a_hundred_call_for_each_start_of_a_rate_limit() {
     let wakes = count_wakes(&server);
     let mut starts = JoinSet::new();
     for client in &all {
-        let starting = client.semaphore("starts").limit(5).lease(lease).leave_on_drop(true);
+        let starting = client.semaphore("starts").limit(5).lease(lease).let_expire_on_drop(true);
         let starting = starting.build().unwrap();
-        starts.spawn(async move { starting.acquire().await.unwrap().leave().await.unwrap() });
+        starts.spawn(async move { starting.acquire().await.unwrap().let_expire().await.unwrap() });
     }
     let began = Instant::now();
     for _ in 0..STARTS {

@@ -25,11 +25,11 @@ async fn drop_semaphores(client: &SemaphoreClient, count: usize, ends: &str) {
         let name = format!("{prefix}-{number}");
         let lease = Duration::from_secs(60 * 60);
         let builder = client.semaphore(name).limit(1).lease(lease);
-        let semaphore = builder.leave_on_drop(ends == DROPPED).build().unwrap();
+        let semaphore = builder.let_expire_on_drop(ends == DROPPED).build().unwrap();
         let permit = semaphore.acquire().await.unwrap();
         match ends {
             RELEASED => permit.release().await.unwrap(),
-            LEFT => permit.leave().await.unwrap(),
+            LEFT => permit.let_expire().await.unwrap(),
             PASSED_ON => drop(permit.detach()),
             _ => drop(permit),
         }

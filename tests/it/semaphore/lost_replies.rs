@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis_semaphore::{Permit, Semaphore, SemaphoreClient};
 
-use super::leave::{LONG, USED, use_up};
+use super::let_expire::{LONG, USED, use_up};
 use test_support::observer::{Observer, eventually};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, unique_name};

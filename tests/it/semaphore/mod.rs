@@ -11,7 +11,7 @@ mod dead_waiters;
 mod head_start;
 mod inspection;
 mod kept;
-mod leave;
+mod let_expire;
 mod limits;
 mod lost_replies;
 mod maintenance;

@@ -130,13 +130,13 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     let (passed_on, left, dropped) = (
         semaphore.acquire().await.unwrap(),
         semaphore.acquire().await.unwrap(),
-        client.semaphore("told").limit(4).lease(LONG).leave_on_drop(true).build().unwrap(),
+        client.semaphore("told").limit(4).lease(LONG).let_expire_on_drop(true).build().unwrap(),
     );
     let dropped = dropped.acquire().await.unwrap();
     let client = client_of(&left).to_owned();
     let words = [&passed_on, &left, &dropped].map(|permit| permit.id().to_owned());
     let detached = passed_on.detach();
-    left.leave().await.unwrap();
+    left.let_expire().await.unwrap();
     drop(dropped);
     words.iter().for_each(|word| tell(&server, &client, word));
     give_back_a_stranger(&server, &client, &observer).await;
@@ -156,7 +156,7 @@ async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let client = client_of(&permits[0]).to_owned();
     let words = permits.each_ref().map(|permit| permit.id().to_owned());
     let [left, passed_on] = permits;
-    left.leave().await.unwrap();
+    left.let_expire().await.unwrap();
     let _ = passed_on.detach();
     for word in words {
         is_forgotten(&server, &client, &word, &observer).await;

@@ -70,7 +70,8 @@ fn tasks(orders: &Orders, semaphores: &SemaphoreClient, teller: &Arc<Teller>) ->
     let task = |(number, name): (usize, &String)| {
         let kind = &KINDS[number];
         let semaphore = semaphores.semaphore(name).limit(kind.limit).lease(LEASE);
-        let semaphore = semaphore.leave_on_drop(kind.special == Special::Leaves).build().unwrap();
+        let semaphore =
+            semaphore.let_expire_on_drop(kind.special == Special::Leaves).build().unwrap();
         Task::new(semaphore, number, teller)
     };
     orders.names.iter().enumerate().map(task).collect()

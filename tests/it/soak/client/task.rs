@@ -243,12 +243,12 @@ impl Task {
                 Ok(answer) => ("release", answer),
                 Err(_) => return,
             },
-            How::DroppedLeave => match timeout(moment, permit.leave()).await {
-                Ok(answer) => ("leave", answer),
+            How::DroppedLeave => match timeout(moment, permit.let_expire()).await {
+                Ok(answer) => ("let_expire", answer),
                 Err(_) => return,
             },
             How::Release => ("release", permit.release().await),
-            How::Leave => ("leave", permit.leave().await),
+            How::Leave => ("let_expire", permit.let_expire().await),
             How::Forget => ("forget", permit.forget().await),
         };
         match answer {

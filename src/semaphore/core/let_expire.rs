@@ -1,4 +1,4 @@
-//! Parting with permits: they are left, or passed on to another process.
+//! Parting with permits: this process lets them expire, or passes them on to another process.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ impl Core {
 
     /// Starts its last lease in the background: by the maintenance, or by a task of its own where
     /// that has ended.
-    pub(crate) fn leave(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
-        if !self.enqueue(Task::Leave(acquisition.clone())) {
-            let left = Undelivered::left(self, vec![acquisition.clone()]);
+    pub(crate) fn let_expire(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
+        if !self.enqueue(Task::LetExpire(acquisition.clone())) {
+            let expiring = Undelivered::expiring(self, vec![acquisition.clone()]);
             let (core, patience) = (self.clone(), self.context.settings.patience());
             self.context.spawn_tracked(async move {
-                core.leave_all(left, Deadline::after(patience)).await;
+                core.let_expire_all(expiring, Deadline::after(patience)).await;
             });
         }
     }
 
     /// Starts their last leases, and goes on until Redis confirms it.
-    pub(crate) async fn leave_all(
+    pub(crate) async fn let_expire_all(
         self: &Arc<Self>,
         mut undelivered: Undelivered,
         deadline: Deadline,
@@ -43,10 +43,10 @@ impl Core {
         let ask = |acquisition| {
             self.insist(deadline, move || self.ask_along(self.last_lease(acquisition), deadline))
         };
-        let left = undelivered.left.clone();
-        let answers = join_all(left.iter().map(ask)).await;
+        let expiring = undelivered.expiring.clone();
+        let answers = join_all(expiring.iter().map(ask)).await;
         let mut failed = Vec::new();
-        for (acquisition, answer) in left.iter().zip(answers) {
+        for (acquisition, answer) in expiring.iter().zip(answers) {
             match answer {
                 Ok(answer) if !answer.reply => self.lose(acquisition),
                 Ok(_) => {}
@@ -61,15 +61,15 @@ impl Core {
                 permits = failed.len(),
                 after = ?deadline.elapsed(),
                 %error,
-                "left permits could not be renewed for the last time; their leases end earlier"
+                "permits that are to expire could not be refreshed for the last time; their leases expire earlier"
             );
         }
-        left.iter().for_each(|left| self.part_with(left));
+        expiring.iter().for_each(|expiring| self.part_with(expiring));
     }
 
     /// The whole of it, also where that is beyond `max_hold`.
     pub(crate) fn last_lease(&self, acquisition: &Arc<Acquisition>) -> Refresh {
         let (acquisition, duration) = (acquisition.clone(), self.settings.first_lease());
-        Refresh { acquisition, duration, operation: "leave" }
+        Refresh { acquisition, duration, operation: "let_expire" }
     }
 }

@@ -16,7 +16,7 @@ impl Permit {
     /// - Times are those of the server's clock, in whole ms. D is the lease of the
     ///   semaphore, or [`max_hold`](crate::SemaphoreBuilder::max_hold) where that is shorter.
     /// - Work that panics after its start, or is dropped, counts when the semaphore was built with
-    ///   [`leave_on_drop`](crate::SemaphoreBuilder::leave_on_drop).
+    ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
     /// - A process that is killed between a start and its leave has renewed the permit last up to a
     ///   third of the lease before: such a start may count for so much less. Where that matters,
     ///   make the lease one and a half times D: what is left of it is D then.
@@ -36,8 +36,8 @@ impl Permit {
     ///
     /// # Examples
     ///
-    /// See [`SemaphoreBuilder::leave_on_drop`](crate::SemaphoreBuilder::leave_on_drop).
-    pub fn leave(self) -> impl Future<Output = Result<(), Error>> {
-        self.end(OnDrop::Leave)
+    /// See [`SemaphoreBuilder::let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
+    pub fn let_expire(self) -> impl Future<Output = Result<(), Error>> {
+        self.end(OnDrop::LetExpire)
     }
 }

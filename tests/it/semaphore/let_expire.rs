@@ -24,7 +24,7 @@ const TASKS: u32 = 10;
 const STARTS: u32 = 3;
 
 fn starts(client: &SemaphoreClient, name: &str) -> SemaphoreBuilder {
-    client.semaphore(name).limit(LIMIT).lease(WINDOW).leave_on_drop(true)
+    client.semaphore(name).limit(LIMIT).lease(WINDOW).let_expire_on_drop(true)
 }
 
 /// The server's clock, in ms.
@@ -56,7 +56,7 @@ async fn a_process_that_starts() {
                 child::say(&format!("started {}", now(&mut server).await));
                 match (task + turn) % 3 {
                     0 => drop(permit),
-                    _ => permit.leave().await.unwrap(),
+                    _ => permit.let_expire().await.unwrap(),
                 }
             }
         });
@@ -111,7 +111,7 @@ impl Scene {
         let observer = Observer::new(&server.url(), "left", 2).await;
         let client = SemaphoreClient::builder().response_timeout(Duration::from_secs(5));
         let client = client.connect(&proxy.url()).await.unwrap();
-        let builder = client.semaphore("left").limit(2).lease(LONG).leave_on_drop(true);
+        let builder = client.semaphore("left").limit(2).lease(LONG).let_expire_on_drop(true);
         let semaphore = builder.auto_refresh(false).build().unwrap();
         Self { server, proxy, observer, client, semaphore }
     }
@@ -138,7 +138,7 @@ async fn a_permit_that_is_left_is_held_for_a_new_lease_and_not_renewed() {
     let semaphore = client.semaphore(&name).limit(1).lease(lease).build().unwrap();
     let permit = semaphore.acquire().await.unwrap();
     let watch = permit.watch();
-    permit.leave().await.unwrap();
+    permit.let_expire().await.unwrap();
     assert!(!watch.is_held() && !watch.is_lost());
     in_time("the end", watch.ended()).await;
     assert!(semaphore.try_acquire().await.unwrap().is_none());
@@ -153,7 +153,7 @@ async fn the_lease_begins_with_the_leave() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
-    permit.leave().await.unwrap();
+    permit.let_expire().await.unwrap();
     assert!(scene.left().await > used + USED);
 }
 
@@ -163,14 +163,14 @@ async fn a_leave_that_is_dropped_still_happens() {
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
-    drop(permit.leave());
+    drop(permit.let_expire());
     scene.begins_anew(used).await;
 
     let scene = Scene::set().await;
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
     scene.proxy.requests(Flow::Hold);
-    let leaving = tokio::spawn(permit.leave());
+    let leaving = tokio::spawn(permit.let_expire());
     let held = async || scene.proxy.held_requests();
     eventually("it is under way", held, |held| *held > 0).await;
     leaving.abort();
@@ -187,7 +187,7 @@ async fn a_leave_whose_answer_is_lost_is_made_again() {
     let permit = scene.semaphore.acquire().await.unwrap();
     let used = scene.used().await;
     scene.proxy.replies(Flow::Swallow);
-    let leaving = tokio::spawn(permit.leave());
+    let leaving = tokio::spawn(permit.let_expire());
     scene.begins_anew(used).await;
     scene.proxy.replies(Flow::Pass);
     scene.proxy.cut_commands();
@@ -208,8 +208,11 @@ async fn a_leave_in_an_outage_happens_after_it() {
     proxy.refuse_connections(true);
     proxy.cut_all();
     let used = use_up(&server, left).await;
-    let refused = permit.leave().await;
-    assert!(matches!(refused, Err(Error::Unavailable { operation: "leave", .. })), "{refused:?}");
+    let refused = permit.let_expire().await;
+    assert!(
+        matches!(refused, Err(Error::Unavailable { operation: "let_expire", .. })),
+        "{refused:?}"
+    );
     assert!(left().await <= used);
     proxy.refuse_connections(false);
     eventually("a new lease", left, |left| *left > used + USED).await;
@@ -284,9 +287,9 @@ async fn a_permit_that_was_lost_is_not_left() {
     let permit = semaphore.acquire().await.unwrap();
     in_time("the loss", permit.lost()).await;
     let next = in_time("the next turn", semaphore.acquire()).await.unwrap();
-    let refused = permit.leave().await;
-    assert!(matches!(refused, Err(Error::Lost { operation: "leave", .. })), "{refused:?}");
-    next.leave().await.unwrap();
+    let refused = permit.let_expire().await;
+    assert!(matches!(refused, Err(Error::Lost { operation: "let_expire", .. })), "{refused:?}");
+    next.let_expire().await.unwrap();
 }
 
 /// The whole lease counts, however long the permit may be held. The server's clock stands still, so
@@ -302,6 +305,6 @@ async fn max_hold_does_not_shorten_the_last_lease() {
     let some = Duration::from_millis(100);
     let rest = async || permit.expires_in();
     eventually("some of it is over", rest, |rest| *rest + some < LONG).await;
-    permit.leave().await.unwrap();
+    permit.let_expire().await.unwrap();
     assert!(observer.sees(1, 0).await.holders[0].expires_in + some / 2 > LONG);
 }
