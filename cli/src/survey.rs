@@ -50,7 +50,7 @@ pub async fn survey(
         };
         let (summary, name) = looked.expect("nothing panics there");
         match summary {
-            Err(error) if !matches!(error, Error::Refused { .. }) => return Err(error),
+            Err(error) if !matches!(error, Error::Rejected { .. }) => return Err(error),
             summary => found.insert(name, summary),
         };
     }

@@ -125,7 +125,7 @@ export class Permit {
   readonly expiresIn: number;
   /**
    * Repeated until Redis confirms it, for up to a lease. Resolves to false if the permit had been lost
-   * before: then it was given back in the background already. Rejects with Unavailable or Refused if it
+   * before: then it was given back in the background already. Rejects with Unavailable or Rejected if it
    * is not confirmed within two response timeouts, and goes on in the background. Another call waits
    * once more.
    */
@@ -180,7 +180,7 @@ export class Unavailable extends SemaphoreError {
 }
 
 /** Redis answered with an error that will not pass by itself. */
-export class Refused extends SemaphoreError {
+export class Rejected extends SemaphoreError {
   readonly code: "SEM_REJECTED";
   readonly semaphore: string;
   readonly operation: string;

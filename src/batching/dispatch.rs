@@ -140,7 +140,7 @@ impl<R: Request> Dispatch<R> {
         let (refused, others) =
             if refused.is_empty() { (others, refused) } else { (refused, others) };
         for waiting in refused {
-            let failed = waiting.failed(&self.owner, Failure::Refused(error.clone()));
+            let failed = waiting.failed(&self.owner, Failure::Rejected(error.clone()));
             let _ = waiting.reply.send(failed);
         }
         R::batcher(&self.owner).put_back(others);

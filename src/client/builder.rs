@@ -203,7 +203,7 @@ impl SemaphoreClientBuilder {
     /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
     /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::SemaphoreClient::doctor) (which says what
     /// the user lacks to do more). What writes fails, where the user may not, with
-    /// [`Error::Refused`]; a wait in a cluster, where the user may not listen either, with
+    /// [`Error::Rejected`]; a wait in a cluster, where the user may not listen either, with
     /// [`Error::Unavailable`] after the outage tolerance.
     ///
     /// # Examples

@@ -141,7 +141,7 @@ pub enum Error {
     /// server is out of memory. Nothing was changed, unless the source is an answer that cannot be
     /// read, or the user has lost a right since it connected.
     #[non_exhaustive]
-    Refused {
+    Rejected {
         /// The name of the semaphore.
         semaphore: String,
         /// What was called: `acquire`, `release`, `set_limit`.
@@ -218,7 +218,7 @@ impl Error {
             Self::NoLimit { .. } => "NoLimit",
             Self::Timeout { .. } => "Timeout",
             Self::Unavailable { .. } => "Unavailable",
-            Self::Refused { .. } => "Refused",
+            Self::Rejected { .. } => "Rejected",
             Self::LeaseTooShort { .. } => "LeaseTooShort",
             Self::NotAcknowledged { .. } => "NotAcknowledged",
             Self::Lost { .. } => "Lost",
@@ -278,7 +278,7 @@ impl Error {
             | Self::TooHeavy { .. }
             | Self::NoLimit { .. }
             | Self::LeaseTooShort { .. }
-            | Self::Refused { .. }
+            | Self::Rejected { .. }
             | Self::Lost { .. }
             | Self::Closed { .. }
             | Self::Shutdown
@@ -303,7 +303,7 @@ impl Error {
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,
-            Self::Refused { source, .. } => {
+            Self::Rejected { source, .. } => {
                 source.code().is_some_and(|code| code.starts_with("SEM_")) || says(source, "OOM")
             }
             _ => false,
@@ -354,7 +354,7 @@ impl Display for Error {
                     cause.found, cause.advice
                 )
             }
-            Self::Refused { semaphore, operation, server, source } => {
+            Self::Rejected { semaphore, operation, server, source } => {
                 let cause = cause_of(source);
                 write!(
                     f,
@@ -404,7 +404,7 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Connect { source, .. } => Some(source.as_ref()?),
-            Self::Unavailable { source, .. } | Self::Refused { source, .. } => Some(source),
+            Self::Unavailable { source, .. } | Self::Rejected { source, .. } => Some(source),
             Self::Redis(error) => Some(error),
             _ => None,
         }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Origin;
 use super::described::{
-    ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, RECONNECTS, RENEWAL_FAILURES, WAIT, WAITING, describe,
+    ACQUIRES, BATCH, CALL, HELD, HOLD, LOST, QUEUED, RECONNECTS, REFRESH_FAILURES, WAIT, describe,
 };
 use super::labels::Labels;
 use crate::error::Error;
@@ -35,7 +35,7 @@ enum Outcome {
     Immediate,
     Waited,
     Adopted,
-    Refused,
+    NoPermit,
     Timeout,
     Cancelled,
     Closed,
@@ -44,7 +44,7 @@ enum Outcome {
 
 impl Outcome {
     const LABELS: [&str; 8] =
-        ["immediate", "waited", "adopted", "refused", "timeout", "cancelled", "closed", "failed"];
+        ["immediate", "waited", "adopted", "no_permit", "timeout", "cancelled", "closed", "failed"];
 
     /// `None` for what could not be asked for.
     fn of(error: &Error) -> Option<Self> {
@@ -67,7 +67,7 @@ struct Handles {
     held: Gauge,
     hold: Histogram,
     lost: Counter,
-    renewal_failures: Counter,
+    refresh_failures: Counter,
 }
 
 impl Handles {
@@ -76,11 +76,11 @@ impl Handles {
         Self {
             acquires: Outcome::LABELS.map(acquires),
             wait: histogram!(WAIT, "semaphore" => name.clone()),
-            waiting: gauge!(WAITING, "semaphore" => name.clone()),
+            waiting: gauge!(QUEUED, "semaphore" => name.clone()),
             held: gauge!(HELD, "semaphore" => name.clone()),
             hold: histogram!(HOLD, "semaphore" => name.clone()),
             lost: counter!(LOST, "semaphore" => name.clone()),
-            renewal_failures: counter!(RENEWAL_FAILURES, "semaphore" => name),
+            refresh_failures: counter!(REFRESH_FAILURES, "semaphore" => name),
         }
     }
 
@@ -102,8 +102,8 @@ impl Meter {
     }
 
     /// A try has found no permit free.
-    pub(crate) fn refused(&self) {
-        self.0.count(Outcome::Refused);
+    pub(crate) fn not_granted(&self) {
+        self.0.count(Outcome::NoPermit);
     }
 
     /// A permit that was asked for then is handed out.
@@ -123,7 +123,7 @@ impl Meter {
     }
 
     pub(crate) fn renewal_failed(&self) {
-        self.0.renewal_failures.increment(1);
+        self.0.refresh_failures.increment(1);
     }
 }
 

@@ -32,4 +32,4 @@ pub(crate) enum Origin {
 
 /// Connections, as metrics name them.
 pub(crate) const COMMANDS: &str = "commands";
-pub(crate) const WAKE_UPS: &str = "wake-ups";
+pub(crate) const SUBSCRIPTION: &str = "subscription";

@@ -28,7 +28,7 @@ impl Meter {
         Waiting
     }
 
-    pub(crate) fn refused(&self) {}
+    pub(crate) fn not_granted(&self) {}
 
     pub(crate) fn granted(&self, _origin: Origin, _weight: u32, _asked: Instant) -> Hold {
         Hold

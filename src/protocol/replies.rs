@@ -14,7 +14,7 @@ const ALL: i64 = 3;
 pub(crate) enum Acquired {
     Granted { token: u64 },
     Queued(Place),
-    Refused,
+    NotGranted,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ impl Acquired {
 
     fn read(numbers: &[i64]) -> Option<Self> {
         match *numbers {
-            [0, 0, 0] => Some(Self::Refused),
+            [0, 0, 0] => Some(Self::NotGranted),
             [1, token, _] => Self::granted(token),
             [2, ticket, position] => {
                 Some(Self::Queued(Place { ticket: given(ticket)?, position: given(position)? }))

@@ -128,7 +128,7 @@ impl Core {
         async move {
             let permit = self.unless_ended(pin!(self.try_now(weight))).await;
             if matches!(permit, Ok(None)) {
-                self.meter.refused();
+                self.meter.not_granted();
             }
             permit
         }
@@ -279,15 +279,15 @@ impl Core {
                     let _waiting = self.meter.waits();
                     Box::pin(self.outcome(acquisition)).await?
                 }
-                Acquired::Refused if matches!(if_full, IfFull::Refuse(_)) => {
+                Acquired::NotGranted if matches!(if_full, IfFull::Refuse(_)) => {
                     Box::pin(self.listen_first(patience)).await?;
                     deadline = Deadline::after(patience);
                     continue;
                 }
-                Acquired::Refused => {
+                Acquired::NotGranted => {
                     let text = "it refuses what it must queue: are these scripts ours?";
                     let refusal = (ErrorKind::UnexpectedReturnType, text).into();
-                    return Err(self.error("acquire", Failure::Refused(refusal)));
+                    return Err(self.error("acquire", Failure::Rejected(refusal)));
                 }
             };
             let ages = if was_queued { AGES_BY_MESSAGE } else { AGES_BY_REPLY };

@@ -29,7 +29,7 @@ impl Semaphore {
     /// somebody else has adopted it: of two who adopt the same permit, the second gets this.
     /// [`Error::Invalid`] when it is a permit of a semaphore with another name; nothing was sent then.
     /// Otherwise as for [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer
-    /// for longer than the outage tolerance, [`Error::NotAcknowledged`], [`Error::Refused`],
+    /// for longer than the outage tolerance, [`Error::NotAcknowledged`], [`Error::Rejected`],
     /// [`Error::Closed`], [`Error::Shutdown`]. After these the permit may have been adopted: then it is
     /// given back.
     ///

@@ -16,7 +16,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Refused`].
+    /// [`Error::Rejected`].
     ///
     /// # Cancel safety
     ///

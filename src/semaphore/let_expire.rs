@@ -28,7 +28,7 @@ impl Permit {
     /// [`Error::Lost`] when the permit was lost before: another start may have come too early.
     /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout; leaving
     /// goes on in the background until Redis confirms it or the lease has ended.
-    /// [`Error::Refused`] and [`Error::Shutdown`] as for [`release`](Self::release).
+    /// [`Error::Rejected`] and [`Error::Shutdown`] as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///

@@ -34,7 +34,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when Redis gives no answer within twice the response timeout,
-    /// [`Error::Refused`].
+    /// [`Error::Rejected`].
     ///
     /// # Cancel safety
     ///
@@ -64,7 +64,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`set_limit`](Self::set_limit); [`Error::Refused`] also when the limit would exceed
+    /// As for [`set_limit`](Self::set_limit); [`Error::Rejected`] also when the limit would exceed
     /// `u32::MAX`.
     ///
     /// # Cancel safety

@@ -133,7 +133,7 @@ impl Semaphore {
     /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
     /// request can never fit, [`Error::NoLimit`] or [`Error::NotAcknowledged`] where the semaphore
     /// was built for that, [`Error::LeaseTooShort`] when permits were granted, but never in time for
-    /// their lease; [`Error::Refused`], [`Error::Closed`], [`Error::Shutdown`].
+    /// their lease; [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///

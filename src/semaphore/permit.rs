@@ -121,7 +121,7 @@ impl Permit {
     /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
     /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
     /// timeout; giving back goes on in the background until Redis confirms it or the lease has
-    /// ended. [`Error::Refused`] when Redis answers with an error. [`Error::Shutdown`] outside of a
+    /// ended. [`Error::Rejected`] when Redis answers with an error. [`Error::Shutdown`] outside of a
     /// runtime, when the one that connected has ended: then the lease ends by itself.
     ///
     /// # Cancel safety
@@ -245,7 +245,7 @@ impl Permit {
     ///
     /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis
     /// does not answer within twice the response timeout: that is not a loss yet, the permit is
-    /// held until [`expires_in`](Self::expires_in) is zero. [`Error::Refused`],
+    /// held until [`expires_in`](Self::expires_in) is zero. [`Error::Rejected`],
     /// [`Error::Shutdown`].
     ///
     /// # Cancel safety

@@ -45,7 +45,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Invalid`] for what is no id; nothing is sent then. [`Error::Unavailable`] when Redis
-    /// gives no answer within twice the response timeout, [`Error::Refused`].
+    /// gives no answer within twice the response timeout, [`Error::Rejected`].
     ///
     /// # Cancel safety
     ///

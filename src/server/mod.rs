@@ -80,7 +80,7 @@ pub(crate) enum Failure {
         elapsed: Duration,
         last: RedisError,
     },
-    Refused(RedisError),
+    Rejected(RedisError),
 }
 
 impl Failure {
@@ -217,7 +217,7 @@ impl Servers {
                         _ => failure.error,
                     }
                 }
-                Err(failure) => return Err(Failure::Refused(failure.error)),
+                Err(failure) => return Err(Failure::Rejected(failure.error)),
             };
             let pause = backoff.next();
             if deadline.left_at(Instant::now()) <= pause || clock::is_paused() {

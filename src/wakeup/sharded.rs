@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::Router;
 use super::channel::{Channel, Channels, Heard};
 use crate::error::{is_refusal, is_transient};
-use crate::metrics::{WAKE_UPS, reconnected};
+use crate::metrics::{SUBSCRIPTION, reconnected};
 use crate::runtime::clock;
 use crate::server::{Address, Backoff, Cluster, Dialed, LOG_TARGET, Line, Outages};
 
@@ -126,7 +126,7 @@ impl Listener {
             match connect(&self.cluster, &self.node).await {
                 Ok(mut subscriptions) => {
                     if std::mem::replace(&mut was_connected, true) {
-                        reconnected(WAKE_UPS);
+                        reconnected(SUBSCRIPTION);
                         tracing::debug!(
                             target: LOG_TARGET,
                             node = %self.node,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Channel, Router};
 use crate::error::is_refusal;
-use crate::metrics::{WAKE_UPS, reconnected};
+use crate::metrics::{SUBSCRIPTION, reconnected};
 use crate::runtime::clock;
 use crate::server::{Backoff, LOG_TARGET, Line, Link, Outages};
 
@@ -85,7 +85,7 @@ pub(super) async fn listen(
             }
         };
         subscription = next;
-        reconnected(WAKE_UPS);
+        reconnected(SUBSCRIPTION);
         outages.succeeded(None);
         tracing::debug!(target: LOG_TARGET, "listening for wake-ups again");
         router.may_have_missed();

@@ -80,7 +80,7 @@ fn assert_names_the_cause<T: std::fmt::Debug>(outcome: Result<T, Error>, operati
     for part in [NAME, operation, "OOM", "maxmemory"] {
         assert!(text.contains(part), "{text:?} does not say {part}");
     }
-    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ pub struct Exporter {
     #[arg(long, value_name = "PATTERN", help = pattern::HELP)]
     pub only: Option<Pattern>,
     /// The most semaphores to look at, the first by name: each is some series in Prometheus.
-    /// redis_semaphore_left_out says how many there are more
+    /// redis_semaphore_omitted says how many there are more
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = number(0..=u32::MAX))]
     pub max: u32,
     /// How long a look at all of them may take. Let it be less than Prometheus' scrape_timeout,

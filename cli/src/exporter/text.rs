@@ -16,7 +16,7 @@ use crate::survey::Summary;
 const UP: &str = "Whether the semaphores could be looked at: 1, or 0";
 const SCRAPE: &str = "How long the look at all semaphores took";
 const KEYS: &str = "Keys on the server, all of which are looked through for semaphores";
-const LEFT_OUT: &str = "Semaphores that are not told here: there are more than --max, or the server \
+const OMITTED: &str = "Semaphores that are not told here: there are more than --max, or the server \
                         refuses to tell them (the command ls says why)";
 const LIMIT: &str = "How much may be held at once: the limit in force";
 const DECLARED: &str = "The limit that programs declare; another one in force was set at run time";
@@ -49,9 +49,9 @@ impl Collector for Told {
         if let Some(keys) = picture.keys {
             one(encoder, ("keys", KEYS), keys, None)?;
         }
-        let left_out = [("max", picture.over_max), ("refused", picture.refused())];
-        let left_out = left_out.map(|(reason, number)| (reason, number as u64));
-        by_label(encoder, ("left_out", LEFT_OUT), "reason", left_out, None)?;
+        let omitted = [("max", picture.over_max), ("rejected", picture.refused())];
+        let omitted = omitted.map(|(reason, number)| (reason, number as u64));
+        by_label(encoder, ("omitted", OMITTED), "reason", omitted, None)?;
         of_each(picture, encoder, ("limit", LIMIT), |summary| summary.limit.map(u64::from))?;
         let declared = |summary: &Summary| summary.declared.map(u64::from);
         of_each(picture, encoder, ("declared_limit", DECLARED), declared)?;

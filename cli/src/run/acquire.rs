@@ -95,7 +95,7 @@ async fn attempt(
 
 /// Whether the server's memory or disk is full.
 fn is_full(error: &Error) -> bool {
-    let Error::Refused { source, .. } = error else { return false };
+    let Error::Rejected { source, .. } = error else { return false };
     let text = source.to_string();
     ["OOM", "MISCONF"]
         .iter()

@@ -127,7 +127,7 @@ fn revoked(lease: Duration) -> String {
 fn trouble(error: Error) -> Trouble {
     let is_away = match &error {
         Error::Connect { .. } => error.is_transient(),
-        Error::Refused { .. } | Error::Invalid { .. } => false,
+        Error::Rejected { .. } | Error::Invalid { .. } => false,
         _ => true,
     };
     Trouble { reason: Failure::from(error).reason, is_away }

@@ -42,7 +42,7 @@ class Unavailable extends SemaphoreError {
 }
 
 /** Redis answered with an error that will not pass by itself. `cause` is that error. */
-class Refused extends SemaphoreError {
+class Rejected extends SemaphoreError {
   constructor(semaphore, operation, cause) {
     super(`semaphore ${semaphore}: ${operation} was refused: ${cause.message}`, { cause });
     Object.assign(this, { semaphore, operation });
@@ -66,7 +66,7 @@ const NAMES = [
   [AcquireTimeout, "AcquireTimeout", "SEM_TIMEOUT"],
   [LeaseLost, "LeaseLost", "SEM_LOST"],
   [Unavailable, "Unavailable", "SEM_UNAVAILABLE"],
-  [Refused, "Refused", "SEM_REJECTED"],
+  [Rejected, "Rejected", "SEM_REJECTED"],
   [Unsupported, "Unsupported", "SEM_UNSUPPORTED"],
   [Closed, "Closed", "SEM_CLOSED"],
 ];
@@ -100,13 +100,13 @@ const isOfCluster = (error) => says(error, "MOVED|ASK|CROSSSLOT|TRYAGAIN|CLUSTER
 function failure(semaphore, operation, error = new Error("no answer yet")) {
   if (error instanceof Closed) return error;
   if (isOfCluster(error)) return cluster(error);
-  return new (isPassing(error) ? Unavailable : Refused)(semaphore, operation, error);
+  return new (isPassing(error) ? Unavailable : Rejected)(semaphore, operation, error);
 }
 
 /** What fails in the background. A client that was closed is no news. */
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
-  SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Refused, Unsupported, Closed, says, isPassing,
+  SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Rejected, Unsupported, Closed, says, isPassing,
   isOfCluster, cluster, failure, warn,
 };

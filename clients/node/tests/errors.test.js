@@ -11,7 +11,7 @@ const CODES = {
   AcquireTimeout: "SEM_TIMEOUT",
   LeaseLost: "SEM_LOST",
   Unavailable: "SEM_UNAVAILABLE",
-  Refused: "SEM_REJECTED",
+  Rejected: "SEM_REJECTED",
   Unsupported: "SEM_UNSUPPORTED",
   Closed: "SEM_CLOSED",
 };

@@ -29,9 +29,9 @@ test("a release that is refused is told, and goes on, as does that of a wait tha
   controller.abort();
   await assert.rejects(wait, { name: "AbortError" });
   for (const time of ["the first", "the second"]) {
-    await assert.rejects(permit.release(), { name: "Refused", message: /release was refused: .*permissions/ }, time);
+    await assert.rejects(permit.release(), { name: "Rejected", message: /release was refused: .*permissions/ }, time);
   }
-  assert.equal((await warned)[0].name, "Refused");
+  assert.equal((await warned)[0].name, "Rejected");
   assert.equal(permit.isLost, false);
   assert.equal(await held(send, name), 1);
   await jobs.permit();
@@ -63,7 +63,7 @@ test("what a callback did has not failed where its permit cannot be given back y
 test("what a server refuses for good is told at once", async (t) => {
   const [name, send, semaphores] = [newName(), await admin(t), await connect(t)];
   await send("SET", keyOf(name, "queue"), "something else", "PX", 60_000);
-  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /SEM_TYPE/ });
+  await assert.rejects(semaphores.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /SEM_TYPE/ });
 });
 
 test("who is in the queue outlasts a full memory, for as long as an outage", async (t) => {
@@ -76,7 +76,7 @@ test("who is in the queue outlasts a full memory, for as long as an outage", asy
   const isOver = assert.rejects(short, { name: "Unavailable", message: /maxmemory/ });
   await queued(send, name, 2);
   await send("CONFIG", "SET", "maxmemory", "1");
-  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Refused", message: /maxmemory/ });
+  await assert.rejects(impatient.semaphore(name, { limit: 1 }).acquire(), { name: "Rejected", message: /maxmemory/ });
   await isOver;
   await send("CONFIG", "SET", "maxmemory", "0");
   await permit.release();

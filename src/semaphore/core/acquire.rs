@@ -160,7 +160,7 @@ impl Request for Acquire {
 fn apply(core: &Arc<Core>, acquisition: &Arc<Acquisition>, sent: Instant, reply: &AcquireReply) {
     let is_lost = acquisition.lease().is_some_and(|lease| lease.is_lost());
     match reply.acquired {
-        Acquired::Refused => {}
+        Acquired::NotGranted => {}
         // It was lost while we asked: the server may have it anew.
         _ if is_lost => core.give_back(acquisition, ReleaseMode::Return),
         // The message of a hand-off that followed has overtaken this.

@@ -77,7 +77,7 @@ impl Keeper {
         let Some(failure) = failure else { return };
         let is_refused = !failure.is_transient();
         let failure = match is_refused {
-            true => Failure::Refused(failure.error),
+            true => Failure::Rejected(failure.error),
             false => Failure::no_answer(began.elapsed(), failure.error),
         };
         let error = self.core.error(ReleaseCall::SCRIPT, failure);

@@ -55,7 +55,7 @@ impl Core {
         loop {
             let answer = ask().await;
             let pause = backoff.next();
-            let Err(error @ Error::Refused { .. }) = &answer else { return answer };
+            let Err(error @ Error::Rejected { .. }) = &answer else { return answer };
             if deadline.left_at(Instant::now()) <= pause {
                 return answer;
             }
@@ -129,11 +129,11 @@ impl Owner for Core {
             Failure::NoAnswer { elapsed, last } => {
                 Error::Unavailable { semaphore, operation, server, elapsed, source: last }
             }
-            Failure::Refused(source) => match too_heavy(&source) {
+            Failure::Rejected(source) => match too_heavy(&source) {
                 // This crate declares none of 0, so it means that there is none.
                 Some((_, 0)) if self.settings.limit == Limit::Known => Error::NoLimit { semaphore },
                 Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
-                None => Error::Refused { semaphore, operation, server, source },
+                None => Error::Rejected { semaphore, operation, server, source },
             },
         }
     }

@@ -195,7 +195,7 @@ impl Core {
         };
         let answer = self.call("inspect", operation, patience, write).await?;
         Inspection::read(answer.reply, self.settings.limit.number(), waiters.0)
-            .map_err(|error| self.error(operation, Failure::Refused(error.into())))
+            .map_err(|error| self.error(operation, Failure::Rejected(error.into())))
     }
 }
 

@@ -51,7 +51,7 @@ async fn ask(core: &Arc<Core>, waiting: &Arc<Acquisition>, deadline: Deadline) -
 fn is_outage(error: &Error) -> bool {
     match error {
         Error::Unavailable { .. } => true,
-        Error::Refused { source, .. } => is_full(source),
+        Error::Rejected { source, .. } => is_full(source),
         _ => false,
     }
 }

@@ -50,7 +50,7 @@ async fn changes_nothing(client: &SemaphoreClient, name: &str, id: &str) {
         semaphore.revoke(id).await.map(drop),
     ] {
         let refused = refused.unwrap_err();
-        assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+        assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
         assert!(refused.to_string().contains("the user lacks a right"), "{}", whole(&refused));
     }
     let now = semaphore.inspect().await.unwrap();
@@ -88,7 +88,7 @@ async fn who_may_only_look_sees_all_and_changes_nothing() {
     changes_nothing(&client, &name, permit.id()).await;
     let semaphore = client.semaphore(&*name).limit(7).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
     permit.release().await.unwrap();
 }
 

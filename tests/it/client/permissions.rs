@@ -83,7 +83,7 @@ async fn whoever_asks_for_roles_or_waits_for_replicas_needs_a_right_more() {
     let within = Duration::from_millis(1);
     let semaphore = client.semaphore(NAME).limit(1).acknowledged_by(1, within).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
     assert!(whole(&refused).contains("wait"), "{refused}");
     server.grant("+wait");
     let refused = semaphore.acquire().await.unwrap_err();

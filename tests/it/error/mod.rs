@@ -233,7 +233,7 @@ async fn a_key_of_another_type_is_named_with_what_was_called() {
         ("wake", semaphore(&server).await.wake().await.unwrap_err()),
     ];
     for (called, error) in refused {
-        let Error::Refused { operation, source, .. } = &error else { panic!("{error:?}") };
+        let Error::Rejected { operation, source, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*operation, source.code()), (called, Some("SEM_TYPE")));
         let found = format!(
             "semaphore wrong: {called} was refused (127.0.0.1:{}: the key sem:{{wrong}}:state holds \

@@ -42,7 +42,7 @@ async fn the_error_of_redis_rs_is_found_and_printed_once() {
     redis::cmd("SET").arg(&keys_of(&name)[0]).arg("other").exec(&mut admin).unwrap();
     let semaphore = client.semaphore(&name).limit(1).build().unwrap();
     let refused = semaphore.acquire().await.unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused:?}");
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused:?}");
     assert_said(refused, "exists and is not");
 
     let client = redis::Client::open(shared_admin_url()).unwrap();

@@ -56,7 +56,8 @@ async fn connections_that_are_made_again() {
     let semaphore = client.semaphore("cut").limit(1).build().unwrap();
     semaphore.acquire().await.unwrap().release().await.unwrap();
     let reconnects = || {
-        ["commands", "wake-ups"].map(|it| counted.get("reconnects_total", &[("connection", it)]))
+        ["commands", "subscription"]
+            .map(|it| counted.get("reconnects_total", &[("connection", it)]))
     };
     assert!(counted.text().contains("reconnects_total{connection=\"commands\"} 0"));
     assert_eq!(reconnects(), [0.0, 0.0]);

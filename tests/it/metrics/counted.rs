@@ -44,7 +44,7 @@ impl Counted {
 
     /// Weight held, requests that wait, permits that have ended, and losses.
     pub fn held_waiting_ended_lost(&self, semaphore: &str) -> [f64; 4] {
-        ["held", "waiting", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
+        ["held", "queued", "hold_seconds_count", "lost_total"].map(|name| self.of(semaphore, name))
     }
 }
 

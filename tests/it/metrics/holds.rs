@@ -81,7 +81,7 @@ async fn a_loss_counts_when_the_deadline_passes_and_never_again() {
     // Nobody asks the permits.
     let lost = async || counted.held_waiting_ended_lost("cut");
     eventually("both are lost", lost, |now| *now == [0.0, 0.0, 2.0, 2.0]).await;
-    assert!(counted.of("cut", "renewal_failures_total") >= 1.0);
+    assert!(counted.of("cut", "refresh_failures_total") >= 1.0);
     proxy.refuse_connections(false);
     in_time("the loss", released.lost()).await;
     assert!(matches!(released.refresh().await, Err(Error::Lost { .. })));

@@ -41,7 +41,7 @@ impl Scene {
     }
 
     fn waiting(&self) -> f64 {
-        self.counted.of(&self.name, "waiting")
+        self.counted.of(&self.name, "queued")
     }
 
     fn waits(&self) -> f64 {
@@ -72,13 +72,13 @@ async fn refused_in_vain_and_too_heavy() {
     let scene = Scene::set(1).await;
     let held = scene.semaphore.acquire().await.unwrap();
     assert!(scene.semaphore.try_acquire().await.unwrap().is_none());
-    scene.assert_outcomes(&[("immediate", 1), ("refused", 1)]);
+    scene.assert_outcomes(&[("immediate", 1), ("no_permit", 1)]);
     let late = scene.semaphore.acquire_timeout(Duration::from_millis(20)).await;
     assert!(matches!(late, Err(Error::Timeout { .. })));
-    scene.assert_outcomes(&[("immediate", 1), ("refused", 1), ("timeout", 1)]);
+    scene.assert_outcomes(&[("immediate", 1), ("no_permit", 1), ("timeout", 1)]);
     let heavy = scene.semaphore.acquire_many(2).await;
     assert!(matches!(heavy, Err(Error::TooHeavy { .. })));
-    scene.assert_outcomes(&[("failed", 1), ("immediate", 1), ("refused", 1), ("timeout", 1)]);
+    scene.assert_outcomes(&[("failed", 1), ("immediate", 1), ("no_permit", 1), ("timeout", 1)]);
     assert_eq!((scene.waiting(), scene.waits()), (0.0, 0.0));
     held.release().await.unwrap();
 }

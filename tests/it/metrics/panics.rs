@@ -29,7 +29,7 @@ impl Recorder for Broken {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match key.name() {
-            "redis_semaphore_client_renewal_failures_total" => Counter::from_arc(Arc::new(Self)),
+            "redis_semaphore_client_refresh_failures_total" => Counter::from_arc(Arc::new(Self)),
             _ => Counter::noop(),
         }
     }

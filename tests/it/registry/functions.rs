@@ -164,7 +164,7 @@ async fn a_full_memory_takes_nothing_from_those_who_hold() {
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).exec(&mut admin).unwrap();
     let error = semaphore.acquire().await.unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { .. }) && error.to_string().contains("OOM"),
+        matches!(&error, Error::Rejected { .. }) && error.to_string().contains("OOM"),
         "{error}"
     );
     permit.refresh().await.unwrap();

@@ -215,7 +215,7 @@ async fn who_must_not_wait_is_told_so_by_what_was_called() {
         ("acquire", semaphore.acquire().await.map(drop).unwrap_err()),
         ("try_acquire", semaphore.try_acquire().await.map(drop).unwrap_err()),
     ] {
-        let Error::Refused { operation, source, .. } = &refused else { panic!("{refused:?}") };
+        let Error::Rejected { operation, source, .. } = &refused else { panic!("{refused:?}") };
         assert_eq!((*operation, source.code()), (called, Some("NOPERM")), "{refused}");
     }
 }

@@ -178,7 +178,7 @@ async fn what_a_script_has_refused_is_not_given_back() {
         semaphore.acquire().await.map(drop),
         semaphore.acquire_many(2).await.map(drop),
     ] {
-        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
     }
     let heavy = client.semaphore("light").limit(1).build().unwrap();
     let refused = heavy.acquire_many(2).await;

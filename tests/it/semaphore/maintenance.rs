@@ -246,7 +246,7 @@ async fn what_is_refused_in_the_background_is_asked_for_again() {
     server.grant("-zrem");
     drop(dropped);
     let refused = used_up.forget().await.unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
     let refusals = async || {
         let log: Vec<HashMap<String, Value>> =
             redis::cmd("ACL").arg("LOG").query(&mut server.connect()).unwrap();

@@ -273,7 +273,7 @@ async fn keys_that_are_something_else_are_told_to_everybody() {
     let mut connection = scene.server.connect();
     redis::cmd("SET").arg("sem:{fault}:queue").arg("mine").exec(&mut connection).unwrap();
     let refused = turn(scene.waiting).await.unwrap_err();
-    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
     let text = refused.to_string();
     assert!(text.contains("SEM_TYPE") && text.contains("sem:{fault}:queue"), "{text}");
     let refused = scene.semaphore.try_acquire().await.unwrap_err();

@@ -37,7 +37,7 @@ fn of(values: &Values, name: &str) -> Counts {
         hold_times: value("hold_seconds_count") as u64,
         lost: value("lost_total") as u64,
         held: value("held") as i64,
-        waiting: value("waiting") as i64,
+        waiting: value("queued") as i64,
         wait_time: value("wait_seconds_sum"),
         hold_time: value("hold_seconds_sum"),
     }

@@ -39,8 +39,8 @@ impl Metrics {
         self.get(name, [("semaphore".to_owned(), semaphore.to_owned())].into())
     }
 
-    pub fn left_out(&self, reason: &str) -> f64 {
-        self.get("left_out", [("reason".to_owned(), reason.to_owned())].into()).unwrap()
+    pub fn omitted(&self, reason: &str) -> f64 {
+        self.get("omitted", [("reason".to_owned(), reason.to_owned())].into()).unwrap()
     }
 
     /// All values of the label `semaphore`.

@@ -43,7 +43,7 @@ async fn all_that_an_operator_asks_for() {
     assert!(seen.one("scrape_seconds") > 0.0);
     let keys: f64 = cmd("DBSIZE").query(&mut server.connect()).unwrap();
     assert_eq!(seen.one("keys"), keys);
-    assert_eq!((seen.left_out("max"), seen.left_out("refused")), (0.0, 0.0));
+    assert_eq!((seen.omitted("max"), seen.omitted("rejected")), (0.0, 0.0));
 }
 
 async fn wait_of(exporter: &Exporter, name: &str) -> f64 {
@@ -130,11 +130,11 @@ async fn no_more_than_the_most_are_told() {
     let exporter = Exporter::start(&server.url, &["--max", "3"]).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.semaphores(), ["a1", "a2", "a3"]);
-    assert_eq!((seen.one("up"), seen.left_out("max")), (1.0, 2.0));
+    assert_eq!((seen.one("up"), seen.omitted("max")), (1.0, 2.0));
     let exporter = Exporter::start(&server.url, &["--max", "3", "--only", "?2"]).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.semaphores(), ["a2", "b2"]);
-    assert_eq!(seen.left_out("max"), 0.0);
+    assert_eq!(seen.omitted("max"), 0.0);
 }
 
 /// The others are told.
@@ -147,5 +147,5 @@ async fn one_that_cannot_be_read_is_counted() {
     let exporter = Exporter::start(&server.url, &[]).await;
     let seen = exporter.scrape().await;
     assert_eq!(seen.semaphores(), ["good"]);
-    assert_eq!((seen.one("up"), seen.left_out("refused")), (1.0, 1.0));
+    assert_eq!((seen.one("up"), seen.omitted("rejected")), (1.0, 1.0));
 }
