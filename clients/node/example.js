@@ -6,7 +6,7 @@
 //     for i in 1 2 3; do node example.js & done; wait
 
 const { setTimeout: sleep } = require("node:timers/promises");
-const { SemaphoreClient, LeaseLost } = require("./index.js");
+const { PermitLost, SemaphoreClient } = require("./index.js");
 
 async function main() {
   // After Ctrl-C the page is finished, its permit is given back, and then that signal ends the program. Without this
@@ -23,7 +23,7 @@ async function main() {
   try {
     for (let page = 1; page <= 50; page += 1) await printers.use(print(page), { signal: stop.signal });
   } catch (error) {
-    if (error instanceof LeaseLost || error.name === "AbortError") console.error("stopped: somebody else may be printing now");
+    if (error instanceof PermitLost || error.name === "AbortError") console.error("stopped: somebody else may be printing now");
     else if (!stop.signal.aborted) throw error;
   }
   await client.close();

@@ -99,7 +99,7 @@ export class Semaphore {
    */
   tryAcquire(options?: TryOptions): Promise<Permit | null>;
   /**
-   * Calls back with a permit and gives it back afterwards. Rejects with LeaseLost if the permit was
+   * Calls back with a permit and gives it back afterwards. Rejects with PermitLost if the permit was
    * lost meanwhile: what the callback did was not protected to its end. Where giving back is not
    * confirmed in time, the process emits a warning.
    */
@@ -117,7 +117,7 @@ export class Permit {
   readonly weight: number;
   /** It grows with every grant. Below 2^53. */
   readonly fencingToken: number;
-  /** Aborted when the permit is lost, with Redis in reach or not. The reason is a LeaseLost. */
+  /** Aborted when the permit is lost, with Redis in reach or not. The reason is a PermitLost. */
   readonly lost: AbortSignal;
   /** Exact even where the event loop was too busy to tell `lost` in time. */
   readonly isLost: boolean;
@@ -162,7 +162,7 @@ export class AcquireTimeout extends SemaphoreError {
 }
 
 /** The lease has ended: somebody else may hold the permit now. */
-export class LeaseLost extends SemaphoreError {
+export class PermitLost extends SemaphoreError {
   readonly code: "SEM_LOST";
   readonly semaphore: string;
   readonly id: string;

@@ -1,7 +1,7 @@
 "use strict";
 
 const {
-  AcquireTimeout, Closed, LeaseLost, Rejected, SemaphoreError, TooHeavy, Unavailable, Unsupported,
+  AcquireTimeout, Closed, PermitLost, Rejected, SemaphoreError, TooHeavy, Unavailable, Unsupported,
 } = require("./lib/errors");
 const { Permit } = require("./lib/permit");
 const { Semaphore } = require("./lib/semaphore");
@@ -10,5 +10,5 @@ const { SemaphoreClient } = require("./lib/client");
 // Written out, so that `import { SemaphoreClient }` finds the names.
 module.exports = {
   SemaphoreClient, Semaphore, Permit,
-  AcquireTimeout, Closed, LeaseLost, Rejected, SemaphoreError, TooHeavy, Unavailable, Unsupported,
+  AcquireTimeout, Closed, PermitLost, Rejected, SemaphoreError, TooHeavy, Unavailable, Unsupported,
 };

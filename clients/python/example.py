@@ -38,7 +38,7 @@ def with_threads() -> None:
         def work(sheet: int) -> None:
             with semaphore.acquire(timeout=10) as permit:
                 for _ in range(10):
-                    permit.check()  # raises LeaseLost: then stop
+                    permit.check()  # raises PermitLost: then stop
                     time.sleep(0.01)
                 print(f"sheet {sheet}, fencing token {permit.fencing_token}")
 

@@ -3,7 +3,7 @@ import random
 import time
 import unittest
 
-from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, TooHeavy, scripts, words
+from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, TooHeavy, scripts, words
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until_async
@@ -266,12 +266,12 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await asyncio.wait_for(permit.lost.wait(), DEADLINE)
         self.assertGreater(permit.expires_in, 0)
         self.assertTrue(permit.is_lost)
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(PermitLost):
             permit.check()
         self.assertIs(await permit.release(), False)
 
     async def test_a_loss_is_told_at_the_end_of_the_block(self):
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(PermitLost):
             async with await self.semaphore.acquire():
                 self.keys.connection.delete(self.keys.permits)
 

@@ -8,7 +8,7 @@ import unittest
 
 import redis
 
-from redis_lease_semaphore import AcquireTimeout, Closed, LeaseLost, SemaphoreClient, Unavailable
+from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, SemaphoreClient, Unavailable
 
 from support import DEADLINE, URL, Keys, Server, Turns, new_name, until
 
@@ -71,7 +71,7 @@ class Blocking(unittest.TestCase):
 
     def test_a_lost_lease(self):
         semaphore = self.another(lease=6)
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(PermitLost):
             with semaphore.acquire() as permit:
                 self.keys.connection.delete(self.keys.permits)
                 self.assertTrue(permit.lost.wait(DEADLINE))

@@ -8,7 +8,7 @@ import unittest
 import warnings
 
 import redis_lease_semaphore
-from redis_lease_semaphore import LeaseLost
+from redis_lease_semaphore import PermitLost
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until, until_async
@@ -75,7 +75,7 @@ class Dropped(unittest.IsolatedAsyncioTestCase):
     async def test_a_permit_is_held_for_max_hold_and_no_longer(self):
         semaphore = self.client.semaphore(new_name(), limit=1, lease=0.6, max_hold=1.5)
         start = time.monotonic()
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(PermitLost):
             async with semaphore.acquire() as permit:
                 self.assertLess(permit.expires_in, 0.7)
                 await asyncio.wait_for(permit.lost.wait(), DEADLINE)

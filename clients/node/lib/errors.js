@@ -26,7 +26,7 @@ class AcquireTimeout extends SemaphoreError {
 }
 
 /** The lease has ended: somebody else may hold the permit now. */
-class LeaseLost extends SemaphoreError {
+class PermitLost extends SemaphoreError {
   constructor(semaphore, id, why, cause) {
     super(`semaphore ${semaphore}: the permit ${id} is lost: ${why}`, cause && { cause });
     Object.assign(this, { semaphore, id });
@@ -64,7 +64,7 @@ const NAMES = [
   [SemaphoreError, "SemaphoreError", "SEM_LEASE_TOO_SHORT"],
   [TooHeavy, "TooHeavy", "SEM_TOO_HEAVY"],
   [AcquireTimeout, "AcquireTimeout", "SEM_TIMEOUT"],
-  [LeaseLost, "LeaseLost", "SEM_LOST"],
+  [PermitLost, "PermitLost", "SEM_LOST"],
   [Unavailable, "Unavailable", "SEM_UNAVAILABLE"],
   [Rejected, "Rejected", "SEM_REJECTED"],
   [Unsupported, "Unsupported", "SEM_UNSUPPORTED"],
@@ -107,6 +107,6 @@ function failure(semaphore, operation, error = new Error("no answer yet")) {
 const warn = (error) => error instanceof Closed || process.emitWarning(error);
 
 module.exports = {
-  SemaphoreError, TooHeavy, AcquireTimeout, LeaseLost, Unavailable, Rejected, Unsupported, Closed, says, isPassing,
+  SemaphoreError, TooHeavy, AcquireTimeout, PermitLost, Unavailable, Rejected, Unsupported, Closed, says, isPassing,
   isOfCluster, cluster, failure, warn,
 };

@@ -1,6 +1,6 @@
 "use strict";
 
-const { LeaseLost } = require("./errors");
+const { PermitLost } = require("./errors");
 
 /**
  * A lease on our own monotonic clock. It counts from before the request was sent, so it ends here
@@ -81,7 +81,7 @@ class Lease {
   lose(why, cause) {
     this.stop();
     if (this.isLost) return;
-    this.#reason = new LeaseLost(this.#semaphore, this.word, why, cause);
+    this.#reason = new PermitLost(this.#semaphore, this.word, why, cause);
     this.onLost();
     this.#controller?.abort(this.#reason);
   }

@@ -35,7 +35,7 @@ class Permit {
     dropped.register(this, this.#holding);
   }
 
-  /** Aborted when the permit is lost, at its deadline at the latest. The reason is a LeaseLost. */
+  /** Aborted when the permit is lost, at its deadline at the latest. The reason is a PermitLost. */
   get lost() {
     return this.#lease.lost;
   }

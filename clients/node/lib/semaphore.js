@@ -3,7 +3,7 @@
 const { setMaxListeners } = require("node:events");
 
 const checks = require("./checks");
-const { AcquireTimeout, LeaseLost } = require("./errors");
+const { AcquireTimeout, PermitLost } = require("./errors");
 const { Lease } = require("./lease");
 const { endBlock, Permit } = require("./permit");
 const { Queue } = require("./queue");
@@ -80,7 +80,7 @@ class Semaphore {
 
   /**
    * Calls back with a permit and gives it back afterwards. Where the permit was lost meanwhile it
-   * throws LeaseLost: what the callback did was not protected to its end.
+   * throws PermitLost: what the callback did was not protected to its end.
    */
   async use(callback, options) {
     const permit = await this.acquire(options);
@@ -93,7 +93,7 @@ class Semaphore {
     }
     if (await endBlock(permit)) return result;
     permit.lost.throwIfAborted();
-    throw new LeaseLost(this.name, permit.id, "the server did not know it any more when it was given back");
+    throw new PermitLost(this.name, permit.id, "the server did not know it any more when it was given back");
   }
 
   async #call(script, args, timeout) {

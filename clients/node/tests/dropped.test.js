@@ -5,7 +5,7 @@ const { once } = require("node:events");
 const v8 = require("node:v8");
 const vm = require("node:vm");
 
-const { LeaseLost } = require("../index.js");
+const { PermitLost } = require("../index.js");
 const { admin, connect, empty, held, newName, queued, test, until } = require("./support.js");
 
 v8.setFlagsFromString("--expose-gc");
@@ -49,7 +49,7 @@ test("a permit that the program drops is given back, with a warning", async (t) 
     let signal;
     const id = await dropAfter(acquire, (permit) => (signal = permit.lost));
     const [warning] = await collected(send, name);
-    assert.ok(warning instanceof LeaseLost && warning.id === id, warning);
+    assert.ok(warning instanceof PermitLost && warning.id === id, warning);
     assert.match(warning.message, /dropped it without release/);
     assert.equal(signal.reason, warning, "whoever has the signal alone finds out");
   }

@@ -9,7 +9,7 @@ const CODES = {
   SemaphoreError: "SEM_LEASE_TOO_SHORT",
   TooHeavy: "SEM_TOO_HEAVY",
   AcquireTimeout: "SEM_TIMEOUT",
-  LeaseLost: "SEM_LOST",
+  PermitLost: "SEM_LOST",
   Unavailable: "SEM_UNAVAILABLE",
   Rejected: "SEM_REJECTED",
   Unsupported: "SEM_UNSUPPORTED",

@@ -2,7 +2,7 @@
 
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
-const { LeaseLost, Unavailable } = require("../index.js");
+const { PermitLost, Unavailable } = require("../index.js");
 const { Lease } = require("../lib/lease.js");
 const { Renewal } = require("../lib/renewal.js");
 const {
@@ -89,7 +89,7 @@ test("a permit whose key was deleted is lost at the next renewal", async (t) => 
   const started = performance.now();
   await once(permit.lost, "abort");
   assert.ok(performance.now() - started < 2000 + SLACK);
-  assert.ok(permit.lost.reason instanceof LeaseLost);
+  assert.ok(permit.lost.reason instanceof PermitLost);
   assert.equal(permit.isLost, true);
   assert.equal(permit.expiresIn, 0);
   assert.equal(await permit.release(), false);
@@ -109,7 +109,7 @@ for (const [how, signal] of [["hangs", "SIGSTOP"], ["has died", "SIGKILL"]]) {
     await once(permit.lost, "abort");
     const passed = performance.now() - stopped;
     assert.ok(passed > lease / 2 && passed < lease + SLACK, `${passed} ms`);
-    assert.ok(permit.lost.reason instanceof LeaseLost);
+    assert.ok(permit.lost.reason instanceof PermitLost);
     assert.ok(permit.lost.reason.cause, "it tells why renewing failed");
     if (signal === "SIGSTOP") server.child.kill("SIGCONT");
     else await server.start();
@@ -234,9 +234,9 @@ test("use gives the permit back, whatever the callback does", async (t) => {
     await send("DEL", keyOf(name, "permits"));
     await once(permit.lost, "abort");
   });
-  await assert.rejects(lost, LeaseLost);
+  await assert.rejects(lost, PermitLost);
   // Lost, and found out only when it is given back.
-  await assert.rejects(semaphore.use(() => send("DEL", keyOf(name, "permits"))), LeaseLost);
+  await assert.rejects(semaphore.use(() => send("DEL", keyOf(name, "permits"))), PermitLost);
 });
 
 test("a permit can be disposed of, and released twice", async (t) => {

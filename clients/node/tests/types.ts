@@ -1,5 +1,5 @@
 // Compiled and never run: do the declarations fit what programs write?
-import { AcquireTimeout, LeaseLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
+import { AcquireTimeout, PermitLost, Permit, SemaphoreError, SemaphoreClient, TooHeavy, Unavailable } from "../index";
 
 async function main(): Promise<void> {
   const semaphores = await SemaphoreClient.connect({ url: "redis://127.0.0.1", socket: { noDelay: true } }, { prefix: "shop" });
@@ -18,7 +18,7 @@ async function main(): Promise<void> {
     if (error instanceof TooHeavy) throw new RangeError(`${error.weight} of ${error.limit}`);
     if (error instanceof AcquireTimeout && error.position === 1) throw error;
     if (error instanceof Unavailable) throw error.cause;
-    if (error instanceof LeaseLost) throw new Error(error.id);
+    if (error instanceof PermitLost) throw new Error(error.id);
     if (error instanceof SemaphoreError && error.code === "SEM_CLOSED") throw error;
   }
   await semaphores.close();

@@ -7,8 +7,8 @@ from .blocking import Permit, Semaphore, SemaphoreClient
 from .errors import (
     AcquireTimeout,
     Closed,
-    LeaseLost,
     MissingPermission,
+    PermitLost,
     ProtocolError,
     SemaphoreError,
     TooHeavy,
@@ -18,9 +18,9 @@ from .errors import (
 __all__ = [
     "AcquireTimeout",
     "Closed",
-    "LeaseLost",
     "MissingPermission",
     "Permit",
+    "PermitLost",
     "ProtocolError",
     "Semaphore",
     "SemaphoreClient",

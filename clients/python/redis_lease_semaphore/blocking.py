@@ -16,7 +16,7 @@ from . import exits
 from . import permit as core_permit
 from . import semaphore as core_semaphore
 from . import client as core
-from .errors import Closed, LeaseLost
+from .errors import Closed, PermitLost
 
 _T = TypeVar("_T")
 
@@ -337,7 +337,7 @@ class Permit:
         return self._core.expires_in
 
     def check(self) -> None:
-        """Raises LeaseLost if it was lost."""
+        """Raises PermitLost if it was lost."""
         self._core.check()
 
     def release(self) -> bool:
@@ -366,4 +366,4 @@ class Permit:
         if self._core._is_forked():
             return  # the parent process ends its own copy of the block
         if not self._give_back(self._core._end_block()) and error is None:
-            raise LeaseLost(self.id)
+            raise PermitLost(self.id)

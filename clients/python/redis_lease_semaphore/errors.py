@@ -20,7 +20,7 @@ class AcquireTimeout(SemaphoreError, TimeoutError):
     """No permit came in time. The request leaves the queue."""
 
 
-class LeaseLost(SemaphoreError):
+class PermitLost(SemaphoreError):
     """The permit was held no longer: somebody else may have had it meanwhile."""
 
     def __init__(self, id: str) -> None:

@@ -12,7 +12,7 @@ import warnings
 from types import TracebackType
 from typing import Optional, Protocol
 
-from .errors import Closed, LeaseLost, Unavailable
+from .errors import Closed, PermitLost, Unavailable
 from .release import Release
 
 logger = logging.getLogger("redis_lease_semaphore")
@@ -106,7 +106,7 @@ class Permit:
     """Held until it is released or lost; its lease is renewed in the background.
 
     `lost` is an event that is set at the deadline of the lease at the latest, with Redis in reach
-    or not. Use it as a context manager: at the end it is released, and LeaseLost is raised if it
+    or not. Use it as a context manager: at the end it is released, and PermitLost is raised if it
     had been lost. Where Redis has not confirmed the release in time, that is logged.
 
     Keep the object while you hold the permit. If it is collected before it was released, that is a
@@ -144,9 +144,9 @@ class Permit:
         return self._held.release is not None and self._held.release.was_held is True
 
     def check(self) -> None:
-        """Raises LeaseLost if it was lost."""
+        """Raises PermitLost if it was lost."""
         if self.is_lost:
-            raise LeaseLost(self.id)
+            raise PermitLost(self.id)
 
     async def release(self) -> bool:
         """Gives it back: True when that is confirmed, False when the lease had ended before.
@@ -172,7 +172,7 @@ class Permit:
         traceback: Optional[TracebackType],
     ) -> None:
         if not await self._end_block() and error is None:
-            raise LeaseLost(self.id)
+            raise PermitLost(self.id)
 
     async def _end_block(self) -> bool:
         """Releases it. Whether it was held: the block has not failed where giving back takes longer."""
