@@ -1,12 +1,12 @@
 -- acquire: grants a permit to each request, or queues it, or refuses it.
 --
--- A call may be repeated: a word that holds a permit is granted again (same permit, its lease
--- starts anew, the token is newer), a word that is queued keeps its ticket. While anybody waits,
+-- A call may be repeated: an ID that holds a permit is granted again (same permit, its lease
+-- starts anew, the token is newer), an ID that is queued keeps its ticket. While anybody waits,
 -- new requests go behind (but with a ticket or a head start), or are refused. Where somebody may
 -- wait after it, the client counts as heard of, but with tries alone.
 --
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
@@ -14,11 +14,12 @@
 --                   limit is brought; where none is known, it is 0)
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] heartbeat_timeout
---                   1 to 604800000 ms: queued words of a client not heard of in that time may go
--- ARGV[4+] requests 1 to 1000 times: word, place
---   word            HOW:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same HOW and CLIENT
+--                   1 to 604800000 ms: queued IDs of a client not heard of in that time may go
+-- ARGV[4+] requests 1 to 1000 times: id, place
+--   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same NOTIFY and
+--                   CLIENT
 --   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
---                   3600000 ms), or the ticket that the word had, 1 to 9007199254740991
+--                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
@@ -41,7 +42,7 @@
 --   15              queued, asked for again where more than 16 clients wait
 -- Flags             none
 -- include: lib/arguments.lua
--- include: lib/words.lua
+-- include: lib/ids.lua
 
 local heartbeat_timeout = integer(ARGV[3], 1, MAX_TIME)
 if not heartbeat_timeout then
@@ -51,20 +52,20 @@ local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local words, parts, wants_place = {}, {}, false
+local ids, parts, wants_place = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word')
-  words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
+  local place, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
+  ids[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
+    return wrong(2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
   elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
     and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
     return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
-local lookup = words
+local lookup = ids
 -- include: lib/read.lua
 -- include: lib/configure.lua
 
@@ -73,13 +74,13 @@ for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
     permits, held = permits - 1, held - weight
-    ends[i], expired[#expired + 1] = false, words[i]
+    ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
     wanted = wanted + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
+        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
       ))
     end
   end
@@ -89,7 +90,7 @@ if expired[1] then
 end
 -- include: lib/purge.lua
 
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- First those whose place may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
@@ -103,7 +104,7 @@ for i = 1, may_queue and count or 0 do
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, ticket, words[i])
+    redis.call('ZADD', QUEUE, ticket, ids[i])
   end
 end
 -- include: lib/remember.lua
@@ -112,33 +113,33 @@ end
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
-  local word, part, at = words[i], parts[i], 3 * i
-  if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+  local id, part, at = ids[i], parts[i], 3 * i
+  if ends[i] or asked[id] == 0 and queued == 0 and held + part[3] <= limit then
     local index = #granted + 1
-    asked[word], granted[index], leases[index] = index, word, part[4]
+    asked[id], granted[index], leases[index] = index, id, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif asked[word] == 0 and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, word) - (leaving and #leaving or 0) + 1
+  elseif asked[id] == 0 and tickets[i] then
+    local rank = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
-  elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
+  elseif asked[id] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
-  elseif asked[word] == 0 then
+  elseif asked[id] == 0 then
     last_number = math.max(last_number + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, last_number, word)
+    redis.call('ZADD', QUEUE, last_number, id)
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
   alike = alike and part[4] == same
 end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
-  redis.call('ZREM', QUEUE, unpack(words))
+  redis.call('ZREM', QUEUE, unpack(ids))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / heartbeat_timeout))
-  waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
+  local n, draw = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
+  waits = tonumber(sub(redis.sha1hex(draw), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 -- include: lib/write.lua
@@ -148,7 +149,7 @@ if alike and #granted == count and not leaving then
 end
 reply[2] = wake_in
 for i = 1, count do
-  local index, at = asked[words[i]], 3 * i
+  local index, at = asked[ids[i]], 3 * i
   if index > 0 then
     reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i][4]
   end

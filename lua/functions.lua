@@ -49,30 +49,30 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
+local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
-local function read_word(index, name, weight)
-  local word = ARGV[index]
-  if not start or find(word, start, 1, true) ~= 1 then
+local function read_id(index, name, weight)
+  local id = ARGV[index]
+  if not start or find(id, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, weighs, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
+    local notify, client, weighs, lease, nonce = string.match(id, pattern)
+    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(word, 1, nonce - 1), nonce - 1
+    start, size = sub(id, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
+  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
+  elseif asked[id] then
     return wrong(index, name, 'given once in a call')
   end
-  asked[word] = 0
+  asked[id] = 0
   return said
 end
 
@@ -84,20 +84,20 @@ local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local words, parts, wants_place = {}, {}, false
+local ids, parts, wants_place = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_word(2 * i + 2, 'word')
-  words[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
+  local place, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
+  ids[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
-    return wrong(2 * i + 2, 'word', 'of the same HOW and CLIENT as the first')
+    return wrong(2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
   elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
     and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
     return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
-local lookup = words
+local lookup = ids
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
@@ -139,7 +139,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -174,13 +174,13 @@ for i = 1, count do
   local weight = parts[i][3]
   if ends[i] and ends[i] + 0 <= now then
     permits, held = permits - 1, held - weight
-    ends[i], expired[#expired + 1] = false, words[i]
+    ends[i], expired[#expired + 1] = false, ids[i]
   end
   if not ends[i] then
     wanted = wanted + weight
     if weight > limit and not runtime then
       return redis.error_reply(string.format(
-        'SEM_TOO_HEAVY ARGV[%d] (word) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
+        'SEM_TOO_HEAVY ARGV[%d] (id) weighs %.0f, the limit is %.0f', 2 * i + 2, weight, limit
       ))
     end
   end
@@ -190,8 +190,8 @@ if expired[1] then
 end
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -201,8 +201,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
@@ -213,7 +213,7 @@ if first_end <= now then
   live_until = math.max(live_until, now)
 end
 
-local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(words)) or {}
+local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
 local may_queue = wants_place and (queued > 0 or held + wanted > limit)
 -- First those whose place may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
@@ -227,7 +227,7 @@ for i = 1, may_queue and count or 0 do
     end
     last_number, tickets[i] = math.max(last_number, ticket), ticket
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, ticket, words[i])
+    redis.call('ZADD', QUEUE, ticket, ids[i])
   end
 end
 local CALLERS, crowd = 16, 0
@@ -245,24 +245,24 @@ if may_queue then
     and redis.call('ZCOUNT', CLIENTS, now + math.floor(heartbeat_timeout * 3 / 5), '+inf') or 0
   sweeps = crowd > CALLERS and tickets[1]
 end
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -275,16 +275,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked
@@ -293,33 +293,33 @@ end
 local waits, refused, alike, same = false, 0, count > 1, parts[1][4]
 local reply = {now, 0, declared_before, 0, 0, 0}
 for i = 1, count do
-  local word, part, at = words[i], parts[i], 3 * i
-  if ends[i] or asked[word] == 0 and queued == 0 and held + part[3] <= limit then
+  local id, part, at = ids[i], parts[i], 3 * i
+  if ends[i] or asked[id] == 0 and queued == 0 and held + part[3] <= limit then
     local index = #granted + 1
-    asked[word], granted[index], leases[index] = index, word, part[4]
+    asked[id], granted[index], leases[index] = index, id, part[4]
     if not ends[i] then
       permits, held = permits + 1, held + part[3]
     end
-  elseif asked[word] == 0 and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, word) - (leaving and #leaving or 0) + 1
+  elseif asked[id] == 0 and tickets[i] then
+    local rank = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
-  elseif asked[word] == 0 and ARGV[2 * i + 3] == 'try' then
+  elseif asked[id] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
-  elseif asked[word] == 0 then
+  elseif asked[id] == 0 then
     last_number = math.max(last_number + 1, now_us)
     has_new_key, queued = has_new_key or queued == 0, queued + 1
-    redis.call('ZADD', QUEUE, last_number, word)
+    redis.call('ZADD', QUEUE, last_number, id)
     reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, last_number, queued, true
   end
   alike = alike and part[4] == same
 end
 if refused == count then
   -- Removes nothing: but a server that may not write fails here, instead of answering "refused".
-  redis.call('ZREM', QUEUE, unpack(words))
+  redis.call('ZREM', QUEUE, unpack(ids))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), redis.sha1hex(parts[1][2] .. math.floor(now / heartbeat_timeout))
-  waits = tonumber(sub(draw, 1, 8), 16) % crowd < CALLERS
+  local n, draw = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
+  waits = tonumber(sub(redis.sha1hex(draw), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 local token = math.max(last_number + 1, now_us)
@@ -380,14 +380,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
@@ -399,7 +399,7 @@ if alike and #granted == count and not leaving then
 end
 reply[2] = wake_in
 for i = 1, count do
-  local index, at = asked[words[i]], 3 * i
+  local index, at = asked[ids[i]], 3 * i
   if index > 0 then
     reply[at + 1], reply[at + 2], reply[at + 3] = 1, token + index - 1, now + parts[i][4]
   end
@@ -500,7 +500,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -524,19 +524,19 @@ local function each(key, from, count, tell)
   end
 end
 
-local from = extra and 1 or 0 -- '*' comes before all words
+local from = extra and 1 or 0 -- '*' comes before all IDs
 local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
-each(PERMITS, from, math.min(ended, BOUND), function(word)
-  held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+each(PERMITS, from, math.min(ended, BOUND), function(id)
+  held = held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
-each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
-  held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
+each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
+  held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - now
 end)
-each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
-  waiting[#waiting + 1] = word
-  local ahead = string.match(word, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
+  waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
+  waiting[#waiting + 1] = id
+  local ahead = string.match(id, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
   waiting[#waiting + 1] = -1
 end)
@@ -599,30 +599,30 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
+local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
-local function read_word(index, name, weight)
-  local word = ARGV[index]
-  if not start or find(word, start, 1, true) ~= 1 then
+local function read_id(index, name, weight)
+  local id = ARGV[index]
+  if not start or find(id, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, weighs, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
+    local notify, client, weighs, lease, nonce = string.match(id, pattern)
+    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(word, 1, nonce - 1), nonce - 1
+    start, size = sub(id, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
+  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
+  elseif asked[id] then
     return wrong(index, name, 'given once in a call')
   end
-  asked[word] = 0
+  asked[id] = 0
   return said
 end
 
@@ -635,7 +635,7 @@ elseif #ARGV ~= length then
 elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local mark = change and read_word(length, 'mark', 0)
+local mark = change and read_id(length, 'mark', 0)
 if change and mark.err then
   return mark
 end
@@ -681,7 +681,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -737,8 +737,8 @@ end
 changed.runtime, limit = has_new_runtime and runtime or nil, runtime or declared or 0
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -748,8 +748,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
@@ -759,24 +759,24 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -789,16 +789,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked
@@ -862,14 +862,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
@@ -1049,30 +1049,30 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
+local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
-local function read_word(index, name, weight)
-  local word = ARGV[index]
-  if not start or find(word, start, 1, true) ~= 1 then
+local function read_id(index, name, weight)
+  local id = ARGV[index]
+  if not start or find(id, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, weighs, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
+    local notify, client, weighs, lease, nonce = string.match(id, pattern)
+    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(word, 1, nonce - 1), nonce - 1
+    start, size = sub(id, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
+  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
+  elseif asked[id] then
     return wrong(index, name, 'given once in a call')
   end
-  asked[word] = 0
+  asked[id] = 0
   return said
 end
 
@@ -1080,15 +1080,15 @@ local count, refusal = #ARGV / 2, check_count(0, 2)
 if refusal then
   return refusal
 end
-local words, nexts, weights, durations = {}, {}, {}, {}
+local ids, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local next, part = ARGV[2 * i], read_word(2 * i - 1, 'word')
+  local next, part = ARGV[2 * i], read_id(2 * i - 1, 'id')
   if part.err then
     return part
   end
-  words[i], weights[i] = ARGV[2 * i - 1], part[3]
+  ids[i], weights[i] = ARGV[2 * i - 1], part[3]
   if string.find(next, ':', 1, true) then
-    local next_part = read_word(2 * i, 'next', part[3])
+    local next_part = read_id(2 * i, 'next', part[3])
     if next_part.err then
       return next_part
     end
@@ -1096,13 +1096,13 @@ for i = 1, count do
   elseif integer(next, 1, part[4]) then
     durations[i] = next + 0
   else
-    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')
+    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the ID, or another ID')
   end
 end
 for _, next in pairs(nexts) do
-  words[#words + 1] = next
+  ids[#ids + 1] = next
 end
-local lookup = words
+local lookup = ids
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
 local clock = redis.call('TIME')
@@ -1144,7 +1144,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -1161,21 +1161,21 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local end_of = {}
-for i, word in ipairs(words) do
-  end_of[word] = (ends[i] or 0) + 0
+for i, id in ipairs(ids) do
+  end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no word is empty
+local reply, gone = {now, 0}, {''} -- no ID is empty
 for i = 1, count do
-  local word, kept, weight = words[i], nexts[i] or words[i], weights[i]
+  local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then
-    for _, it in ipairs({word, nexts[i]}) do
+    for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
       if end_of[it] > 0 then
         permits, held = permits - 1, held - weight
       end
     end
-    if end_of[word] > now then
+    if end_of[id] > now then
       is_held, permits, held = true, permits + 1, held + weight
     end
   end
@@ -1189,12 +1189,12 @@ end
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
-  queued = queued - redis.call('ZREM', QUEUE, unpack(words))
+  queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -1204,8 +1204,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
@@ -1215,24 +1215,24 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -1245,16 +1245,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked
@@ -1318,14 +1318,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
@@ -1385,30 +1385,30 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
+local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
-local function read_word(index, name, weight)
-  local word = ARGV[index]
-  if not start or find(word, start, 1, true) ~= 1 then
+local function read_id(index, name, weight)
+  local id = ARGV[index]
+  if not start or find(id, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, weighs, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
+    local notify, client, weighs, lease, nonce = string.match(id, pattern)
+    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(word, 1, nonce - 1), nonce - 1
+    start, size = sub(id, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
+  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
+  elseif asked[id] then
     return wrong(index, name, 'given once in a call')
   end
-  asked[word] = 0
+  asked[id] = 0
   return said
 end
 
@@ -1422,7 +1422,7 @@ if refusal then
 end
 local parts = {}
 for i = 1, count do
-  parts[i] = read_word(i + 1, 'word')
+  parts[i] = read_id(i + 1, 'id')
   if parts[i].err then
     return parts[i]
   end
@@ -1469,7 +1469,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -1486,8 +1486,8 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -1497,8 +1497,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
@@ -1513,13 +1513,13 @@ end
 -- them, and one whose memory is full lets a script go on that began like this.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
-  local word = ARGV[i + 1]
-  local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
-  if redis.call('ZREM', PERMITS, word) == 1 then
+  local id = ARGV[i + 1]
+  local has_ended = more and (redis.call('ZSCORE', PERMITS, id) or 0) + 0 <= now
+  if redis.call('ZREM', PERMITS, id) == 1 then
     permits, held = permits - 1, held - parts[i][3]
     reply[i + 2] = has_ended and 0 or 1
     freed = has_ended and freed or freed + parts[i][3]
-  elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
+  elseif queued > 0 and redis.call('ZREM', QUEUE, id) == 1 then
     reply[i + 2], queued = 2, queued - 1
   else
     reply[i + 2] = 0
@@ -1530,24 +1530,24 @@ if mode == 'consume' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -1560,16 +1560,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked
@@ -1633,14 +1633,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end
@@ -1738,7 +1738,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free
@@ -1757,8 +1757,8 @@ local is_set_back = last_number > now_us + 1000000 -- the server's clock, by mor
 redis.call('ZREM', PERMITS, '') -- removes nothing; lets a full server go on, a replica refuse
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -1768,8 +1768,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))
@@ -1779,24 +1779,24 @@ if first_end <= now then
   changed.first = first_end
   live_until = math.max(live_until, now)
 end
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -1809,16 +1809,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked
@@ -1882,14 +1882,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end

@@ -2,8 +2,8 @@
 --
 -- Tokens are not stored: the holder has its own. `last` is the newest token or ticket given.
 --
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] skip_held 0 to 9007199254740991: how many holders to leave out
@@ -19,8 +19,8 @@
 --   members         entries in the list of holders, over all pages
 --   queued          the length of the queue
 --   last            the last number given, or one before the next; 0 before the first
---   holders         for each, by the end of lease: word, ms left
---   waiters         for each, in the queue's order: word, ms waited (without the head start, where
+--   holders         for each, by the end of lease: ID, ms left
+--   waiters         for each, in the queue's order: ID, ms waited (without the head start, where
 --                   its nonce begins with it, "aheadMS-"), and ms for which its client is taken
 --                   to be there, -1 where it is not
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
@@ -50,19 +50,19 @@ local function each(key, from, count, tell)
   end
 end
 
-local from = extra and 1 or 0 -- '*' comes before all words
+local from = extra and 1 or 0 -- '*' comes before all IDs
 local ended = redis.call('ZCOUNT', PERMITS, '(0', now)
-each(PERMITS, from, math.min(ended, BOUND), function(word)
-  held = held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+each(PERMITS, from, math.min(ended, BOUND), function(id)
+  held = held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
 end)
 local held_by, waiting, waiters = {}, {}, {}
-each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(word, held_until)
-  held_by[#held_by + 1], held_by[#held_by + 2] = word, held_until - now
+each(PERMITS, from + ended + ARGV[1], ARGV[2] + 0, function(id, held_until)
+  held_by[#held_by + 1], held_by[#held_by + 2] = id, held_until - now
 end)
-each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(word, ticket)
-  waiters[#waiters + 1] = string.match(word, '^%a:([^:]*)') or ''
-  waiting[#waiting + 1] = word
-  local ahead = string.match(word, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
+each(QUEUE, ARGV[3] + 0, ARGV[4] + 0, function(id, ticket)
+  waiters[#waiters + 1] = string.match(id, '^%a:([^:]*)') or ''
+  waiting[#waiting + 1] = id
+  local ahead = string.match(id, ':ahead(%d+)%-[^:]*$') or 0 -- the ticket is older by that
   waiting[#waiting + 1] = math.max(0, now - math.floor(ticket / 1000) - ahead)
   waiting[#waiting + 1] = -1
 end)

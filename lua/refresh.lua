@@ -1,40 +1,40 @@
 -- refresh: starts the lease of permits anew, if they are still held.
 --
--- An ended lease is lost, also when nothing has removed it yet. A permit may get another word: then
--- that stands for it from now on, and the word it had is unknown. Repeated, that changes nothing
+-- An ended lease is lost, also when nothing has removed it yet. A permit may get another ID: then
+-- that stands for it from now on, and the ID it had is unknown. Repeated, that changes nothing
 -- more.
 --
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1+] requests 1 to 1000 times: word, next
---   word            as given to `acquire`
---   next            the lease, 1 ms to the lease in the word; or another word of the same weight
--- Reply             server time (ms), wake_in, then for each word one integer:
+-- ARGV[1+] requests 1 to 1000 times: id, next
+--   id              as given to `acquire`
+--   next            the lease, 1 ms to the lease in the ID; or another ID of the same weight
+-- Reply             server time (ms), wake_in, then for each ID one integer:
 --   end             the new end of its lease, ms on the server's clock
 --   0               lost
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each word and each waiter served. Commands for one word:
+-- Cost              O(log N) for each ID and each waiter served. Commands for one ID:
 --   9               held
 -- Flags             allow-oom
 -- include: lib/arguments.lua
--- include: lib/words.lua
+-- include: lib/ids.lua
 
 local count, refusal = #ARGV / 2, check_count(0, 2)
 if refusal then
   return refusal
 end
-local words, nexts, weights, durations = {}, {}, {}, {}
+local ids, nexts, weights, durations = {}, {}, {}, {}
 for i = 1, count do
-  local next, part = ARGV[2 * i], read_word(2 * i - 1, 'word')
+  local next, part = ARGV[2 * i], read_id(2 * i - 1, 'id')
   if part.err then
     return part
   end
-  words[i], weights[i] = ARGV[2 * i - 1], part[3]
+  ids[i], weights[i] = ARGV[2 * i - 1], part[3]
   if string.find(next, ':', 1, true) then
-    local next_part = read_word(2 * i, 'next', part[3])
+    local next_part = read_id(2 * i, 'next', part[3])
     if next_part.err then
       return next_part
     end
@@ -42,31 +42,31 @@ for i = 1, count do
   elseif integer(next, 1, part[4]) then
     durations[i] = next + 0
   else
-    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the word, or another word')
+    return wrong(2 * i, 'next', 'an integer from 1 to the lease in the ID, or another ID')
   end
 end
 for _, next in pairs(nexts) do
-  words[#words + 1] = next
+  ids[#ids + 1] = next
 end
-local lookup = words
+local lookup = ids
 -- include: lib/read.lua
 
 local end_of = {}
-for i, word in ipairs(words) do
-  end_of[word] = (ends[i] or 0) + 0
+for i, id in ipairs(ids) do
+  end_of[id] = (ends[i] or 0) + 0
 end
-local reply, gone = {now, 0}, {''} -- no word is empty
+local reply, gone = {now, 0}, {''} -- no ID is empty
 for i = 1, count do
-  local word, kept, weight = words[i], nexts[i] or words[i], weights[i]
+  local id, kept, weight = ids[i], nexts[i] or ids[i], weights[i]
   local is_held = end_of[kept] > now -- else it is lost, or `kept` takes its place
   if not is_held then
-    for _, it in ipairs({word, nexts[i]}) do
+    for _, it in ipairs({id, nexts[i]}) do
       gone[#gone + 1] = it
       if end_of[it] > 0 then
         permits, held = permits - 1, held - weight
       end
     end
-    if end_of[word] > now then
+    if end_of[id] > now then
       is_held, permits, held = true, permits + 1, held + weight
     end
   end
@@ -80,7 +80,7 @@ end
 redis.call('ZREM', PERMITS, unpack(gone))
 if queued > 0 then
   -- What is lost, or stands for a permit, waits for none.
-  queued = queued - redis.call('ZREM', QUEUE, unpack(words))
+  queued = queued - redis.call('ZREM', QUEUE, unpack(ids))
 end
 -- include: lib/purge.lua
 -- include: lib/serve.lua

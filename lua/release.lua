@@ -1,28 +1,28 @@
 -- release: gives permits back, or takes requests out of the queue, then serves the queue.
 --
--- A call may be repeated: the second time the words are unknown, and no other permit is touched.
+-- A call may be repeated: the second time the IDs are unknown, and no other permit is touched.
 --
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- ARGV[1] how       "return", or "consume": the weight of the permits comes off the limit for good
--- ARGV[2+] requests 1 to 1000 times: word
---   word            as given to `acquire`
--- Reply             server time (ms), wake_in, then for each word one integer:
+-- ARGV[2+] requests 1 to 1000 times: id
+--   id              as given to `acquire`
+-- Reply             server time (ms), wake_in, then for each ID one integer:
 --   1               it held a permit
 --   2               it was queued
 --   0               unknown: released before, or its lease ended
---   3               to several words, once: each of them held a permit
+--   3               to several IDs, once: each of them held a permit
 --   wake_in         0: call `wake` at once, -1 no need
 -- Errors            SEM_KEYS, SEM_ARG, SEM_TYPE, SEM_VERSION
--- Cost              O(log N) for each word and each waiter served. Commands for one word:
+-- Cost              O(log N) for each ID and each waiter served. Commands for one ID:
 --   7               held, and nobody waits
 --   14              held, and handed to the first who waits
 --   7               unknown
 -- Flags             allow-oom
 -- include: lib/arguments.lua
--- include: lib/words.lua
+-- include: lib/ids.lua
 
 local mode = ARGV[1]
 if mode ~= 'return' and mode ~= 'consume' then
@@ -34,7 +34,7 @@ if refusal then
 end
 local parts = {}
 for i = 1, count do
-  parts[i] = read_word(i + 1, 'word')
+  parts[i] = read_id(i + 1, 'id')
   if parts[i].err then
     return parts[i]
   end
@@ -47,13 +47,13 @@ local lookup = {}
 -- them, and one whose memory is full lets a script go on that began like this.
 local reply, freed, all_held = {now, 0}, 0, count > 1
 for i = 1, count do
-  local word = ARGV[i + 1]
-  local has_ended = more and (redis.call('ZSCORE', PERMITS, word) or 0) + 0 <= now
-  if redis.call('ZREM', PERMITS, word) == 1 then
+  local id = ARGV[i + 1]
+  local has_ended = more and (redis.call('ZSCORE', PERMITS, id) or 0) + 0 <= now
+  if redis.call('ZREM', PERMITS, id) == 1 then
     permits, held = permits - 1, held - parts[i][3]
     reply[i + 2] = has_ended and 0 or 1
     freed = has_ended and freed or freed + parts[i][3]
-  elseif queued > 0 and redis.call('ZREM', QUEUE, word) == 1 then
+  elseif queued > 0 and redis.call('ZREM', QUEUE, id) == 1 then
     reply[i + 2], queued = 2, queued - 1
   else
     reply[i + 2] = 0

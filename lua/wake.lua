@@ -3,8 +3,8 @@
 -- A waiting client calls this when `wake_in` of an earlier reply has passed. It is never wrong to
 -- call it.
 --
--- KEYS[1] permits   sorted set: word -> end of its lease, ms on the server's clock
--- KEYS[2] queue     sorted set: word -> ticket
+-- KEYS[1] permits   sorted set: ID -> end of its lease, ms on the server's clock
+-- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
 -- Reply             server time (ms), wake_in, queue length

@@ -160,7 +160,7 @@ impl Context {
     }
 
     /// A number that no acquisition has had, in any process. Nobody can guess it from those before:
-    /// who knows the word of one that waits can forge the message of its grant. A keyed hash costs
+    /// who knows the ID of one that waits can forge the message of its grant. A keyed hash costs
     /// a fraction of what the system takes for random bytes.
     pub(crate) fn next_number(&self, created: Instant) -> u128 {
         let count = self.acquisitions.fetch_add(1, Ordering::Relaxed);

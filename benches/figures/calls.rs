@@ -65,7 +65,7 @@ pub struct Calls {
     acquire: String,
     release: String,
     nothing: String,
-    /// The number of the next word.
+    /// The number of the next ID.
     next: u64,
     /// Somebody listens to what hand-offs tell.
     _listener: PubSub,
@@ -89,13 +89,13 @@ impl Calls {
     /// and for which nobody waits. Leaves it as it was.
     pub async fn time(&mut self, name: &str, held: u64, case: Case) -> Result<f64> {
         let one_more = held as u32 + 1;
-        let others = self.words(10, 1, LEASE);
+        let others = self.ids(10, 1, LEASE);
         let mine = match case {
             Case::Grants { weight, in_a_call } => {
-                self.words(REQUESTS.max(4 * in_a_call), weight, LEASE)
+                self.ids(REQUESTS.max(4 * in_a_call), weight, LEASE)
             }
-            Case::Releases { in_a_call } => self.words(REQUESTS.max(4 * in_a_call), 1, LEASE),
-            _ => self.words(REQUESTS, 1, LEASE),
+            Case::Releases { in_a_call } => self.ids(REQUESTS.max(4 * in_a_call), 1, LEASE),
+            _ => self.ids(REQUESTS, 1, LEASE),
         };
         let everybody = [&others[..1], &mine].concat();
         // What comes before, what is measured, and how it is answered.
@@ -128,7 +128,7 @@ impl Calls {
         Ok(time)
     }
 
-    /// So many more hold permits of this weight, for a lease of so many ms. Answers their words.
+    /// So many more hold permits of this weight, for a lease of so many ms. Answers their IDs.
     pub async fn hold(
         &mut self,
         name: &str,
@@ -136,14 +136,14 @@ impl Calls {
         weight: u32,
         lease: u32,
     ) -> Result<Vec<String>> {
-        let words = self.words(count, weight, lease);
-        let calls = self.acquires(name, NO_LIMIT, &words, count, "wait");
+        let ids = self.ids(count, weight, lease);
+        let calls = self.acquires(name, NO_LIMIT, &ids, count, "wait");
         self.time_of(&calls, Some((3, 1))).await?;
-        Ok(words)
+        Ok(ids)
     }
 
-    pub async fn give_back(&mut self, name: &str, words: &[String]) -> Result<()> {
-        let calls = self.releases(name, words, words.len() as u64);
+    pub async fn give_back(&mut self, name: &str, ids: &[String]) -> Result<()> {
+        let calls = self.releases(name, ids, ids.len() as u64);
         self.time_of(&calls, Some((2, 1))).await?;
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Calls {
         self.time_of(&calls, None).await
     }
 
-    fn words(&mut self, count: u64, weight: u32, lease: u32) -> Vec<String> {
+    fn ids(&mut self, count: u64, weight: u32, lease: u32) -> Vec<String> {
         self.next += count;
         let numbers = self.next - count..self.next;
         numbers.map(|number| format!("P:{CLIENT}:{weight}:{lease}:{number:022}")).collect()
@@ -179,28 +179,28 @@ impl Calls {
         &self,
         name: &str,
         limit: u32,
-        words: &[String],
+        ids: &[String],
         in_a_call: u64,
         place: &str,
     ) -> Vec<Cmd> {
-        let call = |words: &[String]| {
+        let call = |ids: &[String]| {
             let mut cmd = self.call(&self.acquire, name);
             cmd.arg("declared").arg(limit).arg(15000);
-            for word in words {
-                cmd.arg(word).arg(place);
+            for id in ids {
+                cmd.arg(id).arg(place);
             }
             cmd
         };
-        words.chunks(in_a_call as usize).map(call).collect()
+        ids.chunks(in_a_call as usize).map(call).collect()
     }
 
-    fn releases(&self, name: &str, words: &[String], in_a_call: u64) -> Vec<Cmd> {
-        let call = |words: &[String]| {
+    fn releases(&self, name: &str, ids: &[String], in_a_call: u64) -> Vec<Cmd> {
+        let call = |ids: &[String]| {
             let mut cmd = self.call(&self.release, name);
-            cmd.arg("return").arg(words);
+            cmd.arg("return").arg(ids);
             cmd
         };
-        words.chunks(in_a_call as usize).map(call).collect()
+        ids.chunks(in_a_call as usize).map(call).collect()
     }
 
     fn call(&self, script: &str, name: &str) -> Cmd {

@@ -3,7 +3,7 @@
 use crate::support::Result;
 use crate::support::figure::{Better, Figure};
 use crate::support::rounds::{Rounds, rounds_of};
-use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
+use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, unique_name};
 
 const ROUNDS: usize = 9;
@@ -50,22 +50,22 @@ struct Holders {
 impl Holders {
     async fn add(count: u64) -> Result<Self> {
         let mut scripts = Scripts::open(&unique_name("p8")).await?;
-        for words in batches(0..count) {
-            scripts.acquire(LIMIT, &words, GRANTED).await?;
+        for ids in batches(0..count) {
+            scripts.acquire(LIMIT, &ids, GRANTED).await?;
         }
         Ok(Self { scripts, server: Server::connect()?, next: count })
     }
 
     /// What the server needs for one more, in µs.
     async fn acquire(&mut self) -> Result<f64> {
-        let words: Vec<_> = (self.next..self.next + CALLS).map(numbered_word).collect();
+        let ids: Vec<_> = (self.next..self.next + CALLS).map(numbered_id).collect();
         self.next += CALLS;
         let before = self.server.scripts()?.usec;
-        for id in &words {
+        for id in &ids {
             self.scripts.acquire(LIMIT, std::slice::from_ref(id), GRANTED).await?;
         }
         let time = self.server.scripts()?.usec - before;
-        self.scripts.release(&words).await?;
+        self.scripts.release(&ids).await?;
         Ok(time as f64 / CALLS as f64)
     }
 }
@@ -81,9 +81,9 @@ struct Waiters {
 impl Waiters {
     async fn add(count: u64) -> Result<Self> {
         let mut scripts = Scripts::open(&unique_name("p9")).await?;
-        scripts.acquire(1, &[numbered_word(0)], GRANTED).await?;
-        for words in batches(1..1 + count) {
-            scripts.acquire(1, &words, QUEUED).await?;
+        scripts.acquire(1, &[numbered_id(0)], GRANTED).await?;
+        for ids in batches(1..1 + count) {
+            scripts.acquire(1, &ids, QUEUED).await?;
         }
         Ok(Self { scripts, server: Server::connect()?, holder: 0, count })
     }
@@ -93,10 +93,10 @@ impl Waiters {
         let mut time = 0;
         for _ in 0..CALLS {
             let before = self.server.scripts()?.usec;
-            self.scripts.release(&[numbered_word(self.holder)]).await?;
+            self.scripts.release(&[numbered_id(self.holder)]).await?;
             time += self.server.scripts()?.usec - before;
             self.holder += 1;
-            let last = numbered_word(self.holder + self.count);
+            let last = numbered_id(self.holder + self.count);
             self.scripts.acquire(1, &[last], QUEUED).await?;
         }
         Ok(time as f64 / CALLS as f64)

@@ -28,8 +28,8 @@ pub async fn p11() -> Result<Vec<Figure>> {
     for minute in 0..MINUTES {
         for (weight, lease) in (1..).zip(LEASES) {
             // Half of them are given back, the others' leases end.
-            let words = calls.hold(USED, 20, weight, lease).await?;
-            calls.give_back(USED, &words[..10]).await?;
+            let ids = calls.hold(USED, 20, weight, lease).await?;
+            calls.give_back(USED, &ids[..10]).await?;
         }
         server.clock.run_ahead_by((minute + 1) * MINUTE);
     }

@@ -50,13 +50,13 @@ async fn in_turns(floor: Floor, semaphore: Semaphore, pairs: usize) -> Result<Ro
 }
 
 async fn take_turns(mut floor: Floor, semaphore: Semaphore, pairs: usize) -> Result<Rounds> {
-    let word = floor::word();
+    let id = floor::id();
     let mut rounds = Rounds::default();
     for _ in 0..rounds_of(ROUNDS) {
         let (mut floors, mut values) = (Vec::new(), Vec::new());
         for _ in 0..pairs {
             let start = Instant::now();
-            floor.pair(&word).await?;
+            floor.pair(&id).await?;
             floors.push(micros(start.elapsed()));
             let start = Instant::now();
             semaphore.acquire().await?.release().await?;

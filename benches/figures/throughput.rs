@@ -70,9 +70,9 @@ impl Place {
 }
 
 async fn floor_pairs(mut floor: Floor, end: Instant) -> Result<u64> {
-    let (word, mut done) = (floor::word(), 0);
+    let (id, mut done) = (floor::id(), 0);
     while Instant::now() < end {
-        floor.pair(&word).await?;
+        floor.pair(&id).await?;
         done += 1;
     }
     Ok(done)

@@ -17,35 +17,35 @@ pub fn bench(criterion: &mut Criterion, runner: &Runner) {
     let mut group = criterion.benchmark_group("renewal");
     for permits in PERMITS {
         group.throughput(Throughput::Elements(permits));
-        let words: Arc<[Vec<String>]> = batches(0..permits).collect();
+        let ids: Arc<[Vec<String>]> = batches(0..permits).collect();
         let mut floor = None;
         group.bench_function(BenchmarkId::new("floor", permits), |bencher| {
             let floor = floor.get_or_insert_with(|| runner.run(Floor::connect()));
-            bencher.iter_custom(|times| runner.run(time_floor(floor, &words, times)));
+            bencher.iter_custom(|times| runner.run(time_floor(floor, &ids, times)));
         });
         let mut held = None;
         group.bench_function(BenchmarkId::new("ours", permits), |bencher| {
-            let scripts = held.get_or_insert_with(|| runner.run(hold(&words)));
-            bencher.iter_custom(|times| runner.run(time_ours(scripts, &words, times)));
+            let scripts = held.get_or_insert_with(|| runner.run(hold(&ids)));
+            bencher.iter_custom(|times| runner.run(time_ours(scripts, &ids, times)));
         });
     }
     group.finish();
 }
 
-async fn hold(words: &[Vec<String>]) -> Result<Scripts> {
+async fn hold(ids: &[Vec<String>]) -> Result<Scripts> {
     let mut scripts = Scripts::open(&unique_name("renewal")).await?;
-    for batch in words {
+    for batch in ids {
         scripts.acquire(u32::MAX, batch, GRANTED).await?;
     }
     Ok(scripts)
 }
 
-async fn time_ours(scripts: &Scripts, words: &Arc<[Vec<String>]>, times: u64) -> Result<Duration> {
-    let (mut scripts, words) = (scripts.clone(), words.clone());
+async fn time_ours(scripts: &Scripts, ids: &Arc<[Vec<String>]>, times: u64) -> Result<Duration> {
+    let (mut scripts, ids) = (scripts.clone(), ids.clone());
     let task = tokio::spawn(async move {
         let started = Instant::now();
         for _ in 0..times {
-            for batch in words.iter() {
+            for batch in ids.iter() {
                 scripts.refresh(batch).await?;
             }
         }
@@ -54,12 +54,12 @@ async fn time_ours(scripts: &Scripts, words: &Arc<[Vec<String>]>, times: u64) ->
     task.await?
 }
 
-async fn time_floor(floor: &Floor, words: &Arc<[Vec<String>]>, times: u64) -> Result<Duration> {
-    let (mut floor, words) = (floor.clone(), words.clone());
+async fn time_floor(floor: &Floor, ids: &Arc<[Vec<String>]>, times: u64) -> Result<Duration> {
+    let (mut floor, ids) = (floor.clone(), ids.clone());
     let task = tokio::spawn(async move {
         let started = Instant::now();
         for _ in 0..times {
-            for batch in words.iter() {
+            for batch in ids.iter() {
                 floor.refresh(batch).await?;
             }
         }

@@ -14,7 +14,7 @@ use crate::support::arguments::only_tests;
 use crate::support::floor::Floor;
 use crate::support::pairs::time_pairs;
 use crate::support::runner::Runner;
-use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
+use crate::support::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use crate::support::server::{Server, unique_name};
 
 const SIZES: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
@@ -64,7 +64,7 @@ struct Line {
 impl Line {
     async fn open() -> Result<Arc<Mutex<Self>>> {
         let mut scripts = Scripts::open(&unique_name("waiters")).await?;
-        scripts.acquire(1, &[numbered_word(0)], GRANTED).await?;
+        scripts.acquire(1, &[numbered_id(0)], GRANTED).await?;
         Ok(Arc::new(Mutex::new(Self { scripts, holder: 0, next: 1 })))
     }
 
@@ -72,8 +72,8 @@ impl Line {
     async fn fill(line: &Mutex<Self>, waiters: u64) -> Result<()> {
         let line = &mut *line.lock().await;
         let end = line.holder + 1 + waiters;
-        for words in batches(line.next..end) {
-            line.scripts.acquire(1, &words, QUEUED).await?;
+        for ids in batches(line.next..end) {
+            line.scripts.acquire(1, &ids, QUEUED).await?;
         }
         line.next = end;
         Ok(())
@@ -94,9 +94,9 @@ impl Line {
     }
 
     async fn pair(&mut self) -> Result<()> {
-        self.scripts.acquire(1, &[numbered_word(self.next)], QUEUED).await?;
+        self.scripts.acquire(1, &[numbered_id(self.next)], QUEUED).await?;
         self.next += 1;
-        self.scripts.release(&[numbered_word(self.holder)]).await?;
+        self.scripts.release(&[numbered_id(self.holder)]).await?;
         self.holder += 1;
         Ok(())
     }

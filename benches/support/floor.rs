@@ -46,32 +46,32 @@ impl Floor {
     }
 
     /// One call with what an acquire sends.
-    pub async fn acquire(&mut self, word: &str) -> RedisResult<()> {
+    pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.acquire);
-        cmd.arg("declared").arg(1000).arg(15000).arg(word).arg("wait");
+        cmd.arg("declared").arg(1000).arg(15000).arg(id).arg("wait");
         self.send(cmd, 6).await
     }
 
     /// One call with what a release sends.
-    pub async fn release(&mut self, word: &str) -> RedisResult<()> {
+    pub async fn release(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.release);
-        cmd.arg("return").arg(word);
+        cmd.arg("return").arg(id);
         self.send(cmd, 3).await
     }
 
     /// One call with what a refresh of so many permits sends.
-    pub async fn refresh(&mut self, words: &[String]) -> RedisResult<()> {
+    pub async fn refresh(&mut self, ids: &[String]) -> RedisResult<()> {
         let mut cmd = self.call(&self.refresh);
-        for word in words {
-            cmd.arg(word).arg(30000);
+        for id in ids {
+            cmd.arg(id).arg(30000);
         }
-        self.send(cmd, words.len() + 2).await
+        self.send(cmd, ids.len() + 2).await
     }
 
     /// What an acquire and a release cost at least.
-    pub async fn pair(&mut self, word: &str) -> RedisResult<()> {
-        self.acquire(word).await?;
-        self.release(word).await
+    pub async fn pair(&mut self, id: &str) -> RedisResult<()> {
+        self.acquire(id).await?;
+        self.release(id).await
     }
 
     fn call(&self, script: &str) -> Cmd {
@@ -101,18 +101,18 @@ impl Design for Floor {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let word = word();
-        self.acquire(&word).await?;
-        Ok(word)
+        let id = id();
+        self.acquire(&id).await?;
+        Ok(id)
     }
 
-    async fn release(&mut self, word: String) -> Result<()> {
-        Ok(self.release(&word).await?)
+    async fn release(&mut self, id: String) -> Result<()> {
+        Ok(self.release(&id).await?)
     }
 }
 
 /// As long as the crate's own.
-pub fn word() -> String {
+pub fn id() -> String {
     let nonce = uuid::Uuid::new_v4().simple().to_string();
     format!("P:bench-host.{}.12345678:1:30000:{}", std::process::id(), &nonce[..22])
 }

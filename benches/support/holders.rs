@@ -25,8 +25,8 @@ impl Fill for Floor {
 impl Fill for Ours {
     async fn add_holders(&mut self, numbers: Range<u64>) -> Result<()> {
         let mut scripts = Scripts::open(self.semaphore.name()).await?;
-        for words in batches(numbers) {
-            scripts.acquire(u32::MAX, &words, GRANTED).await?;
+        for ids in batches(numbers) {
+            scripts.acquire(u32::MAX, &ids, GRANTED).await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Result;
 use super::crew::Crew;
 use super::design::Design;
-use super::floor::{Floor, word};
+use super::floor::{Floor, id};
 use super::rounds::median;
 
 /// Rounds that all tasks have had before anything is counted.
@@ -55,10 +55,10 @@ impl Load {
 pub async fn round_trip(floor: &Floor) -> Result<Duration> {
     let mut floor = floor.clone();
     let task = tokio::spawn(async move {
-        let (word, mut times) = (word(), Vec::new());
+        let (id, mut times) = (id(), Vec::new());
         for _ in 0..ROUND_TRIPS {
             let begun = Instant::now();
-            floor.release(&word).await?;
+            floor.release(&id).await?;
             times.push(begun.elapsed().as_secs_f64());
         }
         Ok(Duration::from_secs_f64(median(&mut times)))

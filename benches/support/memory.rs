@@ -1,7 +1,7 @@
 //! What permits and waiters take on the server, in bytes each.
 
 use super::Result;
-use super::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_word};
+use super::scripts::{GRANTED, QUEUED, Scripts, batches, numbered_id};
 use super::server::{Server, connection, unique_name};
 
 /// What each of so many takes.
@@ -19,8 +19,8 @@ pub async fn each(
 pub async fn member(server: &mut Server, count: u64) -> Result<f64> {
     let (mut connection, key) = (connection().await?, unique_name("memory"));
     let add = async {
-        for words in batches(0..count) {
-            let members: Vec<_> = words.iter().map(|id| (1, id)).collect();
+        for ids in batches(0..count) {
+            let members: Vec<_> = ids.iter().map(|id| (1, id)).collect();
             redis::pipe().zadd_multiple(&key, &members).exec_async(&mut connection).await?;
         }
         Ok(())
@@ -33,8 +33,8 @@ pub async fn member(server: &mut Server, count: u64) -> Result<f64> {
 pub async fn permit(server: &mut Server, count: u64) -> Result<f64> {
     let mut scripts = Scripts::open(&unique_name("memory")).await?;
     let hold = async {
-        for words in batches(0..count) {
-            scripts.acquire(u32::MAX, &words, GRANTED).await?;
+        for ids in batches(0..count) {
+            scripts.acquire(u32::MAX, &ids, GRANTED).await?;
         }
         Ok(())
     };
@@ -46,9 +46,9 @@ pub async fn permit(server: &mut Server, count: u64) -> Result<f64> {
 pub async fn waiter(server: &mut Server, count: u64) -> Result<f64> {
     let mut scripts = Scripts::open(&unique_name("memory")).await?;
     let wait = async {
-        scripts.acquire(1, &[numbered_word(count)], GRANTED).await?;
-        for words in batches(0..count) {
-            scripts.acquire(1, &words, QUEUED).await?;
+        scripts.acquire(1, &[numbered_id(count)], GRANTED).await?;
+        for ids in batches(0..count) {
+            scripts.acquire(1, &ids, QUEUED).await?;
         }
         Ok(())
     };

@@ -30,7 +30,7 @@ impl Drop for Listener {
     }
 }
 
-/// Publishes what a hand-off tells: the semaphore, the word, its token, the end of its lease.
+/// Publishes what a hand-off tells: the semaphore, the ID, its token, the end of its lease.
 fn release_script(name: &str) -> String {
     let channel = channel(name);
     format!(
@@ -90,12 +90,12 @@ impl Design for Relay {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let word = Design::acquire(&mut self.floor).await?;
+        let id = Design::acquire(&mut self.floor).await?;
         self.places.acquire().await?.forget();
-        Ok(word)
+        Ok(id)
     }
 
-    async fn release(&mut self, word: String) -> Result<()> {
-        Ok(self.floor.release(&word).await?)
+    async fn release(&mut self, id: String) -> Result<()> {
+        Ok(self.floor.release(&id).await?)
     }
 }

@@ -31,12 +31,12 @@ impl Scripts {
         Ok(Self { connection: connection().await?, keys })
     }
 
-    /// Fails unless all of these words get the same answer.
-    pub async fn acquire(&mut self, limit: u32, words: &[String], answer: i64) -> Result<()> {
-        let mut arguments = Vec::with_capacity(3 + 2 * words.len());
+    /// Fails unless all of these IDs get the same answer.
+    pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
+        let mut arguments = Vec::with_capacity(3 + 2 * ids.len());
         arguments.extend(["declared".to_owned(), limit.to_string(), LONG.to_string()]);
-        for word in words {
-            arguments.extend([word.clone(), "wait".to_owned()]);
+        for id in ids {
+            arguments.extend([id.clone(), "wait".to_owned()]);
         }
         let reply = self.call("acquire", &arguments).await?;
         match reply[3..] {
@@ -46,10 +46,10 @@ impl Scripts {
         }
     }
 
-    /// Fails unless all of these words held a permit.
-    pub async fn release(&mut self, words: &[String]) -> Result<()> {
+    /// Fails unless all of these IDs held a permit.
+    pub async fn release(&mut self, ids: &[String]) -> Result<()> {
         let arguments: Vec<&str> =
-            ["return"].into_iter().chain(words.iter().map(String::as_str)).collect();
+            ["return"].into_iter().chain(ids.iter().map(String::as_str)).collect();
         let reply = self.call("release", &arguments).await?;
         match reply[2..] {
             [3] => Ok(()),
@@ -57,11 +57,11 @@ impl Scripts {
         }
     }
 
-    /// Fails unless all of these words hold a permit.
-    pub async fn refresh(&mut self, words: &[String]) -> Result<()> {
+    /// Fails unless all of these IDs hold a permit.
+    pub async fn refresh(&mut self, ids: &[String]) -> Result<()> {
         let lease = LONG.to_string();
         let arguments: Vec<&str> =
-            words.iter().flat_map(|word| [word.as_str(), lease.as_str()]).collect();
+            ids.iter().flat_map(|id| [id.as_str(), lease.as_str()]).collect();
         let reply = self.call("refresh", &arguments).await?;
         all_are(1, reply[2..].iter().map(|end| i64::from(*end > 0)))
     }
@@ -84,15 +84,15 @@ fn all_are(wanted: i64, mut answers: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// The same word for the same number, as long as those of the crate: what it takes must not depend on
+/// The same ID for the same number, as long as those of the crate: what it takes must not depend on
 /// the number of a process.
-pub fn numbered_word(number: u64) -> String {
+pub fn numbered_id(number: u64) -> String {
     format!("N:bench-host.12345.12345678:1:{LONG}:{number:022x}")
 }
 
-/// Words for these numbers, in batches for one call each.
+/// IDs for these numbers, in batches for one call each.
 pub fn batches(numbers: std::ops::Range<u64>) -> impl Iterator<Item = Vec<String>> {
     let end = numbers.end;
     let starts = numbers.step_by(BATCH as usize);
-    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_word).collect())
+    starts.map(move |start| (start..end.min(start + BATCH)).map(numbered_id).collect())
 }

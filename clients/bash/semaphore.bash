@@ -11,16 +11,16 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/redis.bash" || return $?
 SEM_HEARTBEAT_TIMEOUT=15000 # ms: the server passes over a waiter that was silent for so long
 SEM_GIVE_BACK=2000 # ms: how long giving back what did not become a permit is repeated
 
-SEM_WORD=  # of the newest permit
+SEM_ID=  # of the newest permit
 SEM_TOKEN= # and its fencing token
 
 sem__host=$(LC_ALL=C && echo "${HOSTNAME//[^A-Za-z0-9._-]/-}")
 declare -gA sem__declared=() # semaphore -> the limit that this process declared
-declare -gA sem__names=()    # word of each permit and request -> its semaphore
-declare -gA sem__ends=()     # word of each permit -> end of its lease, on the clock of sem__now
-declare -gA sem__tried=()    # word -> 1: a release without an answer may have given it back
+declare -gA sem__names=()    # ID of each permit and request -> its semaphore
+declare -gA sem__ends=()     # ID of each permit -> end of its lease, on the clock of sem__now
+declare -gA sem__tried=()    # ID -> 1: a release without an answer may have given it back
 
-# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_WORD and SEM_TOKEN.
+# sem_acquire NAME LIMIT LEASE_MS [TIMEOUT_MS]: waits for a permit, and sets SEM_ID and SEM_TOKEN.
 # Answers 1 when it did not come in time.
 sem_acquire() { sem__acquire sem__wait "$@"; }
 
@@ -28,30 +28,30 @@ sem_acquire() { sem__acquire sem__wait "$@"; }
 # somebody else waits.
 sem_try() { sem__acquire '' "${@:1:3}"; }
 
-# sem_release WORD: gives a permit back. Answers 1 when it was lost before.
+# sem_release ID: gives a permit back. Answers 1 when it was lost before.
 sem_release() {
-    local IFS=$' \t\n' sem__until='' word=${1:-} name='' left patience=$SEM_GIVE_BACK held repeated
-    [ -z "$word" ] || name=${sem__names[$word]:-}
+    local IFS=$' \t\n' sem__until='' id=${1:-} name='' left patience=$SEM_GIVE_BACK held repeated
+    [ -z "$id" ] || name=${sem__names[$id]:-}
     if [ -z "$name" ]; then
-        echo "semaphore: '$word' is not held" >&2
+        echo "semaphore: '$id' is not held" >&2
         return 2
     fi
     sem__now
-    left=$((${sem__ends[$word]:-0} - sem__now))
+    left=$((${sem__ends[$id]:-0} - sem__now))
     # Again and again, but not when the lease has ended anyway.
-    [ -z "${sem__ends[$word]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
-    repeated=${sem__tried[$word]:-0} sem__tried[$word]=1
-    sem__call "$patience" release "$name" return "$word" || return $?
+    [ -z "${sem__ends[$id]:-}" ] || patience=$((left < SEM_PATIENCE ? left : SEM_PATIENCE))
+    repeated=${sem__tried[$id]:-0} sem__tried[$id]=1
+    sem__call "$patience" release "$name" return "$id" || return $?
     # In single quotes, as unset expands what is in the brackets. In double ones it would do so again,
-    # and run what a word may have in it.
-    unset 'sem__names[$word]' 'sem__ends[$word]' 'sem__tried[$word]'
+    # and run what an ID may have in it.
+    unset 'sem__names[$id]' 'sem__ends[$id]' 'sem__tried[$id]'
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     held=$((left > 0 && (sem__reply[2] != 0 || sem__repeated || repeated)))
     sem__serve_others "$name"
     [ "$held" != 0 ] || return 1
 }
 
-# sem_left WORD: prints for how many ms the permit is held for sure. 0: it may be lost.
+# sem_left ID: prints for how many ms the permit is held for sure. 0: it may be lost.
 sem_left() {
     local IFS=$' \t\n' left=0
     sem__now
@@ -61,10 +61,10 @@ sem_left() {
 
 # Gives back whatever is held or waited for, and keeps the exit status.
 sem_cleanup() {
-    local status=$? word IFS=$' \t\n'
+    local status=$? id IFS=$' \t\n'
     sem__unlisten
-    for word in "${!sem__names[@]}"; do
-        sem_release "$word" || true
+    for id in "${!sem__names[@]}"; do
+        sem_release "$id" || true
     done
     return "$status"
 }
@@ -100,41 +100,41 @@ sem__check_number() { # WHAT NUMBER FROM TO
 
 # Asks, and waits with that function if there is one. Status 3 is that of an acquire that has no time left.
 sem__acquire() { # WAIT NAME LIMIT LEASE_MS [TIMEOUT_MS]
-    local IFS=$' \t\n' sem__until='' status=0 word
+    local IFS=$' \t\n' sem__until='' status=0 id
     sem__check "${2:-}" "${3:-}" "${4:-}" "${5:-}" || return $?
     if [ -n "${5:-}" ]; then
         sem__now
         sem__until=$((sem__now + $5))
     fi
-    # Each word has a client of its own, and so a channel: what comes there is about nothing else.
+    # Each ID has a client of its own, and so a channel: what comes there is about nothing else.
     sem__random
     sem__client=$sem__host.$BASHPID.${sem__random:16}
     sem__random
-    word=P:$sem__client:1:$4:$sem__random
+    id=P:$sem__client:1:$4:$sem__random
     # From here on it is given back when the script ends.
-    sem__names[$word]=$2
+    sem__names[$id]=$2
     # Most of the time nobody waits. Then there is no need to listen.
-    sem__ask "$word" "$3" "$4" try || status=$?
+    sem__ask "$id" "$3" "$4" try || status=$?
     if [ "$status" = 1 ] && [ -n "$1" ]; then
         status=0
-        "$1" "$word" "$3" "$4" || status=$?
+        "$1" "$id" "$3" "$4" || status=$?
         sem__unlisten
     elif [ "$status" = 1 ]; then
-        unset 'sem__names[$word]' # Nothing is left of it.
+        unset 'sem__names[$id]' # Nothing is left of it.
         return 1
     fi
     if [ "$status" = 0 ]; then
         # shellcheck disable=SC2034 # for the caller
-        SEM_WORD=$word
+        SEM_ID=$id
     else
-        sem__give_up "$word"
+        sem__give_up "$id"
         ((status != 3)) || status=1
     fi
     return "$status"
 }
 
 # Gives back what nobody wants. What counts is the error before; where this fails it ends by itself.
-sem__give_up() { # WORD
+sem__give_up() { # ID
     sem_release "$1" || true
     unset 'sem__names[$1]' 'sem__tried[$1]'
 }
@@ -154,7 +154,7 @@ sem__serve_others() { # NAME
 
 # Asks until the answer is in time. Answers 0 when the permit was granted, 1 when it was refused or
 # is queued.
-sem__ask() { # WORD LIMIT LEASE_MS PLACE
+sem__ask() { # ID LIMIT LEASE_MS PLACE
     local name=${sem__names[$1]} kind=declare give_up end token code
     [ "${sem__declared[$name]:-}" != "$2" ] || kind=declared
     sem__now
@@ -188,8 +188,8 @@ sem__ask() { # WORD LIMIT LEASE_MS PLACE
 }
 
 # Waits in the queue. Answers 3 when there is no time left.
-sem__wait() { # WORD LIMIT LEASE_MS
-    local word=$1 limit=$2 lease=$3 name=${sem__names[$1]}
+sem__wait() { # ID LIMIT LEASE_MS
+    local id=$1 limit=$2 lease=$3 name=${sem__names[$1]}
     local channel=sem:wake:$sem__client place=wait queued asked ask_at wake_at next status
     while :; do
         # After a failover calls may reach another server than the one at which it listens.
@@ -197,7 +197,7 @@ sem__wait() { # WORD LIMIT LEASE_MS
         # Who is not heard listening when its turn comes is taken for gone. So listen first, ask then.
         [ -n "$sem__listener" ] || sem__listen_again "$channel" || return $?
         status=0
-        sem__ask "$word" "$limit" "$lease" "$place" || status=$?
+        sem__ask "$id" "$limit" "$lease" "$place" || status=$?
         [ "$status" = 1 ] || return "$status"
         queued=${sem__reply[0]} place=${sem__reply[4]} asked=$sem__sent
         ask_at=$((asked + SEM_HEARTBEAT_TIMEOUT / 3))
@@ -212,14 +212,14 @@ sem__wait() { # WORD LIMIT LEASE_MS
                 break
             fi
             # Otherwise it was granted before the server said "queued", and lost since: long ago.
-            if [ "$status" = 0 ] && sem__read_message "$name" "$word" &&
+            if [ "$status" = 0 ] && sem__read_message "$name" "$id" &&
                 ((sem__token == 0 || sem__end - lease >= queued)); then
                 # Asking tells why it left the queue without a permit. And when half of the lease
                 # may be over, asking begins it anew.
                 sem__now
                 ((sem__token > 0 && sem__now - asked < lease / 2 - 10)) || break
                 # shellcheck disable=SC2034 # for the caller
-                sem__ends[$word]=$((asked + lease - 10)) SEM_TOKEN=$sem__token
+                sem__ends[$id]=$((asked + lease - 10)) SEM_TOKEN=$sem__token
                 return 0
             fi
             sem__now
@@ -246,25 +246,25 @@ sem__plan_wake() {
 
 # Sets sem__token and sem__end to what the line of sem__hear says about a request. Answers 1 if it
 # says nothing about it, or is nothing that a script sends. Gives back what else this client got.
-sem__read_message() { # NAME WORD
-    local found word token end status=1
+sem__read_message() { # NAME ID
+    local found id token end status=1
     found=$(jq -r --arg name "$1" --arg own "P:$sem__client:" '
-        def is_word: test("^[PSN]:[A-Za-z0-9._-]{1,100}(:[1-9][0-9]{0,9}){2}:[A-Za-z0-9_-]{16,64}$")
+        def is_id: test("^[PSN]:[A-Za-z0-9._-]{1,100}(:[1-9][0-9]{0,9}){2}:[A-Za-z0-9_-]{16,64}$")
             and (split(":") | (.[2] | tonumber) <= 4294967295 and (.[3] | tonumber) <= 604800000);
         select(.[0] == "message") | .[2]
         # What is not UTF-8 has become U+FFFD, which only a name may have.
         | select(utf8bytelength <= 1048576) | split("\n") | select(.[0] == $name) | .[1:]
         | select(any(contains("\ufffd")) | not) | map(split(" "))
-        | select(all(length == 3 and (.[0] | is_word) and all(.[1:][];
+        | select(all(length == 3 and (.[0] | is_id) and all(.[1:][];
             test("^[0-9]{1,16}$") and tonumber <= 9007199254740991)))
         | .[] | select(.[0] | startswith($own)) | "\(.[0]) \(.[1] | tonumber) \(.[2] | tonumber)"
     ' <<<"$sem__line" 2>/dev/null) || return 1 # not even JSON
-    while read -r word token end; do
-        if [ "$word" = "$2" ]; then
+    while read -r id token end; do
+        if [ "$id" = "$2" ]; then
             sem__token=$token sem__end=$end status=0
         elif ((token > 0)); then
-            sem__names[$word]=$1
-            sem__give_up "$word"
+            sem__names[$id]=$1
+            sem__give_up "$id"
         fi
     done <<<"$found"
     return $status

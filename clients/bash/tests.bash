@@ -37,10 +37,10 @@ for setting in "IFS=\$'\\n\\t'" 'IFS=0123456789' 'IFS=' 'set -x' 'set -eufo pipe
 source ./semaphore.bash
 $setting
 sem_acquire "\$1" 1 30000
-first=\$SEM_WORD
+first=\$SEM_ID
 sem_try "\$1" 1 30000 || sem_acquire "\$1" 1 30000 200 || [ "\$(sem_left "\$first")" -gt 20000 ] && printf held
 { sleep 0.5; } &
-(sem_acquire "\$1" 1 30000 10000 && [ -n "\$SEM_TOKEN" ] && sem_release "\$SEM_WORD") >/dev/null &
+(sem_acquire "\$1" 1 30000 10000 && [ -n "\$SEM_TOKEN" ] && sem_release "\$SEM_ID") >/dev/null &
 sleep 0.3
 sem_release "\$first" && wait && printf ' given back'
 END
@@ -61,12 +61,12 @@ source ./semaphore.bash
 eval "really_$(declare -f sem_eval)"
 sem_acquire "$1" 1 30000
 sem_eval() { really_sem_eval "$@" && sem_answer='ERR no answer' && return 1; }
-sem_release "$SEM_WORD"
+sem_release "$SEM_ID"
 printf '%s ' $?
 sem_eval() { really_sem_eval "$@"; }
-sem_release "$SEM_WORD"
+sem_release "$SEM_ID"
 printf '%s ' $?
-sem_release "$SEM_WORD"
+sem_release "$SEM_ID"
 echo $?
 END
 
@@ -83,7 +83,7 @@ sem_try "\$1" 1 30000
 printf '%s ' \$?
 sem_acquire "\$1" 1 30000 300
 printf '%s ' \$?
-sem_release "\$SEM_WORD"
+sem_release "\$SEM_ID"
 printf '%s ' \$?
 ((SECONDS >= 20)) || echo in time
 END

@@ -56,7 +56,7 @@ const char *message_next(const char *at, const char *end, struct message_line *l
     const char *blank = at < end && *at == '\n' ? memchr(at, ' ', (size_t)(end - at)) : NULL;
     if (blank == NULL || !is_word(at + 1, blank))
         return NULL;
-    *line = (struct message_line){.word = at + 1, .size = (size_t)(blank - at) - 1};
+    *line = (struct message_line){.id = at + 1, .size = (size_t)(blank - at) - 1};
     at = blank + 1;
     line->token = read_number(&at, end);
     if (line->token < 0 || at == end || *at++ != ' ')

@@ -10,8 +10,8 @@
 enum { MAX_LEASE_MS = 604800000 };
 
 struct message_line {
-    const char *word;
-    size_t size; /* of the word */
+    const char *id;
+    size_t size; /* of the ID */
     int64_t token, end;
 };
 

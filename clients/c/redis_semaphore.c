@@ -177,7 +177,7 @@ static enum rsem_status check(struct rsem *sem, int64_t timeout_ms)
     return RSEM_OK;
 }
 
-/* A word with a client of its own, and so a channel: what comes there is about nothing else that is
+/* An ID with a client of its own, and so a channel: what comes there is about nothing else that is
  * held. */
 static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
 {
@@ -189,7 +189,7 @@ static enum rsem_status start(struct rsem *sem, struct rsem_permit *permit)
     for (char *c = host; *c != '\0'; c++)
         if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
             *c = '-';
-    snprintf(permit->word, sizeof permit->word,
+    snprintf(permit->id, sizeof permit->id,
              "P:%s.%ld.%016" PRIx64 ":1:%" PRId64 ":%016" PRIx64 "%016" PRIx64, host, (long)getpid(),
              random[0], sem->lease_ms, random[1], random[2]);
     sem->connection.error[0] = '\0';
@@ -232,7 +232,7 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK) {
         const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, HEARTBEAT_TIMEOUT,
-                                   permit->word, place, NULL};
+                                   permit->id, place, NULL};
         status = call(sem, bounds, answer, 6, "acquire", arguments);
         if (status != RSEM_OK)
             break;
@@ -260,13 +260,13 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
 }
 
 /* `sent`: whether a release that ended with an error may have given it back. */
-static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t left, int64_t patience,
+static enum rsem_status give_back(struct rsem *sem, const char *id, int64_t left, int64_t patience,
                                   bool *sent)
 {
     bool repeated = *sent, held;
     struct answer answer;
     struct bounds bounds = {.patience = patience, .until = -1, .cancel_fd = -1};
-    const char *arguments[] = {"return", word, NULL};
+    const char *arguments[] = {"return", id, NULL};
     *sent = true;
     if (call(sem, &bounds, &answer, 3, "release", arguments) != RSEM_OK)
         return RSEM_ERROR;
@@ -279,12 +279,12 @@ static enum rsem_status give_back(struct rsem *sem, const char *word, int64_t le
 
 /* Gives back what nobody wants, and keeps the status and the error. Where that fails it ends by
  * itself, as nobody asks for it any more. */
-static enum rsem_status give_up(struct rsem *sem, const char *word, enum rsem_status status)
+static enum rsem_status give_up(struct rsem *sem, const char *id, enum rsem_status status)
 {
     char error[sizeof sem->connection.error];
     bool sent = false;
     memcpy(error, sem->connection.error, sizeof error);
-    give_back(sem, word, 0, GIVE_BACK_MS, &sent);
+    give_back(sem, id, 0, GIVE_BACK_MS, &sent);
     memcpy(sem->connection.error, error, sizeof error);
     return status;
 }
@@ -301,21 +301,21 @@ static int64_t wake_time(const struct answer *asked, int64_t wake_in)
     return wake_in >= 0 && time < ask_time(asked) ? time : ask_time(asked);
 }
 
-/* What a message tells of the word: its line, or one without a word. Gives back what else its client
+/* What a message tells of the ID: its line, or one without an ID. Gives back what else its client
  * got. */
-static struct message_line read_message(struct rsem *sem, const char *word, const redisReply *text)
+static struct message_line read_message(struct rsem *sem, const char *id, const redisReply *text)
 {
     struct message_line line, found = {0};
     const char *end = text->str + text->len;
-    size_t size = strlen(word), own = strcspn(word + 2, ":") + 3;
+    size_t size = strlen(id), own = strcspn(id + 2, ":") + 3;
     for (const char *at = message_lines(text->str, text->len, sem->name); at != end;) {
         char other[256] = "";
         at = message_next(at, end, &line);
-        if (line.size == size && memcmp(line.word, word, size) == 0) {
+        if (line.size == size && memcmp(line.id, id, size) == 0) {
             found = line;
         } else if (line.token > 0 && line.size > own && line.size < sizeof other &&
-                   memcmp(line.word, word, own) == 0) {
-            memcpy(other, line.word, line.size);
+                   memcmp(line.id, id, own) == 0) {
+            memcpy(other, line.id, line.size);
             give_up(sem, other, RSEM_OK);
         }
     }
@@ -334,7 +334,7 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         bool ends = bounds->until >= 0 && bounds->until < wake_at;
         switch (listener_next(listener, ends ? bounds->until : wake_at, bounds->cancel_fd, &message)) {
         case HEARD_MESSAGE:
-            told = read_message(sem, permit->word, message->element[2]);
+            told = read_message(sem, permit->id, message->element[2]);
             freeReplyObject(message);
             break;
         case HEARD_CANCEL:
@@ -347,7 +347,7 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
         }
         int64_t now = now_ms();
         /* Otherwise it was granted before the server said "queued", and lost since: long ago. */
-        if (told.word != NULL && (told.token == 0 || told.end - sem->lease_ms >= asked->reply[0])) {
+        if (told.id != NULL && (told.token == 0 || told.end - sem->lease_ms >= asked->reply[0])) {
             /* Asking tells why it left the queue without a permit. And when half of the lease may
              * be over, asking begins it anew. */
             if (told.token == 0 || now - asked->sent >= sem->lease_ms / 2)
@@ -372,12 +372,12 @@ static enum rsem_status wait_for_message(struct rsem *sem, const struct bounds *
 
 /* Who is not heard listening when its turn comes is taken for gone. So this comes before asking. */
 static enum rsem_status listen(struct rsem *sem, const struct bounds *bounds,
-                               struct listener *listener, const char *word)
+                               struct listener *listener, const char *id)
 {
     char channel[160];
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
-    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(word + 2, ":"), word + 2);
+    snprintf(channel, sizeof channel, "sem:wake:%.*s", (int)strcspn(id + 2, ":"), id + 2);
     while (status == RSEM_OK && listener->context == NULL &&
            !listener_start(listener, &sem->connection, "SUBSCRIBE", channel))
         status = pause_before_repeating(sem, bounds, give_up);
@@ -392,7 +392,7 @@ static enum rsem_status wait_in_queue(struct rsem *sem, const struct bounds *bou
     enum rsem_status status = RSEM_REFUSED;
     while (status == RSEM_REFUSED) {
         struct answer asked;
-        status = listen(sem, bounds, &listener, permit->word);
+        status = listen(sem, bounds, &listener, permit->id);
         if (status == RSEM_OK)
             status = ask(sem, bounds, place, permit, &asked);
         if (status != RSEM_REFUSED)
@@ -424,7 +424,7 @@ static enum rsem_status acquire(struct rsem *sem, bool waits, int64_t timeout_ms
     status = ask(sem, &bounds, "try", permit, &answer);
     if (status == RSEM_REFUSED && waits)
         status = wait_in_queue(sem, &bounds, permit);
-    return status == RSEM_OK || status == RSEM_REFUSED ? status : give_up(sem, permit->word, status);
+    return status == RSEM_OK || status == RSEM_REFUSED ? status : give_up(sem, permit->id, status);
 }
 
 enum rsem_status rsem_try(struct rsem *sem, struct rsem_permit *permit)
@@ -443,6 +443,6 @@ enum rsem_status rsem_release(struct rsem *sem, struct rsem_permit *permit)
     int64_t left = rsem_left(permit);
     if (permit->sem != sem)
         return fail(sem, "the permit is one of another semaphore");
-    return give_back(sem, permit->word, left, left < PATIENCE_MS ? left : PATIENCE_MS,
+    return give_back(sem, permit->id, left, left < PATIENCE_MS ? left : PATIENCE_MS,
                      &permit->release_sent);
 }

@@ -21,7 +21,7 @@ enum rsem_status {
 struct rsem;
 
 struct rsem_permit {
-    char word[160]; /* its name in Redis */
+    char id[160]; /* its name in Redis */
     int64_t token;
     int64_t end;       /* for rsem_left */
     bool release_sent; /* for rsem_release */

@@ -112,7 +112,7 @@ export class Semaphore {
  */
 export class Permit {
   private constructor();
-  /** The word by which the server knows it. */
+  /** The ID by which the server knows it. */
   readonly id: string;
   readonly weight: number;
   /** It grows with every grant. Below 2^53. */

@@ -53,7 +53,7 @@ final class Permit
     public bool $releaseSent = false;
 
     public function __construct(
-        public readonly string $word,
+        public readonly string $id,
         public readonly int $token,
         private readonly int $end,
         /** That of its semaphore. */
@@ -123,7 +123,7 @@ final class Semaphore
     /** A permit, or null when none is free, or somebody else waits. */
     public function try(): ?Permit
     {
-        return $this->acquireBy(null, fn ($word) => $this->ask($word, 'try', null));
+        return $this->acquireBy(null, fn ($id) => $this->ask($id, 'try', null));
     }
 
     /** Waits for a permit, for so many ms if that is given. */
@@ -132,7 +132,7 @@ final class Semaphore
         self::check('a timeout', $timeout ?? 0, 0, 2 ** 53 - 1);
         $until = $timeout === null ? null : now() + $timeout;
         // Most of the time nobody waits. Then there is no need to listen.
-        return $this->acquireBy($until, fn ($word) => $this->ask($word, 'try', $until) ?? $this->wait($word, $until));
+        return $this->acquireBy($until, fn ($id) => $this->ask($id, 'try', $until) ?? $this->wait($id, $until));
     }
 
     /** Whether the permit was held until now, by this process. */
@@ -152,14 +152,14 @@ final class Semaphore
         return Signals::defer(function () use ($work, $timeout) {
             $permit = $this->acquire($timeout);
             self::releaseAtEnd();
-            self::$held[$permit->word] = [$this, $permit];
+            self::$held[$permit->id] = [$this, $permit];
             try {
                 $result = Signals::allow(fn () => $work($permit));
             } finally {
-                unset(self::$held[$permit->word]);
+                unset(self::$held[$permit->id]);
                 $held = $this->release($permit);
             }
-            return $held ? $result : throw new Lost("the permit $permit->word of $this->name was lost");
+            return $held ? $result : throw new Lost("the permit $permit->id of $this->name was lost");
         });
     }
 
@@ -187,20 +187,20 @@ final class Semaphore
     {
         // A client of its own, and so a channel: what comes there is about nothing else that is held.
         $client = preg_replace('/[^A-Za-z0-9._-]/', '-', gethostname()) . '.' . getmypid() . '.' . bin2hex(random_bytes(8));
-        $word = "P:$client:1:$this->lease:" . bin2hex(random_bytes(16));
+        $id = "P:$client:1:$this->lease:" . bin2hex(random_bytes(16));
         try {
-            return Signals::defer(fn () => $how($word), dispatches: true);
+            return Signals::defer(fn () => $how($id), dispatches: true);
         } catch (\Throwable $error) { // An error, a timeout, a signal: nothing is left behind.
-            Signals::defer(fn () => $this->giveUp($word));
+            Signals::defer(fn () => $this->giveUp($id));
             throw $error;
         }
     }
 
     /** What counts is the error before; where this fails it ends by itself, as nobody asks for it any more. */
-    private function giveUp(string $word): void
+    private function giveUp(string $id): void
     {
         try {
-            $this->giveBack(new Permit($word, 0, 0, $this->name), self::GIVE_BACK);
+            $this->giveBack(new Permit($id, 0, 0, $this->name), self::GIVE_BACK);
         } catch (ConnectionError | CommandError) {
         }
     }
@@ -208,7 +208,7 @@ final class Semaphore
     private function giveBack(Permit $permit, int $patience): bool
     {
         [$left, $repeated, $permit->releaseSent] = [$permit->left(), $permit->releaseSent, true];
-        $answer = $this->call('release', ['return', $permit->word], $patience);
+        $answer = $this->call('release', ['return', $permit->id], $patience);
         // Where a reply was lost, the second one is "unknown", since the first try found the permit.
         $held = $left > 0 && ($answer->reply[2] !== 0 || $answer->repeated || $repeated);
         $permit->releaseSent = false;
@@ -238,12 +238,12 @@ final class Semaphore
     }
 
     /** The permit, or null if it was refused or queued; $answer tells which. */
-    private function ask(string $word, string $place, ?int $until, ?Answer &$answer = null): ?Permit
+    private function ask(string $id, string $place, ?int $until, ?Answer &$answer = null): ?Permit
     {
-        return $this->repeat(self::PATIENCE, $until, function () use ($word, $place, $until, &$answer) {
+        return $this->repeat(self::PATIENCE, $until, function () use ($id, $place, $until, &$answer) {
             do {
                 $kind = $this->declared ? 'declared' : 'declare';
-                $arguments = [$kind, $this->limit, self::HEARTBEAT_TIMEOUT, $word, $place];
+                $arguments = [$kind, $this->limit, self::HEARTBEAT_TIMEOUT, $id, $place];
                 $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
                 [, $wakeIn, $before, $code, $token] = $answer->reply;
                 if (!$this->declared && $before !== -1 && $before !== $this->limit) {
@@ -258,16 +258,16 @@ final class Semaphore
                 return null;
             }
             $this->serveOthers($wakeIn);
-            $permit = new Permit($word, $token, $this->endsAfter($answer->sent), $this->name);
+            $permit = new Permit($id, $token, $this->endsAfter($answer->sent), $this->name);
             // Asking again begins the lease anew.
             return $permit->left() > 0 ? $permit : throw new ConnectionError(
                 "answers come later than $this->lease ms, when the lease has ended");
         });
     }
 
-    private function wait(string $word, ?int $until): Permit
+    private function wait(string $id, ?int $until): Permit
     {
-        $channel = 'sem:wake:' . explode(':', $word)[1];
+        $channel = 'sem:wake:' . explode(':', $id)[1];
         $place = 'wait';
         $listener = $permit = null;
         while ($permit === null) {
@@ -276,14 +276,14 @@ final class Semaphore
                 $made = $this->scripts->made;
                 $listener = $this->repeat(self::PATIENCE, $until, fn () => new Listener($this->url, $channel));
             }
-            $permit = $this->ask($word, $place, $until, $answer);
+            $permit = $this->ask($id, $place, $until, $answer);
             $place = (string) $answer->reply[4];
             if ($permit === null && $made !== $this->scripts->made) {
                 $listener = null; // A new connection may lead to another server, after a failover.
                 continue;
             }
             try {
-                $permit ??= $this->waitForMessage($listener, $word, $answer, $until);
+                $permit ??= $this->waitForMessage($listener, $id, $answer, $until);
             } catch (ListenerCut) {
                 $listener = null;
             }
@@ -292,14 +292,14 @@ final class Semaphore
     }
 
     /** Null when it is time to ask again. */
-    private function waitForMessage(Listener $listener, string $word, Answer $asked, ?int $until): ?Permit
+    private function waitForMessage(Listener $listener, string $id, Answer $asked, ?int $until): ?Permit
     {
         $listener->check();
         $askAt = $asked->sent + self::ASK_EVERY;
         $wakeAt = self::wakeAt($asked, $this->serve($asked->reply[1], $until));
         while (true) {
             $message = $listener->next(min($wakeAt, $until ?? $wakeAt));
-            [$token, $end] = $this->grant($message, $word);
+            [$token, $end] = $this->grant($message, $id);
             $now = now();
             // Otherwise it was granted before the server said "queued", and lost since: long ago.
             if ($token === 0 || ($token !== null && $end - $this->lease >= $asked->reply[0])) {
@@ -307,7 +307,7 @@ final class Semaphore
                 // may be over, asking begins it anew.
                 return $token === 0 || $now - $asked->sent >= $this->lease / 2
                     ? null
-                    : new Permit($word, $token, $this->endsAfter($asked->sent), $this->name);
+                    : new Permit($id, $token, $this->endsAfter($asked->sent), $this->name);
             }
             if ($until !== null && $now >= $until) {
                 throw $this->timeout();
@@ -338,7 +338,7 @@ final class Semaphore
      * Token and end of lease that a message tells for a request. Nulls if it says nothing about it, or
      * is nothing that a script sends. Gives back what else this client got.
      */
-    private function grant(?string $message, string $word): array
+    private function grant(?string $message, string $id): array
     {
         $nothing = [null, null];
         $lines = explode("\n", $message ?? '');
@@ -353,13 +353,13 @@ final class Semaphore
             }
             $grants[$parts[1]] = [(int) $parts[2], (int) $parts[3]];
         }
-        $own = substr($word, 0, strpos($word, ':1:') + 1);
+        $own = substr($id, 0, strpos($id, ':1:') + 1);
         foreach ($grants as $other => [$token]) {
-            if ($other !== $word && $token > 0 && str_starts_with($other, $own)) {
+            if ($other !== $id && $token > 0 && str_starts_with($other, $own)) {
                 $this->giveUp($other);
             }
         }
-        return $grants[$word] ?? $nothing;
+        return $grants[$id] ?? $nothing;
     }
 
     private static function isWord(string $text): bool

@@ -57,7 +57,7 @@ class Keys:
         self.permits, self.queue, self.clients, self.state = scripts.keys("sem", name)
 
     def ends(self):
-        """Of the leases, by the words of their permits."""
+        """Of the leases, by the IDs of their permits."""
         return dict(self.connection.zrangebyscore(self.permits, "(0", "+inf", withscores=True))
 
     def held(self):
@@ -166,7 +166,7 @@ class Proxy:
 
     def __init__(self, port):
         self.port = port
-        self.lose = None  # a word: the reply to the next request with it is lost
+        self.lose = None  # an ID: the reply to the next request with it is lost
         self.is_cutting = True  # the connection with it; else it is silent from then on
         self.lost = 0
         self.delay = 0.0  # of each reply

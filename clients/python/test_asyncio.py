@@ -3,7 +3,7 @@ import random
 import time
 import unittest
 
-from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, TooHeavy, scripts, words
+from redis_lease_semaphore import AcquireTimeout, Closed, PermitLost, TooHeavy, ids, scripts
 from redis_lease_semaphore.asyncio import SemaphoreClient
 
 from support import DEADLINE, URL, Keys, new_name, until_async
@@ -313,20 +313,20 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_strange_messages_are_ignored(self):
         held = await self.semaphore.acquire()
         wait = await self.queue(self.semaphore)
-        (word,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
+        (request_id,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
         server_ms = self.keys.connection.time()[0] * 1000
         channel = scripts.channel("sem", self.client._client)
         publish = lambda message: self.keys.connection.publish(channel, message)
         for message in (
             "\n\n",
-            f"{self.name}\n{word} 1 {server_ms + 90000}\nrubbish",
-            f"other\n{word} 1 {server_ms + 90000}",
+            f"{self.name}\n{request_id} 1 {server_ms + 90000}\nrubbish",
+            f"other\n{request_id} 1 {server_ms + 90000}",
             f"{self.name}\nsomebody 1 {server_ms + 90000}",
-            f"{self.name}\n{word} 1 {server_ms + 20000}",  # of a grant before it was queued
+            f"{self.name}\n{request_id} 1 {server_ms + 20000}",  # of a grant before it was queued
         ):
             self.assertEqual(publish(message), 1)
         # Once this one was heeded, the others have been.
-        self.assertEqual(publish(f"{self.name}\n{word} 0 0"), 1)
+        self.assertEqual(publish(f"{self.name}\n{request_id} 0 0"), 1)
         heard = self.keys.connection.zscore(self.keys.clients, self.client._client)
         await until_async(lambda: self.keys.connection.zscore(self.keys.clients, self.client._client) != heard)
         self.assertFalse(wait.done())
@@ -400,12 +400,12 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         await (await self.semaphore.acquire()).release()
 
     def queue_late_copy(self, client):
-        """As when a request reaches the server after all is over. Returns its word."""
-        word = words.new(client._client, 1, 30000)
+        """As when a request reaches the server after all is over. Returns its ID."""
+        request_id = ids.new(client._client, 1, 30000)
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
-        reply = self.keys.connection.eval(source, 4, *keys, "declared", 1, 15000, word, "wait")
+        reply = self.keys.connection.eval(source, 4, *keys, "declared", 1, 15000, request_id, "wait")
         self.assertEqual(reply[3], 2)
-        return word
+        return request_id
 
     async def test_a_permit_that_nobody_wants_is_given_back(self):
         for client in (self.client, await self.connect()):  # the second one knows no semaphore of that name
@@ -417,22 +417,22 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
     async def test_late_and_repeated_messages_release_nothing_that_is_in_use(self):
         held = await self.semaphore.acquire()
         wait = await self.queue(self.semaphore)
-        (word,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
+        (request_id,) = self.keys.connection.zrange(self.keys.queue, 0, -1)
         await held.release()
         permit = await wait
         channel = scripts.channel("sem", self.client._client)
         (end,) = self.keys.ends().values()
         stray = self.queue_late_copy(self.client)
-        for word in (word, word, stray):
-            line = f"{word} {permit.fencing_token} {round(end)}"
+        for request_id in (request_id, request_id, stray):
+            line = f"{request_id} {permit.fencing_token} {round(end)}"
             self.assertEqual(self.keys.connection.publish(channel, f"{self.name}\n{line}"), 1)
         await until_async(lambda: self.keys.queued() == 0)  # it has heard of all
         self.assertEqual(self.keys.held(), 1)
         self.assertIs(await permit.release(), True)
-        # A word of somebody else, or one that is none, would have the release of others refused.
-        for word in ("rubbish", f"P:{self.client._client}:1:30000:short", words.new("other", 1, 30000),
+        # An ID of somebody else, or one that is none, would have the release of others refused.
+        for request_id in ("rubbish", f"P:{self.client._client}:1:30000:short", ids.new("other", 1, 30000),
                      f"P:{self.client._client}:4294967296:30000:{'n' * 16}"):
-            self.keys.connection.publish(channel, f"{self.name}\n{word} 1 {round(end)}")
+            self.keys.connection.publish(channel, f"{self.name}\n{request_id} 1 {round(end)}")
         self.keys.connection.publish(channel, f"a{{b\n{stray} 1 {round(end)}")
         self.assertTrue(await (await self.semaphore.acquire()).release())
         self.assertEqual(self.semaphore._releases, {})

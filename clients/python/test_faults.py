@@ -235,9 +235,9 @@ class Faults(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_wake_that_fails_is_repeated(self):
         semaphore = await self.semaphore(heartbeat_timeout=600)  # it would ask again after minutes
-        word = f"N:dead:1:300:{'n' * 16}"
+        request_id = f"N:dead:1:300:{'n' * 16}"
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
-        self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, word, "wait")
+        self.server.connection.eval(source, 4, *keys, "declare", 1, 15000, request_id, "wait")
         call = semaphore._client._call
 
         async def failing(script, *arguments):
@@ -406,9 +406,9 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         client = SemaphoreClient(self.server.url)
         await client.connect()
         self.addAsyncCleanup(client.close)
-        words = [f"P:{client._client}:1:30000:forged-forged-{number:06}" for number in range(900)]
+        ids = [f"P:{client._client}:1:30000:forged-forged-{number:06}" for number in range(900)]
         calls, connections = self.server.script_calls(), self.connections_so_far()
-        client._received("\n".join(["nobody", *(f"{word} 5 {2**53 - 1}" for word in words)]).encode())
+        client._received("\n".join(["nobody", *(f"{request_id} 5 {2**53 - 1}" for request_id in ids)]).encode())
         await until_async(lambda: not client._active)
         self.assertEqual(self.server.script_calls(), calls + 1)
         self.assertLessEqual(self.connections_so_far(), connections + 1)

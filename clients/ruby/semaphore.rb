@@ -20,7 +20,7 @@ class RedisSemaphore
   RESPONSE_SECONDS = 2
   MAX_WEIGHT = 4_294_967_295 # and limit
   MAX_LEASE = 604_800_000
-  WORD = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
+  ID = /\A[PSN]:[A-Za-z0-9._-]{1,100}:([1-9][0-9]{0,9}):([1-9][0-9]{0,8}):[A-Za-z0-9_-]{16,64}\z/
   PASSING = "LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|NOREPLICAS|READONLY|ERR max number of clients"
   # Redis 6.2 puts a text in front of errors that commands in a script meet.
   MAY_PASS = /\A(ERR Error running script .*: -)?(#{PASSING}) /
@@ -28,7 +28,7 @@ class RedisSemaphore
   # The time in ms of a clock that nobody sets back or forth.
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :millisecond)
 
-  Permit = Struct.new(:word, :token, :ends, :name) do
+  Permit = Struct.new(:id, :token, :ends, :name) do
     # Whether a release that ended with an error may have given it back.
     attr_accessor :release_sent
 
@@ -59,13 +59,13 @@ class RedisSemaphore
 
   # A permit, or nil when none is free, or somebody else waits.
   def try
-    give_back_on_error(new_word) { |word| ask(word, "try", nil) }
+    give_back_on_error(new_id) { |id| ask(id, "try", nil) }
   end
 
   # Waits for a permit. Raises Timeout when it did not come in so many ms.
   def acquire(timeout: nil)
     wait_until = wait_until(timeout)
-    give_back_on_error(new_word) { |word| acquire_as(word, wait_until) }
+    give_back_on_error(new_id) { |id| acquire_as(id, wait_until) }
   end
 
   # Whether the permit was held until now, by this process.
@@ -79,14 +79,14 @@ class RedisSemaphore
   # Yields while a permit is held. Raises Lost at the end if it was lost before.
   def hold(timeout: nil)
     wait_until = wait_until(timeout)
-    word = new_word
+    id = new_id
     permit = held = begun = nil
     finish = lambda do
       begun = true
-      permit ? release(permit) : give_up(word)
+      permit ? release(permit) : give_up(id)
     end
     begin
-      permit = acquire_as(word, wait_until)
+      permit = acquire_as(id, wait_until)
       result = yield permit
     ensure
       begin
@@ -95,7 +95,7 @@ class RedisSemaphore
         undisturbed(&finish) unless begun
       end
     end
-    raise Lost, "the permit #{word} of #{@name} was lost" unless held
+    raise Lost, "the permit #{id} of #{@name} was lost" unless held
 
     result
   end
@@ -124,23 +124,23 @@ class RedisSemaphore
   end
 
   # With a client of its own, and so a channel: what comes there is about nothing else that is held.
-  def new_word
+  def new_id
     host = Socket.gethostname.gsub(/[^A-Za-z0-9._-]/, "-")
     "P:#{host}.#{Process.pid}.#{SecureRandom.hex(8)}:1:#{@lease}:#{SecureRandom.hex(16)}"
   end
 
-  # The word is known before anything is sent: wherever an interrupt comes, there is something to give back.
-  def give_back_on_error(word)
-    result = yield word
+  # The ID is known before anything is sent: wherever an interrupt comes, there is something to give back.
+  def give_back_on_error(id)
+    result = yield id
     done = true
     result
   ensure # An error, a timeout, a signal, the end of the thread: nothing is left behind.
-    undisturbed { give_up(word) } unless done
+    undisturbed { give_up(id) } unless done
   end
 
   # What counts is the error before; where this fails it ends by itself, as nobody asks for it any more.
-  def give_up(word)
-    give_back(Permit.new(word, 0, 0, @name), GIVE_BACK)
+  def give_up(id)
+    give_back(Permit.new(id, 0, 0, @name), GIVE_BACK)
   rescue Redis::BaseError
     false
   end
@@ -149,7 +149,7 @@ class RedisSemaphore
     left = permit.left
     repeated = permit.release_sent
     permit.release_sent = true
-    answer = call("release", "return", permit.word, patience: patience)
+    answer = call("release", "return", permit.id, patience: patience)
     # Where a reply was lost, the second one is "unknown", since the first try found the permit.
     held = left.positive? && (answer.reply[2] != 0 || answer.repeated || repeated)
     permit.release_sent = false
@@ -194,12 +194,12 @@ class RedisSemaphore
   end
 
   # Most of the time nobody waits. Then there is no need to listen.
-  def acquire_as(word, wait_until) = ask(word, "try", wait_until) || wait(word, wait_until)
+  def acquire_as(id, wait_until) = ask(id, "try", wait_until) || wait(id, wait_until)
 
   # The permit, nil if it was refused, or else the Answer that says "queued".
-  def ask(word, place, wait_until)
+  def ask(id, place, wait_until)
     again(PATIENCE, wait_until) do
-      answer = call("acquire", @declared ? "declared" : "declare", @limit, HEARTBEAT_TIMEOUT, word, place, wait_until: wait_until)
+      answer = call("acquire", @declared ? "declared" : "declare", @limit, HEARTBEAT_TIMEOUT, id, place, wait_until: wait_until)
       _, wake_in, before, code, token = answer.reply
       unless @declared || [-1, @limit].include?(before)
         warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"
@@ -214,7 +214,7 @@ class RedisSemaphore
         redo # One may be free now.
       end
       serve_others(wake_in)
-      permit = Permit.new(word, token, ends_after(answer.sent), @name)
+      permit = Permit.new(id, token, ends_after(answer.sent), @name)
       return permit if permit.left.positive?
 
       # Asking again begins the lease anew.
@@ -222,8 +222,8 @@ class RedisSemaphore
     end
   end
 
-  def wait(word, wait_until)
-    channel = "sem:wake:#{word.split(':')[1]}"
+  def wait(id, wait_until)
+    channel = "sem:wake:#{id.split(':')[1]}"
     place = "wait"
     listener = connection = nil
     loop do
@@ -232,14 +232,14 @@ class RedisSemaphore
         connection = @redis._client.connection
         listener = again(PATIENCE, wait_until) { Listener.new(@url, channel) }
       end
-      asked = ask(word, place, wait_until)
+      asked = ask(id, place, wait_until)
       return asked if asked.is_a?(Permit)
 
       place = asked.reply[4]
       # A new connection may lead to another server, after a failover.
       next listener.close unless @redis._client.connection.equal?(connection)
 
-      permit = wait_for_message(listener, word, asked, wait_until)
+      permit = wait_for_message(listener, id, asked, wait_until)
       return permit if permit
     end
   ensure
@@ -247,14 +247,14 @@ class RedisSemaphore
   end
 
   # A permit, or nil when it is time to ask again.
-  def wait_for_message(listener, word, asked, wait_until)
+  def wait_for_message(listener, id, asked, wait_until)
     ask_at = asked.sent + ASK_EVERY
     wake_at = wake_at(asked, serve(asked.reply[1], wait_until: wait_until))
     loop do
       message = listener.next([wake_at, wait_until].compact.min)
       return nil if message == :ended
 
-      token, ends = grant(message, word) if message
+      token, ends = grant(message, id) if message
       now = RedisSemaphore.now
       # Otherwise it was granted before the server said "queued", and lost since: long ago.
       if token && (token.zero? || ends - @lease >= asked.reply[0])
@@ -262,7 +262,7 @@ class RedisSemaphore
         # over, asking begins it anew.
         return nil if token.zero? || now - asked.sent >= @lease / 2
 
-        return Permit.new(word, token, ends_after(asked.sent), @name)
+        return Permit.new(id, token, ends_after(asked.sent), @name)
       end
       raise Timeout, "no permit of #{@name} came in time" if wait_until && now >= wait_until
       return nil if now >= ask_at
@@ -284,23 +284,23 @@ class RedisSemaphore
 
   # Token and end of lease that a message tells for a request. Nil if it says nothing about it, or is
   # nothing that a script sends. Gives back what else this client got.
-  def grant(message, word)
+  def grant(message, id)
     return if message.bytesize > 1_048_576 || !message.force_encoding(Encoding::UTF_8).valid_encoding?
 
     name, *lines = message.split("\n", -1)
     return unless name == @name
 
     lines.map! { |line| line.match(/\A([^ ]+) (\d{1,16}) (\d{1,16})\z/)&.captures }
-    return unless lines.all? { |found, *numbers| word?(found) && numbers.map(&:to_i).max < 2**53 }
+    return unless lines.all? { |found, *numbers| id?(found) && numbers.map(&:to_i).max < 2**53 }
 
     lines.each do |other, token, _|
-      give_up(other) if other != word && token.to_i.positive? && other.start_with?(word[/.*?:.*?:/])
+      give_up(other) if other != id && token.to_i.positive? && other.start_with?(id[/.*?:.*?:/])
     end
-    lines.assoc(word)&.drop(1)&.map(&:to_i)
+    lines.assoc(id)&.drop(1)&.map(&:to_i)
   end
 
-  def word?(text)
-    found = WORD.match(text)
+  def id?(text)
+    found = ID.match(text)
     found && found[1].to_i <= MAX_WEIGHT && found[2].to_i <= MAX_LEASE
   end
 

@@ -4,8 +4,8 @@
 
 if is_set_back then
   redis.call('ZREM', PERMITS, '') -- removes nothing; a full server allows the ZADD below then
-  local longest_heartbeat_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
-  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_heartbeat_timeout}) do
+  local longest_timeout = redis.call('ZSCORE', CLIENTS, '*') or 0
+  for key, latest in pairs({[PERMITS] = now + longest_lease, [CLIENTS] = now + longest_timeout}) do
     local beyond = redis.call('ZRANGEBYSCORE', key, '(' .. latest, '+inf', 'LIMIT', 0, BOUND)
     for _, member in ipairs(beyond) do
       redis.call('ZADD', key, latest, member)
@@ -15,8 +15,8 @@ if is_set_back then
 end
 if first_end <= now then
   local ended = redis.call('ZRANGEBYSCORE', PERMITS, '(0', now, 'LIMIT', 0, BOUND)
-  for _, word in ipairs(ended) do
-    permits, held = permits - 1, held - (string.match(word, '^%a:[^:]*:(%d+)') or 1)
+  for _, id in ipairs(ended) do
+    permits, held = permits - 1, held - (string.match(id, '^%a:[^:]*:(%d+)') or 1)
   end
   if ended[1] then
     redis.call('ZREM', PERMITS, unpack(ended))

@@ -1,10 +1,10 @@
--- Reads the keys, before anything is written. Needs `lookup`, some words; leaves in `ends` when
+-- Reads the keys, before anything is written. Needs `lookup`, some IDs; leaves in `ends` when
 -- their leases end, false where they have none, and all that stands under "local" here.
 --
 -- `permits` and `clients` have one member more, '*', so that neither key is ever emptied. (While a
 -- slot of a cluster moves, an empty key ends the script that comes back to it.) In `permits` its
 -- score is minus what permits weigh above 1 each: so what is held can be counted whatever other key
--- is lost. In `clients` it is the longest heartbeat timeout so far, 0 where there are only marks of `limit`.
+-- is lost. In `clients` it is the longest heartbeat timeout so far, 0 if no client has waited yet.
 
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
 
@@ -47,7 +47,7 @@ local keep = (state[7] or 0) + 0 -- when the keys expire, ms
 -- What is decided from here on, for lib/write.lua.
 local live_until = 0 -- until when the keys must live for this call, ms; 0 where nothing changes
 local changed = {} -- fields of `state`, but for `last`
-local granted, leases = {}, {} -- words whose lease begins now, and their leases
+local granted, leases = {}, {} -- IDs whose lease begins now, and their leases
 local has_new_key, has_new_runtime = not extra, false
 local more = false -- the script stopped at a bound: somebody must call `wake`
 local sweeps = false -- dead requests at the head of the queue leave it though nothing is free

@@ -4,27 +4,27 @@
 --
 -- Whoever is there was heard of in time (as the caller was, with what it asks for) and listens; a
 -- server that does not say who listens counts as one where somebody does. A member of the queue
--- that is no word leaves it. As many are read at once as may fit, and more and more of them where
+-- that is no ID leaves it. As many are read at once as may fit, and more and more of them where
 -- dead ones leave.
 
-local leaving, told -- words that leave the queue, and those of whom a client must be told
+local leaving, told -- IDs that leave the queue, and those of whom a client must be told
 if queued > 0 and (held < limit or sweeps) then
   leaving, told = {}, {}
   local listening, is_blocked = {}, false -- whether anybody listens, by channel
   while queued > 0 and (held < limit or sweeps) and not is_blocked and #leaving < BOUND do
     local batch = math.min(100, BOUND - #leaving, math.max(limit - held, #leaving, 1))
-    for _, word in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
+    for _, id in ipairs(redis.call('ZRANGE', QUEUE, #leaving, #leaving + batch - 1)) do
       if held >= limit and not sweeps then
         break
       end
-      local how, client, weight, lease = string.match(word, '^([PSN]):([^:]*):(%d+):(%d+):')
-      local channel = how and how ~= 'N'
-        and string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-      local is_there = asked[word]
-        or how and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
-      if is_there and channel and not asked[word] then
+      local notify, client, weight, lease = string.match(id, '^([PSN]):([^:]*):(%d+):(%d+):')
+      local channel = notify and notify ~= 'N'
+        and string.match(stem, notify == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+      local is_there = asked[id]
+        or notify and (redis.call('ZSCORE', CLIENTS, client) or 0) + 0 >= now
+      if is_there and channel and not asked[id] then
         if listening[channel] == nil then
-          local answer = redis.pcall('PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
+          local answer = redis.pcall('PUBSUB', notify == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel)
           listening[channel] = answer[2] ~= 0
         end
         is_there = listening[channel]
@@ -37,16 +37,16 @@ if queued > 0 and (held < limit or sweeps) then
         end
         local index = #granted + 1
         if not is_too_heavy then
-          granted[index], leases[index] = word, lease + 0
+          granted[index], leases[index] = id, lease + 0
           permits, held = permits + 1, held + weight
         end
-        if asked[word] then -- never too heavy: `acquire` has refused that
-          asked[word] = index
+        if asked[id] then -- never too heavy: `acquire` has refused that
+          asked[id] = index
         elseif channel then
-          told[#told + 1] = {word, channel, how, not is_too_heavy and index}
+          told[#told + 1] = {id, channel, notify, not is_too_heavy and index}
         end
       end
-      leaving[#leaving + 1], queued = word, queued - 1
+      leaving[#leaving + 1], queued = id, queued - 1
     end
   end
   more = more or queued > 0 and held < limit and not is_blocked

@@ -1,6 +1,6 @@
 -- Writes what was decided and is not written yet, and tells last: a write that the server refuses
 -- (too few replicas, no disk) ends the script before anybody is told. `token` is that of the first
--- word of `granted`, the next ones count on. `wake_in` is 0 where a bound was met, else in how
+-- ID of `granted`, the next ones count on. `wake_in` is 0 where a bound was met, else in how
 -- many ms the next lease may end, if somebody `waits` for that and is to call `wake` then.
 
 local token = math.max(last_number + 1, now_us)
@@ -61,14 +61,14 @@ if leaving then
   end
   local lines_for = {} -- of each message, by channel
   for _, it in ipairs(told) do
-    local word, channel, how, index = unpack(it)
-    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), how = how}
-    lines[#lines + 1] = string.format('%s %.0f %.0f', word,
+    local id, channel, notify, index = unpack(it)
+    local lines = lines_for[channel] or {string.match(stem, '{(.*)}'), notify = notify}
+    lines[#lines + 1] = string.format('%s %.0f %.0f', id,
       index and token + index - 1 or 0, index and now + leases[index] or 0)
     lines_for[channel] = lines
   end
   for channel, lines in pairs(lines_for) do
-    local command = lines.how == 'S' and 'SPUBLISH' or 'PUBLISH'
+    local command = lines.notify == 'S' and 'SPUBLISH' or 'PUBLISH'
     redis.pcall(command, channel, table.concat(lines, '\n'))
   end
 end

@@ -10,7 +10,7 @@ use crate::context::ClientSettings;
 use crate::diagnosis::connect::Access;
 use crate::error::Error;
 use crate::metrics::MAX_NAMES;
-use crate::protocol::word::MAX_TIME;
+use crate::protocol::id::MAX_TIME;
 use crate::protocol::{check_client_name, check_prefix, may_be_in_client_name};
 use crate::scripts::{CallBy, Library};
 use crate::server::Credentials;

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::diagnosis::connect;
 use crate::error::Error;
 use crate::metrics::Meters;
-use crate::protocol::word;
+use crate::protocol::id;
 use crate::runtime::clock;
 #[cfg(feature = "tls")]
 use crate::server::tls::Tls;
@@ -309,7 +309,7 @@ impl SemaphoreClientBuilder {
 
     /// The name of this process.
     pub(super) fn new_client(&self) -> String {
-        word::new_client(&self.client_name.clone().unwrap_or_else(default_client_name))
+        id::new_client(&self.client_name.clone().unwrap_or_else(default_client_name))
     }
 
     pub(super) fn start(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::connect::current_home;
 use crate::client::{SemaphoreClient, SemaphoreClientBuilder};
 use crate::error::Error;
-use crate::protocol::word;
+use crate::protocol::id;
 use crate::server::{Local, Servers};
 use crate::wakeup::{Channel, Listener, Wakeups};
 
@@ -97,7 +97,7 @@ impl SemaphoreClient {
             return Err(Error::invalid("server", reason));
         };
         let mut builder = Self::builder().prefix(&context.prefix);
-        builder.client_name = Some(word::client_name_of(&context.client).to_owned());
+        builder.client_name = Some(id::client_name_of(&context.client).to_owned());
         builder.settings = context.settings;
         builder.at(local.clone())
     }

@@ -392,7 +392,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut printed = f.debug_tuple(self.variant());
         printed.field(&format_args!("{:.MAX_PRINTED$}", self.to_string()));
-        // What has no source of its own is told by our words.
+        // What has no source of its own is told by our IDs.
         if let Some(source) = self.source().and_then(StdError::source) {
             printed.field(&format_args!("{:.MAX_PRINTED$}", source.to_string()));
         }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use sha1_smol::Sha1;
 
-use super::{Refusal, Semaphore, word};
+use super::{Refusal, Semaphore, id};
 
 /// So many of the clients that wait are to call `wake` when the next lease ends.
 const CALLERS: i64 = 16;
 
 pub(super) struct Request<'a> {
-    pub(super) word: &'a str,
+    pub(super) id: &'a str,
     pub(super) place: Place,
 }
 
@@ -31,7 +31,7 @@ impl Semaphore {
         heartbeat_timeout: i64,
         requests: &[Request<'_>],
     ) -> Result<Vec<i64>, Refusal> {
-        let held: Vec<bool> = requests.iter().map(|request| self.holds(request.word)).collect();
+        let held: Vec<bool> = requests.iter().map(|request| self.holds(request.id)).collect();
         let new = || requests.iter().zip(&held).filter(|(_, held)| !**held).map(|(new, _)| new);
         let (declared_before, configured) = (self.declared, self.configured(kind, limit));
         if let (declared, None) = configured {
@@ -39,20 +39,20 @@ impl Semaphore {
         }
         (self.declared, self.runtime) = configured;
         for request in new() {
-            self.permits.remove(request.word);
+            self.permits.remove(request.id);
         }
         self.purge();
         let mut crowd = 0;
-        let needed: i64 = new().map(|new| word::weight(new.word)).sum();
+        let needed: i64 = new().map(|new| id::weight(new.id)).sum();
         if !self.queue.is_empty() || self.held() + needed > self.limit() {
             let is_set_back = self.is_set_back();
             new().for_each(|request| self.take_place(request, is_set_back));
             if requests.iter().any(|request| request.place != Place::Try) {
-                self.hear_of(word::client(requests[0].word), heartbeat_timeout);
+                self.hear_of(id::client(requests[0].id), heartbeat_timeout);
                 crowd = self.crowd(heartbeat_timeout);
             }
-            let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].word).is_some();
-            let asked = requests.iter().map(|request| request.word).collect::<BTreeSet<_>>();
+            let sweeps = crowd > CALLERS && self.queue.ticket(requests[0].id).is_some();
+            let asked = requests.iter().map(|request| request.id).collect::<BTreeSet<_>>();
             self.serve(&asked, sweeps);
         }
         let mut free = self.limit() - self.held();
@@ -62,12 +62,12 @@ impl Semaphore {
         let waits = self.tell_ranks(requests, &mut answers);
         let tokens = self.finish();
         let is_called =
-            waits && self.is_called(word::client(requests[0].word), heartbeat_timeout, crowd);
+            waits && self.is_called(id::client(requests[0].id), heartbeat_timeout, crowd);
         let wake_in = if is_called { self.wake_in() } else { -1 };
         let mut reply = vec![self.now(), wake_in, declared_before.unwrap_or(-1)];
-        for (Request { word, .. }, answer) in requests.iter().zip(answers) {
-            let ends = self.now() + word::lease(word);
-            reply.extend(answer.unwrap_or_else(|| [1, tokens[*word], ends]));
+        for (Request { id, .. }, answer) in requests.iter().zip(answers) {
+            let ends = self.now() + id::lease(id);
+            reply.extend(answer.unwrap_or_else(|| [1, tokens[*id], ends]));
         }
         Ok(reply)
     }
@@ -77,14 +77,14 @@ impl Semaphore {
         let draw =
             Sha1::from(format!("{client}{}", self.now() / heartbeat_timeout)).digest().bytes();
         let draw = i64::from(u32::from_be_bytes([draw[0], draw[1], draw[2], draw[3]]));
-        let is_at_head = || self.queue.head().map(word::client) == Some(client);
+        let is_at_head = || self.queue.head().map(id::client) == Some(client);
         crowd <= CALLERS || draw % crowd < CALLERS || is_at_head()
     }
 
     /// Who asks for a place of its own, which may be before others, has it before all else is
     /// decided.
     fn take_place(&mut self, request: &Request<'_>, is_set_back: bool) {
-        if self.queue.ticket(request.word).is_some() {
+        if self.queue.ticket(request.id).is_some() {
             return;
         }
         let ticket = match request.place {
@@ -98,7 +98,7 @@ impl Semaphore {
             Place::Try | Place::Wait => return,
         };
         self.last = self.last.max(ticket);
-        self.queue.insert(ticket, request.word);
+        self.queue.insert(ticket, request.id);
     }
 
     /// None where it is granted. Of one that waits the rank is left open.
@@ -108,22 +108,22 @@ impl Semaphore {
         was_held: bool,
         free: &mut i64,
     ) -> Option<[i64; 3]> {
-        let word = request.word;
-        if self.holds(word) && !was_held {
+        let id = request.id;
+        if self.holds(id) && !was_held {
             return None; // from the queue
         }
-        let weight = if was_held { 0 } else { word::weight(word) };
+        let weight = if was_held { 0 } else { id::weight(id) };
         if was_held || self.queue.is_empty() && weight <= *free {
             *free -= weight;
-            self.grant(word, word::lease(word));
+            self.grant(id, id::lease(id));
             return None;
         }
-        let ticket = match self.queue.ticket(word) {
+        let ticket = match self.queue.ticket(id) {
             Some(ticket) => ticket,
             None if request.place == Place::Try => return Some([0, 0, 0]),
             None => self.next_number(),
         };
-        self.queue.insert(ticket, word);
+        self.queue.insert(ticket, id);
         Some([2, ticket, 0])
     }
 
@@ -133,14 +133,14 @@ impl Semaphore {
             .iter()
             .zip(answers)
             .filter_map(|(request, answer)| match answer {
-                Some([2, ticket, rank]) => Some((*ticket, request.word, rank)),
+                Some([2, ticket, rank]) => Some((*ticket, request.id, rank)),
                 _ => None,
             })
             .collect();
         waiting.sort();
         let mut queue = self.queue.iter().zip(1..);
-        for (ticket, word, told) in &mut waiting {
-            let it = queue.find(|((other, queued), _)| other == ticket && queued == word);
+        for (ticket, id, told) in &mut waiting {
+            let it = queue.find(|((other, queued), _)| other == ticket && queued == id);
             **told = it.map_or(0, |(_, rank)| rank);
         }
         !waiting.is_empty()
@@ -149,11 +149,11 @@ impl Semaphore {
 
 /// What is held already may weigh more than it could by now.
 fn check_weights(requests: &[Request<'_>], held: &[bool], limit: i64) -> Result<(), Refusal> {
-    for (number, (Request { word, .. }, is_held)) in requests.iter().zip(held).enumerate() {
-        let weight = word::weight(word);
+    for (number, (Request { id, .. }, is_held)) in requests.iter().zip(held).enumerate() {
+        let weight = id::weight(id);
         if weight > limit && !is_held {
             let index = 2 * number + 4;
-            let detail = format!("ARGV[{index}] (word) weighs {weight}, the limit is {limit}");
+            let detail = format!("ARGV[{index}] (id) weighs {weight}, the limit is {limit}");
             return Err(Refusal { code: "SEM_TOO_HEAVY", detail });
         }
     }

@@ -1,15 +1,15 @@
 //! As `lua/inspect.lua`: who holds and who waits.
 
-use super::{Semaphore, word};
+use super::{Semaphore, id};
 
 /// The reply of `inspect`.
 #[derive(Debug, PartialEq)]
 pub struct Inspected {
     /// Time, limit, declared, runtime, held, how many hold, how many wait, the last number.
     pub numbers: [i64; 8],
-    /// Word, and ms left.
+    /// ID, and ms left.
     pub holders: Vec<(String, i64)>,
-    /// Word, ms waited, ms for which its client is taken to be there.
+    /// ID, ms waited, ms for which its client is taken to be there.
     pub waiters: Vec<(String, i64, i64)>,
 }
 
@@ -20,7 +20,7 @@ impl Semaphore {
     pub(super) fn inspect(&self, holders: Page, waiters: Page) -> Inspected {
         let now = self.now();
         let live = self.permits.iter().filter(|(_, ends)| **ends > now);
-        let mut live: Vec<_> = live.map(|(word, ends)| (ends - now, word)).collect();
+        let mut live: Vec<_> = live.map(|(id, ends)| (ends - now, id)).collect();
         live.sort();
         let none = |limit: Option<i64>| limit.unwrap_or(-1);
         let numbers = [
@@ -33,11 +33,11 @@ impl Semaphore {
             self.queue.iter().len() as i64,
             self.last,
         ];
-        let holder = |(left, word): (i64, &String)| (word.clone(), left);
-        let waiter = |(ticket, word): &(i64, String)| {
-            let until = self.clients.get(word::client(word)).copied().unwrap_or(0);
-            let waited = (now - ticket / 1000).saturating_sub(word::ahead(word)).max(0);
-            (word.clone(), waited, (until - now).max(-1))
+        let holder = |(left, id): (i64, &String)| (id.clone(), left);
+        let waiter = |(ticket, id): &(i64, String)| {
+            let until = self.clients.get(id::client(id)).copied().unwrap_or(0);
+            let waited = (now - ticket / 1000).saturating_sub(id::ahead(id)).max(0);
+            (id.clone(), waited, (until - now).max(-1))
         };
         Inspected {
             numbers,

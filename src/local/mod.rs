@@ -5,13 +5,13 @@
 //! looks at. What time it is, and who listens, is told by whoever calls.
 
 mod acquire;
+mod id;
 mod inspect;
 mod queue;
 mod refusal;
 mod scripts;
 mod semaphore;
 mod serve;
-mod word;
 
 pub use inspect::Inspected;
 pub use refusal::Refusal;

@@ -14,25 +14,25 @@ impl Queue {
     }
 
     pub fn head(&self) -> Option<&str> {
-        self.order.first().map(|(_, word)| &**word)
+        self.order.first().map(|(_, id)| &**id)
     }
 
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    pub(super) fn ticket(&self, word: &str) -> Option<i64> {
-        self.tickets.get(word).copied()
+    pub(super) fn ticket(&self, id: &str) -> Option<i64> {
+        self.tickets.get(id).copied()
     }
 
-    pub(super) fn insert(&mut self, ticket: i64, word: &str) {
-        self.order.insert((ticket, word.to_owned()));
-        self.tickets.insert(word.to_owned(), ticket);
+    pub(super) fn insert(&mut self, ticket: i64, id: &str) {
+        self.order.insert((ticket, id.to_owned()));
+        self.tickets.insert(id.to_owned(), ticket);
     }
 
     /// Answers whether it was there.
-    pub(super) fn remove(&mut self, word: &str) -> bool {
-        let entry = self.tickets.remove_entry(word).map(|(word, ticket)| (ticket, word));
+    pub(super) fn remove(&mut self, id: &str) -> bool {
+        let entry = self.tickets.remove_entry(id).map(|(id, ticket)| (ticket, id));
         entry.is_some_and(|entry| self.order.remove(&entry))
     }
 }

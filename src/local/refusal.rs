@@ -8,7 +8,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// As `lua/lib/arguments.lua` words it.
+    /// As `lua/lib/arguments.lua` IDs it.
     pub(super) fn argument(index: usize, name: &str, wanted: &str, got: &str) -> Self {
         let shown = |byte: u8| if matches!(byte, b' '..=b'~') { byte.into() } else { '?' };
         let got: String = got.bytes().take(40).map(shown).collect();

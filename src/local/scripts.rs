@@ -2,7 +2,7 @@
 //! what they mean.
 
 use super::acquire::{Place, Request};
-use super::{Inspected, Refusal, Semaphore, word};
+use super::{Inspected, Refusal, Semaphore, id};
 
 const MAX_COUNT: i64 = u32::MAX as i64;
 
@@ -18,11 +18,11 @@ impl Semaphore {
         Ok(Reply::Numbers(match (script, arguments) {
             ("acquire", [kind, limit, heartbeat_timeout, requests @ ..]) => {
                 let requests = requests.chunks_exact(2);
-                let request = requests.map(|two| Request { word: two[0], place: place(two[1]) });
+                let request = requests.map(|two| Request { id: two[0], place: place(two[1]) });
                 let requests: Vec<_> = request.collect();
                 self.acquire((kind, number(limit)), number(heartbeat_timeout), &requests)?
             }
-            ("release", [how, words @ ..]) => self.release(*how == "consume", words),
+            ("release", [how, ids @ ..]) => self.release(*how == "consume", ids),
             ("refresh", requests) => self.refresh(requests)?,
             ("wake", []) => self.wake(),
             ("limit", [kind, limit, change @ ..]) => {
@@ -37,14 +37,14 @@ impl Semaphore {
         }))
     }
 
-    fn release(&mut self, consumes: bool, words: &[&str]) -> Vec<i64> {
+    fn release(&mut self, consumes: bool, ids: &[&str]) -> Vec<i64> {
         self.purge();
         let mut reply = vec![self.now(), -1];
         let mut consumed = 0;
-        for word in words {
-            let is_held = self.permits.remove(*word).is_some();
-            reply.push(if self.queue.remove(word) { 2 } else { is_held.into() });
-            consumed += if is_held && consumes { word::weight(word) } else { 0 };
+        for id in ids {
+            let is_held = self.permits.remove(*id).is_some();
+            reply.push(if self.queue.remove(id) { 2 } else { is_held.into() });
+            consumed += if is_held && consumes { id::weight(id) } else { 0 };
         }
         // Where no limit is known, none is set.
         if consumed > 0 && self.known_limit().is_some() {
@@ -54,22 +54,22 @@ impl Semaphore {
         reply
     }
 
-    /// For each word a lease, or another word that stands for the permit from then on.
+    /// For each ID a lease, or another ID that stands for the permit from then on.
     fn refresh(&mut self, requests: &[&str]) -> Result<Vec<i64>, Refusal> {
         for (number, two) in requests.chunks_exact(2).enumerate() {
-            word::check(2 * number + 1, "word", two[0])?;
+            id::check(2 * number + 1, "id", two[0])?;
         }
         let (mut reply, mut kept) = (vec![self.now(), -1], vec![]);
         for two in requests.chunks_exact(2) {
-            let (word, next) = (two[0], two[1]);
+            let (id, next) = (two[0], two[1]);
             let (name, lease) = match next.contains(':') {
-                true => (next, word::lease(next)),
-                false => (word, number(next)),
+                true => (next, id::lease(next)),
+                false => (id, number(next)),
             };
             // An exchange may have come before.
-            let is_held = self.holds(name) || self.holds(word);
+            let is_held = self.holds(name) || self.holds(id);
             if !self.holds(name) {
-                self.permits.remove(word);
+                self.permits.remove(id);
                 self.permits.remove(name);
             }
             if is_held {
@@ -77,7 +77,7 @@ impl Semaphore {
             }
             reply.push(if is_held { self.now() + lease } else { 0 });
             // Who holds does not wait, and who is lost does not, either.
-            self.queue.remove(word);
+            self.queue.remove(id);
             self.queue.remove(name);
         }
         self.hand_off(kept);
@@ -110,7 +110,7 @@ impl Semaphore {
         };
         (self.declared, self.runtime) = (declared, runtime);
         if let Some((mark, _)) = change {
-            self.remember(mark, word::lease(mark));
+            self.remember(mark, id::lease(mark));
         }
         self.hand_off(vec![]);
         let none = |limit: Option<i64>| limit.unwrap_or(-1);

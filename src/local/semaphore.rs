@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::id;
 use super::queue::Queue;
-use super::word;
 
 #[derive(Debug, Default, Clone)]
 pub struct Semaphore {
@@ -26,9 +26,9 @@ pub struct Semaphore {
     pub longest_heartbeat_timeout: i64,
     /// Until when each mark of a change of the limit is known.
     pub marks: BTreeMap<String, i64>,
-    /// Words whose lease begins in this call, and their leases.
+    /// IDs whose lease begins in this call, and their leases.
     pub(super) granted: Vec<(String, i64)>,
-    /// Words that leave the queue in this call, and whose client hears of it by a message.
+    /// IDs that leave the queue in this call, and whose client hears of it by a message.
     pub(super) told: Vec<String>,
     /// What is to be sent, line by line, by client.
     pub(super) messages: BTreeMap<String, Vec<String>>,
@@ -67,7 +67,7 @@ impl Semaphore {
     /// The weight of all permits whose lease has not ended then.
     pub fn held_at(&self, now: i64) -> i64 {
         let live = self.permits.iter().filter(|(_, ends)| **ends > now);
-        live.map(|(word, _)| word::weight(word)).sum()
+        live.map(|(id, _)| id::weight(id)).sum()
     }
 
     /// After a [`purge`](Self::purge).
@@ -75,8 +75,8 @@ impl Semaphore {
         self.held_at(i64::MIN)
     }
 
-    pub fn holds(&self, word: &str) -> bool {
-        self.permits.get(word).is_some_and(|ends| *ends > self.now())
+    pub fn holds(&self, id: &str) -> bool {
+        self.permits.get(id).is_some_and(|ends| *ends > self.now())
     }
 
     pub(super) fn next_number(&mut self) -> i64 {

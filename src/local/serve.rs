@@ -2,19 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Semaphore, word};
+use super::{Semaphore, id};
 
 impl Semaphore {
-    pub(super) fn grant(&mut self, word: &str, lease: i64) {
-        self.permits.insert(word.to_owned(), self.now() + lease);
-        self.granted.push((word.to_owned(), lease));
+    pub(super) fn grant(&mut self, id: &str, lease: i64) {
+        self.permits.insert(id.to_owned(), self.now() + lease);
+        self.granted.push((id.to_owned(), lease));
     }
 
-    /// What all calls but `acquire` end with. `kept`: words whose lease begins anew.
+    /// What all calls but `acquire` end with. `kept`: IDs whose lease begins anew.
     pub(super) fn hand_off(&mut self, kept: Vec<(&str, i64)>) {
         self.purge();
-        for (word, lease) in kept {
-            self.grant(word, lease);
+        for (id, lease) in kept {
+            self.grant(id, lease);
         }
         self.serve(&BTreeSet::new(), false);
         self.finish();
@@ -25,16 +25,16 @@ impl Semaphore {
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
         while (free > 0 || sweeps)
-            && let Some(word) = self.queue.head().map(str::to_owned)
-            && self.serve_one(&word, asked.contains(&*word), &mut free)
+            && let Some(id) = self.queue.head().map(str::to_owned)
+            && self.serve_one(&id, asked.contains(&*id), &mut free)
         {
-            self.queue.remove(&word);
+            self.queue.remove(&id);
         }
     }
 
     /// Whether it leaves the queue. Whoever is not there does so without a permit.
-    fn serve_one(&mut self, word: &str, is_asked: bool, free: &mut i64) -> bool {
-        let (client, is_told) = (word::client(word), word::is_told(word));
+    fn serve_one(&mut self, id: &str, is_asked: bool, free: &mut i64) -> bool {
+        let (client, is_told) = (id::client(id), id::is_told(id));
         let is_heard = self.clients.get(client).is_some_and(|until| *until >= self.now());
         let is_there = is_asked || is_heard && (!is_told || self.listening.contains(client));
         if !is_there {
@@ -43,16 +43,16 @@ impl Semaphore {
         if *free <= 0 {
             return false;
         }
-        let weight = word::weight(word);
+        let weight = id::weight(id);
         if self.runtime.is_some() || weight <= self.limit() {
             if weight > *free {
                 return false;
             }
             *free -= weight;
-            self.grant(word, word::lease(word));
+            self.grant(id, id::lease(id));
         }
         if !is_asked && is_told {
-            self.told.push(word.to_owned());
+            self.told.push(id.to_owned());
         }
         true
     }
@@ -64,15 +64,15 @@ impl Semaphore {
                 self.granted.first().map_or(self.longest_lease, |(_, lease)| *lease);
         }
         let mut tokens = BTreeMap::new();
-        for (word, lease) in std::mem::take(&mut self.granted) {
+        for (id, lease) in std::mem::take(&mut self.granted) {
             self.longest_lease = self.longest_lease.max(lease);
-            tokens.insert(word, self.next_number());
+            tokens.insert(id, self.next_number());
         }
-        for word in std::mem::take(&mut self.told) {
-            let granted = tokens.get(&word).map(|token| (token, self.permits[&word]));
+        for id in std::mem::take(&mut self.told) {
+            let granted = tokens.get(&id).map(|token| (token, self.permits[&id]));
             let (token, ends) = granted.unwrap_or((&0, 0));
-            let lines = self.messages.entry(word::client(&word).to_owned()).or_default();
-            lines.push(format!("{word} {token} {ends}"));
+            let lines = self.messages.entry(id::client(&id).to_owned()).or_default();
+            lines.push(format!("{id} {token} {ends}"));
         }
         tokens
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Value, from_redis_value};
 
-use crate::protocol::word;
+use crate::protocol::id;
 
 /// Who holds a semaphore and who waits for it, at one moment on the server.
 ///
@@ -99,7 +99,7 @@ pub struct Waiter {
     /// The place in the queue, where 1 is the head.
     pub position: u64,
     /// Since the request was queued. A head start does not count, unless it is of a program in
-    /// another language that does not tell it in its words.
+    /// another language that does not tell it in its IDs.
     pub waited: Duration,
     /// For how long its process is taken to be there, unless it is heard of again. `None` where it
     /// is not: the request leaves the queue when its turn comes.
@@ -113,7 +113,7 @@ impl Holder {
     ///
     /// See [`Inspection`].
     pub fn client_name(&self) -> &str {
-        word::client_name_of(self.client())
+        id::client_name_of(self.client())
     }
 
     /// The process: no two of them have the same client, though maybe the same client name.
@@ -133,7 +133,7 @@ impl Waiter {
     ///
     /// See [`Inspection`].
     pub fn client_name(&self) -> &str {
-        word::client_name_of(self.client())
+        id::client_name_of(self.client())
     }
 
     /// The process: no two of them have the same client, though maybe the same client name.
@@ -191,12 +191,12 @@ fn read_waiters(values: &[Value], before: u64) -> Result<Vec<Waiter>, redis::Par
     waiters.collect()
 }
 
-fn client_of(word: &str) -> &str {
-    word::client_and_weight(word).map_or(word, |(client, _)| client)
+fn client_of(id: &str) -> &str {
+    id::client_and_weight(id).map_or(id, |(client, _)| client)
 }
 
-fn weight_of(word: &str) -> u32 {
-    word::client_and_weight(word).map_or(0, |(_, weight)| weight)
+fn weight_of(id: &str) -> u32 {
+    id::client_and_weight(id).map_or(0, |(_, weight)| weight)
 }
 
 /// As the script answers: time, limit, declared, runtime, held, members, queued, the last number,

@@ -1,7 +1,7 @@
 //! The four keys of a semaphore, and the names from which they are made.
 
 use crate::error::Error;
-use crate::protocol::word::MAX_CLIENT_NAME;
+use crate::protocol::id::MAX_CLIENT_NAME;
 
 const MAX_NAME: usize = 512;
 const MAX_PREFIX: usize = 200;
@@ -81,7 +81,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), Error> {
     }
 }
 
-/// A client name becomes part of words and channels.
+/// A client name becomes part of IDs and channels.
 pub(crate) fn check_client_name(client_name: &str) -> Result<(), Error> {
     check_length("client name", client_name, MAX_CLIENT_NAME)?;
     match client_name.chars().find(|c| !may_be_in_client_name(c)) {

@@ -3,7 +3,7 @@
 //! Anybody who may publish on the channel can send anything. Whatever no script sends is left
 //! alone, and costs neither much time nor memory.
 
-use super::word::number;
+use super::id::number;
 
 /// Scripts look at 1,000 waiters at most, and a line has less than 300 bytes.
 const LONGEST: usize = 1 << 20;
@@ -11,7 +11,7 @@ const LONGEST: usize = 1 << 20;
 /// A request that left the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HandOff<'a> {
-    pub(crate) word: &'a str,
+    pub(crate) id: &'a str,
     /// 0 says that it left without a permit: asking again tells why.
     pub(crate) token: u64,
     /// The end of its lease, on the server's clock.
@@ -28,13 +28,13 @@ pub(crate) fn read(payload: &[u8]) -> Result<(&str, Vec<HandOff<'_>>), &'static 
     // An empty message says nothing.
     let name = lines.next().unwrap_or_default();
     let hand_offs: Option<Vec<_>> = lines.map(hand_off).collect();
-    Ok((name, hand_offs.ok_or("a line is not a word, a token and an end of lease")?))
+    Ok((name, hand_offs.ok_or("a line is not an ID, a token and an end of lease")?))
 }
 
 fn hand_off(line: &str) -> Option<HandOff<'_>> {
     let mut parts = line.split(' ');
-    let word = parts.next()?;
+    let id = parts.next()?;
     let mut number = || number(parts.next()?);
     let (token, ends) = (number()?, number()?);
-    parts.next().is_none().then_some(HandOff { word, token, ends: ends as i64 })
+    parts.next().is_none().then_some(HandOff { id, token, ends: ends as i64 })
 }

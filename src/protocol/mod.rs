@@ -1,10 +1,10 @@
 //! What goes over the wire, as types: no I/O, no locks. `docs/protocol.md` says what it means.
 
+pub(crate) mod id;
 mod inspection;
 mod keys;
 pub(crate) mod message;
 mod replies;
-pub(crate) mod word;
 
 pub use inspection::{Holder, Inspection, Waiter};
 pub(crate) use keys::{Keys, check_client_name, check_name, check_prefix, may_be_in_client_name};

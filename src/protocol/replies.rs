@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::RedisError;
 
-use super::word::LAST_NUMBER;
+use super::id::LAST_NUMBER;
 
 /// Alone in a reply to several requests: one answer for all of them.
 const ALL: i64 = 3;
@@ -90,7 +90,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     duration.as_millis().clamp(1, u64::MAX.into()) as u64
 }
 
-/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (word) weighs 8, the limit is 5`.
+/// Reads weight and limit off `SEM_TOO_HEAVY ARGV[4] (id) weighs 8, the limit is 5`.
 pub(crate) fn too_heavy(error: &RedisError) -> Option<(u32, u32)> {
     if error.code() != Some("SEM_TOO_HEAVY") {
         return None;

@@ -1,7 +1,7 @@
 //! An acquire, from the first request to the permit.
 //!
 //! The future may be dropped at any point. [`Pending`] then ends the acquisition, and has the
-//! maintenance give back whatever the server has or will have for its word.
+//! maintenance give back whatever the server has or will have for its ID.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! An acquisition: the life of one word, from the first request to the end of its permit.
+//! An acquisition: the life of one ID, from the first request to the end of its permit.
 //!
 //! The outcome of a wait can come from three sides: the reply to the request, a message, or the
 //! reply to a heartbeat. The first one counts; a later one says the same. Meanwhile the caller may
 //! drop the wait at any moment, and a request that was given up may still be on its way to the
-//! server, or its answer on the way back. So the word is what counts, not the call: once an
-//! acquisition is over it is asked for no more, and as soon as no acquire of it is under way its word
+//! server, or its answer on the way back. So the ID is what counts, not the call: once an
+//! acquisition is over it is asked for no more, and as soon as no acquire of it is under way its ID
 //! is released until the server confirms that, whatever the server has for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct Acquisition {
     /// Its name inside this process.
     pub(crate) number: u128,
     /// Its name on the server.
-    pub(crate) word: String,
+    pub(crate) id: String,
     pub(crate) weight: u32,
     /// Set once it is a permit.
     lease: OnceLock<Lease>,
@@ -73,10 +73,10 @@ enum Outcome {
 }
 
 impl Acquisition {
-    pub(crate) fn new(number: u128, word: String, weight: u32, created: Instant) -> Self {
+    pub(crate) fn new(number: u128, id: String, weight: u32, created: Instant) -> Self {
         Self {
             number,
-            word,
+            id,
             weight,
             lease: OnceLock::new(),
             created,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::error::Error;
 use crate::protocol::check_name;
-use crate::protocol::word::MAX_TIME;
+use crate::protocol::id::MAX_TIME;
 use crate::semaphore::Semaphore;
 use crate::semaphore::core::Core;
 use crate::semaphore::maintenance;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::protocol::{check_name, word};
+use crate::protocol::{check_name, id};
 use crate::semaphore::Permit;
 
 /// What another process needs to go on with a permit: from [`Permit::detach`], and for
@@ -108,11 +108,11 @@ impl DetachedPermit {
         let mut parts = text.splitn(4, ' ');
         let mut next = || parts.next().unwrap_or_default();
         let id = next();
-        let (lease, said) = (word::lease_of(id), word::client_and_weight(id));
+        let (lease, said) = (id::lease_of(id), id::client_and_weight(id));
         let ((_, weight), lease) = said.zip(lease).ok_or("the first term is no id")?;
-        let token = word::number(next()).filter(|token| *token > 0);
+        let token = id::number(next()).filter(|token| *token > 0);
         let token = token.ok_or("the token is no number from 1 to 9007199254740991")?;
-        let expires_in = word::number(next()).map(Duration::from_millis);
+        let expires_in = id::number(next()).map(Duration::from_millis);
         let expires_in = expires_in.filter(|left| *left <= lease);
         let expires_in = expires_in.ok_or("the ms are no number from 0 to the lease in the id")?;
         let name = next();
@@ -166,7 +166,7 @@ impl Permit {
         self.core.part_with(&self.acquisition);
         DetachedPermit {
             name: self.core.name.clone(),
-            id: self.acquisition.word.clone(),
+            id: self.acquisition.id.clone(),
             weight: self.acquisition.weight,
             token,
             // As the text has it.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::protocol::Inspection;
-use crate::protocol::word::LAST_NUMBER;
+use crate::protocol::id::LAST_NUMBER;
 use crate::semaphore::Semaphore;
 
 /// How many holders and waiters one inspection tells of.

@@ -104,7 +104,7 @@ impl Permit {
         let hold = core.meter.granted(origin, acquisition.weight, acquisition.created);
         let lease = Lease::new(grant, settings.first_lease(), settings.max_hold, hold);
         acquisition.begin_lease(lease);
-        let (semaphore, id) = (&core.name, &acquisition.word);
+        let (semaphore, id) = (&core.name, &acquisition.id);
         tracing::debug!(semaphore, id, token = grant.token, "granted");
         let on_drop = Some(OnDrop::of(settings));
         Self { core, acquisition, on_drop }
@@ -235,7 +235,7 @@ impl Permit {
     }
 
     pub(crate) fn loss(&self, operation: &'static str) -> Error {
-        let (semaphore, id) = (self.core.name.clone(), self.acquisition.word.clone());
+        let (semaphore, id) = (self.core.name.clone(), self.acquisition.id.clone());
         Error::Lost { semaphore, operation, id }
     }
 
@@ -365,15 +365,15 @@ impl Permit {
         self.acquisition.weight
     }
 
-    /// The word under which the server knows the permit, and which no other permit has:
-    /// `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The client is the client name of the process, a dot, and
+    /// The ID under which the server knows the permit, and which no other permit has:
+    /// `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The client is the client name of the process, a dot, and
     /// what tells it from others of that name; the lease is in ms.
     ///
     /// # Examples
     ///
     /// See [`expires_in`](Self::expires_in).
     pub fn id(&self) -> &str {
-        &self.acquisition.word
+        &self.acquisition.id
     }
 }
 
@@ -381,7 +381,7 @@ impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
             .field("semaphore", &self.core.name)
-            .field("id", &self.acquisition.word)
+            .field("id", &self.acquisition.id)
             .field("weight", &self.acquisition.weight)
             .finish_non_exhaustive()
     }

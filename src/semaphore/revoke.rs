@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Semaphore;
 use crate::error::Error;
-use crate::protocol::word;
+use crate::protocol::id;
 
 /// What [`Semaphore::revoke`] took away.
 ///
@@ -71,7 +71,7 @@ impl Semaphore {
     /// # }
     /// ```
     pub async fn revoke(&self, id: &str) -> Result<Revoked, Error> {
-        let lease = word::lease_of(id).ok_or_else(|| {
+        let lease = id::lease_of(id).ok_or_else(|| {
             let reason = format!(
                 "{id:?} is none: inspect shows them, as in \
                  P:web-7.4711.k3f9zq:1:30000:9fJ2mQ0xV7sT1bLc"

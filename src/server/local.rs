@@ -119,7 +119,7 @@ impl Content {
 
 fn text(argument: Arg<&[u8]>) -> &str {
     let Arg::Simple(text) = argument else { unreachable!("no script scans") };
-    str::from_utf8(text).expect("words, names and numbers are UTF-8")
+    str::from_utf8(text).expect("IDs, names and numbers are UTF-8")
 }
 
 /// The prefix and the name in the first key.
@@ -130,13 +130,13 @@ fn name_in(permits: &str) -> (&str, &str) {
 
 fn value(reply: Reply) -> Value {
     let numbers = |numbers: &[i64]| numbers.iter().copied().map(Value::Int).collect::<Vec<_>>();
-    let word = |word: String| Value::BulkString(word.into_bytes());
+    let text = |id: String| Value::BulkString(id.into_bytes());
     match reply {
         Reply::Numbers(all) => Value::Array(numbers(&all)),
         Reply::Inspected(Inspected { numbers: all, holders, waiters }) => {
-            let holders = holders.into_iter().flat_map(|(id, left)| [word(id), Value::Int(left)]);
+            let holders = holders.into_iter().flat_map(|(id, left)| [text(id), Value::Int(left)]);
             let waiters = waiters.into_iter().flat_map(|(id, waited, present)| {
-                [word(id), Value::Int(waited), Value::Int(present)]
+                [text(id), Value::Int(waited), Value::Int(present)]
             });
             let lists = [holders.collect(), waiters.collect()].map(Value::Array);
             Value::Array(numbers(&all).into_iter().chain(lists).collect())

@@ -4,7 +4,7 @@
 //! All calls share a connection for each server, but for those that wait for replicas. redis-rs
 //! neither repeats a command nor notices a peer that went silent, so both is done here: two timeouts
 //! in a row replace the connection, and a call that failed in passing is made again. That is right
-//! for these scripts only: the same word gets the same answer.
+//! for these scripts only: the same ID gets the same answer.
 
 mod asking;
 mod backoff;
@@ -192,7 +192,7 @@ impl Servers {
     }
 
     /// Runs a script, and again while the failure is a passing one, until then. That is
-    /// right for these scripts: the same word gets the same answer.
+    /// right for these scripts: the same ID gets the same answer.
     pub(crate) async fn run<T: FromRedisValue>(
         &self,
         slot: u16,

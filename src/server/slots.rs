@@ -85,7 +85,7 @@ impl SlotMap {
     }
 
     pub(crate) fn node(&self, slot: u16) -> Option<&Address> {
-        // The last word counts: see `moved`.
+        // The last ID counts: see `moved`.
         self.ranges.iter().rev().find(|(range, _)| range.contains(&slot)).map(|(_, node)| node)
     }
 

@@ -36,7 +36,7 @@ impl Wakeups {
     pub(crate) const PUBLISH: char = 'P';
     pub(crate) const SHARDED_PUBLISH: char = 'S';
 
-    /// How the scripts are to send them, as words say it.
+    /// How the scripts are to send them, as IDs say it.
     fn how(&self) -> char {
         match self {
             Self::Process(_) => Self::PUBLISH,

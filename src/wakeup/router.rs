@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use super::channel::semaphore_of;
 use super::parted::Parted;
 use super::{Channel, Wakeups, sharded_name};
+use crate::protocol::id;
 use crate::protocol::message::{self, HandOff};
-use crate::protocol::word;
 
 /// A semaphore, as messages know it.
 pub(crate) trait Handler: Send + Sync {
-    /// Answers whether the word is known: it is waited for, or holds.
+    /// Answers whether the ID is known: it is waited for, or holds.
     fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool;
 
-    /// Nobody waits for these words, and none holds a permit that is in use: they are to be given
+    /// Nobody waits for these IDs, and none holds a permit that is in use: they are to be given
     /// back.
-    fn unwanted(self: Arc<Self>, words: Vec<String>);
+    fn unwanted(self: Arc<Self>, ids: Vec<String>);
 
     /// Messages may have been lost.
     fn may_have_missed(self: Arc<Self>);
@@ -34,7 +34,7 @@ type SameName = Vec<Weak<dyn Handler>>;
 
 pub(crate) struct Router {
     pub(super) wakeups: Wakeups,
-    /// What all words of this process begin with: `HOW:CLIENT:`.
+    /// What all IDs of this process begin with: `NOTIFY:CLIENT:`.
     ours: String,
     /// A connection from which nothing comes for so long is asked whether it is there.
     pub(super) ping_interval: Duration,
@@ -62,7 +62,7 @@ impl Router {
         }
     }
 
-    /// What all words of this process begin with.
+    /// What all IDs of this process begin with.
     pub(crate) fn ours(&self) -> &str {
         &self.ours
     }
@@ -114,9 +114,9 @@ impl Router {
         self.parted().add(number, until);
     }
 
-    /// Whether a word of ours holds what nobody here wants: it is not in use without us.
-    fn is_left_over(&self, word: &str) -> bool {
-        word::number_of_ours(word, &self.ours).is_some_and(|number| !self.parted().has(number))
+    /// Whether an ID of ours holds what nobody here wants: it is not in use without us.
+    fn is_left_over(&self, id: &str) -> bool {
+        id::number_of_ours(id, &self.ours).is_some_and(|number| !self.parted().has(number))
     }
 
     /// A message came. What no script can have sent is somebody else's: it is left alone, and told
@@ -149,8 +149,8 @@ impl Router {
         for hand_off in hand_offs {
             let is_known = same.iter().any(|handler| handler.clone().handed_off(&hand_off));
             let is_granted = hand_off.token > 0;
-            if !is_known && is_granted && self.is_left_over(hand_off.word) {
-                unwanted.push(hand_off.word.to_owned());
+            if !is_known && is_granted && self.is_left_over(hand_off.id) {
+                unwanted.push(hand_off.id.to_owned());
             }
         }
         if !unwanted.is_empty() {

@@ -79,7 +79,7 @@ async fn who_is_listed_at_night_holds() {
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().to_string();
     // The lease ends on the server's clock a moment later than its holder takes it for lost.
-    let listed = eventually("one word and its end", async || list(&now()), |l| l.len() == 2).await;
+    let listed = eventually("one ID and its end", async || list(&now()), |l| l.len() == 2).await;
     assert_eq!(listed[0], held.id());
     assert_eq!(
         list("-inf").len(),

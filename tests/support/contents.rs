@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 use super::clock::CLOCK_LAG;
 use super::scripts::{Scripts, weight};
 
-/// Words as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members
+/// IDs as they are in Redis, a char for each byte: a forged one need not be UTF-8. The members
 /// "*" of `permits` and `clients` stand apart.
 #[derive(Debug, Default, Clone)]
 pub struct Contents {
@@ -85,7 +85,7 @@ impl Contents {
 
     /// The permits whose lease has not ended.
     pub fn live(&self, now: i64) -> impl Iterator<Item = &String> {
-        self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(word, _)| word)
+        self.permits.iter().filter(move |(_, ends)| **ends > now).map(|(id, _)| id)
     }
 
     /// L2: nothing stays for ever, and nothing goes while it is used.
@@ -106,11 +106,11 @@ impl Contents {
 
     /// That the keys agree with each other.
     pub fn check_bookkeeping(&self) -> Result<(), String> {
-        let extra: i64 = self.permits.keys().map(|word| weight(word) - 1).sum();
+        let extra: i64 = self.permits.keys().map(|id| weight(id) - 1).sum();
         ensure(self.extra.unwrap_or(0) == extra, || {
             format!("extra is {:?}, not {extra}: {:?}", self.extra, self.permits)
         })?;
-        let both = self.queue.keys().find(|word| self.permits.contains_key(*word));
+        let both = self.queue.keys().find(|id| self.permits.contains_key(*id));
         ensure(both.is_none(), || format!("{both:?} holds and waits"))
     }
 }

@@ -213,7 +213,7 @@ impl Sentinel {
 
 /// Of an answer in which names and values take turns.
 fn field<'a>(answer: &'a [String], name: &str) -> &'a str {
-    &answer[answer.iter().position(|word| word == name).unwrap() + 1]
+    &answer[answer.iter().position(|id| id == name).unwrap() + 1]
 }
 
 impl Drop for Sentinel {

@@ -15,22 +15,22 @@ pub struct Scripts {
     pub keys: Vec<String>,
 }
 
-/// A word with a nonce that can be read.
-pub fn word(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> String {
+/// An ID with a nonce that can be read.
+pub fn id(how: &str, client: &str, weight: i64, lease: i64, name: &str) -> String {
     format!("{how}:{client}:{weight}:{lease}:{name:_<16}")
 }
 
-/// A part of a word: 0 is HOW, 1 the client, 2 the weight, 3 the lease.
-pub fn part(word: &str, index: usize) -> &str {
-    word.split(':').nth(index).unwrap()
+/// A part of an ID: 0 is NOTIFY, 1 the client, 2 the weight, 3 the lease.
+pub fn part(id: &str, index: usize) -> &str {
+    id.split(':').nth(index).unwrap()
 }
 
-pub fn weight(word: &str) -> i64 {
-    part(word, 2).parse().unwrap()
+pub fn weight(id: &str) -> i64 {
+    part(id, 2).parse().unwrap()
 }
 
-pub fn lease(word: &str) -> i64 {
-    part(word, 3).parse().unwrap()
+pub fn lease(id: &str) -> i64 {
+    part(id, 3).parse().unwrap()
 }
 
 pub fn words(text: &str) -> Vec<String> {

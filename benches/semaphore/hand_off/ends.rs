@@ -8,7 +8,7 @@ use redis::aio::PubSubStream;
 use super::moment;
 use crate::support::Result;
 use crate::support::design::Design;
-use crate::support::floor::{Floor, word};
+use crate::support::floor::{Floor, id};
 use crate::support::relay;
 use crate::support::server::{client, connection};
 
@@ -86,9 +86,9 @@ impl Ends for OfMessages {
     }
 
     async fn give(&mut self) -> Result<Duration> {
-        let word = word();
+        let id = id();
         let begun = moment::now()?;
-        self.publisher.release(&word).await?;
+        self.publisher.release(&id).await?;
         Ok(begun)
     }
 

@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use super::sets::{Sets, ended, now};
 use crate::support::Result;
 use crate::support::design::Design;
-use crate::support::floor::word;
+use crate::support::floor::id;
 use crate::support::server::{blocking_connection, connection, load};
 
 /// After so many seconds a waiter looks by itself, in case that a holder died and pushed nothing.
@@ -96,7 +96,7 @@ impl Design for BlockingList {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let id = word();
+        let id = id();
         while !self.try_acquire(&id).await? {
             self.wait().await?;
         }

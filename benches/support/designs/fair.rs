@@ -8,7 +8,7 @@ use super::sets::{Sets, ended, now};
 use super::{LONG_PAUSE, SHORT_PAUSE, pause};
 use crate::support::Result;
 use crate::support::design::Design;
-use crate::support::floor::word;
+use crate::support::floor::id;
 use crate::support::server::connection;
 
 /// With pauses of so many ms at most.
@@ -77,7 +77,7 @@ impl<const PAUSE: u64> Design for Fair<PAUSE> {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let id = word();
+        let id = id();
         while !self.try_acquire(&id).await? {
             pause(PAUSE).await;
         }

@@ -8,7 +8,7 @@ use super::fair::Fair;
 use super::{SHORT_PAUSE, pause};
 use crate::support::Result;
 use crate::support::design::Design;
-use crate::support::floor::word;
+use crate::support::floor::id;
 use crate::support::server::load;
 
 /// How often a lock is tried, as in the book.
@@ -67,7 +67,7 @@ impl Design for Locked {
     }
 
     async fn acquire(&mut self) -> Result<String> {
-        let id = word();
+        let id = id();
         while !self.try_acquire(&id).await? {
             pause(SHORT_PAUSE).await;
         }

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::aio::MultiplexedConnection;
 
 use crate::support::Result;
-use crate::support::scripts::numbered_word;
+use crate::support::scripts::numbered_id;
 
 /// The book has 10 s and renews in time. Nobody renews here, so they are longer than any bench.
 const TIMEOUT: f64 = 3600.0;
@@ -33,9 +33,8 @@ impl Sets {
         numbers: Range<u64>,
     ) -> Result<()> {
         let now = now();
-        let times: Vec<_> = numbers.clone().map(|number| (now, numbered_word(number))).collect();
-        let owners: Vec<_> =
-            numbers.clone().map(|number| (number, numbered_word(number))).collect();
+        let times: Vec<_> = numbers.clone().map(|number| (now, numbered_id(number))).collect();
+        let owners: Vec<_> = numbers.clone().map(|number| (number, numbered_id(number))).collect();
         let mut pipeline = redis::pipe();
         pipeline.zadd_multiple(&self.times, &times).zadd_multiple(&self.owners, &owners);
         pipeline.set(&self.counter, numbers.end);

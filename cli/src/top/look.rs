@@ -55,7 +55,7 @@ impl Look {
     }
 }
 
-/// The lease that an id names: see "Words" in docs/protocol.md.
+/// The lease that an id names: see "IDs" in docs/protocol.md.
 pub fn lease_of(id: &str) -> Option<Duration> {
     id.split(':').nth(3)?.parse().ok().map(Duration::from_millis)
 }

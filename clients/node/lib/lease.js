@@ -22,9 +22,9 @@ class Lease {
   /** Why the last renewal failed. */
   failure;
 
-  constructor(semaphore, word, since, duration, maxHold = Infinity) {
+  constructor(semaphore, id, since, duration, maxHold = Infinity) {
     this.#semaphore = semaphore;
-    this.word = word;
+    this.id = id;
     this.#duration = duration - 1; // the server counts in whole ms
     this.#maxHold = maxHold;
     this.#latest = since + maxHold;
@@ -81,7 +81,7 @@ class Lease {
   lose(why, cause) {
     this.stop();
     if (this.isLost) return;
-    this.#reason = new PermitLost(this.#semaphore, this.word, why, cause);
+    this.#reason = new PermitLost(this.#semaphore, this.id, why, cause);
     this.onLost();
     this.#controller?.abort(this.#reason);
   }

@@ -107,7 +107,7 @@ function read(message) {
   const grants = lines.map((line) => /^(\S+) (\d{1,16}) (\d{1,16})$/.exec(line));
   const isSound = (grant) => grant && grant.slice(2).every((number) => Number.isSafeInteger(Number(number)));
   if (!grants.every(isSound)) return undefined;
-  return { name, grants: grants.map(([, word, token, end]) => ({ word, token: Number(token), end: Number(end) })) };
+  return { name, grants: grants.map(([, id, token, end]) => ({ id, token: Number(token), end: Number(end) })) };
 }
 
 module.exports = { Listener };

@@ -29,7 +29,7 @@ class Permit {
   constructor({ lease, token, weight, giveBack }) {
     this.#lease = lease;
     this.#holding = new Holding({ lease, giveBack });
-    this.id = lease.word;
+    this.id = lease.id;
     this.fencingToken = token;
     this.weight = weight;
     dropped.register(this, this.#holding);

@@ -6,7 +6,7 @@ const { Waiter } = require("./waiter");
 
 const MOST = 1000;
 const [REFUSED, GRANTED, QUEUED, ALL_GRANTED] = [0, 1, 2, 3];
-/** Of the words, which argument is the first one. */
+/** Of the IDs, which argument is the first one. */
 const FIRST_WORD = 4;
 /** For one acquire. A few may come of a process that was busy for once. */
 const MOST_LATE_GRANTS = 5;
@@ -104,7 +104,7 @@ class Queue {
     if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
     for (const waiter of batch) {
       waiter.isSent = true;
-      args.push(waiter.word, waiter.place);
+      args.push(waiter.id, waiter.place);
     }
     this.#server.flush(this.name); // That was given back before these were asked for.
     const { reply, sent } = await this.#semaphore.call("acquire", args);
@@ -137,7 +137,7 @@ class Queue {
   /** All calls have failed since then. Answers whether to pause before the next one. */
   #failed(batch, error, since) {
     const waiting = batch.filter(({ isWaiting }) => isWaiting);
-    const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(word\) weighs \d+, the limit is (\d+)/.exec(error.message);
+    const tooHeavy = /SEM_TOO_HEAVY ARGV\[(\d+)\] \(id\) weighs \d+, the limit is (\d+)/.exec(error.message);
     if (tooHeavy) {
       // The whole call was refused: ask for the others without it.
       const [argument, limit] = tooHeavy.slice(1).map(Number);
@@ -208,7 +208,7 @@ class Queue {
   /** In the background. When even a permit granted at the last moment has ended, nothing is left. */
   #giveBack(waiter) {
     const until = performance.now() + this.#server.heartbeatTimeout + this.#semaphore.lease;
-    this.#semaphore.giveBack(waiter.word, until);
+    this.#semaphore.giveBack(waiter.id, until);
   }
 
   #settle(waiter, tell) {

@@ -6,7 +6,7 @@ const { Pauses } = require("./pauses");
 const MOST = 1000;
 const [UNKNOWN, ALL_HELD] = [0, 3];
 
-/** A word that is given back, until that is confirmed or nothing of it is left. */
+/** An ID that is given back, until that is confirmed or nothing of it is left. */
 class Release {
   #semaphore;
   #until;
@@ -44,12 +44,12 @@ class Release {
   }
 }
 
-/** Gives words of one name back until that is confirmed, or until they are gone by themselves. */
+/** Gives IDs of one name back until that is confirmed, or until they are gone by themselves. */
 class Releases {
   #semaphore;
   #patience;
   #call;
-  /** By their words. */
+  /** By their IDs. */
   #waiting = new Map();
   #isRunning = false;
   /** Calls without an answer yet. */
@@ -68,17 +68,17 @@ class Releases {
     return this.#waiting.size === 0 && this.#calls === 0;
   }
 
-  /** At `until` nothing of the word is left. */
-  add(word, until) {
+  /** At `until` nothing of the ID is left. */
+  add(id, until) {
     const release = new Release(this.#semaphore, until, this.#patience);
-    this.#put(word, [release]);
+    this.#put(id, [release]);
     this.#run();
     return release;
   }
 
-  /** A word is in a call once, also one that is given back twice. */
-  #put(word, releases) {
-    this.#waiting.set(word, [...(this.#waiting.get(word) ?? []), ...releases]);
+  /** An ID is in a call once, also one that is given back twice. */
+  #put(id, releases) {
+    this.#waiting.set(id, [...(this.#waiting.get(id) ?? []), ...releases]);
   }
 
   /** One call after the other, each with what was given back meanwhile. */
@@ -103,10 +103,10 @@ class Releases {
   /** Answers whether the call was answered. */
   async #send() {
     const batch = [...this.#waiting].slice(0, MOST);
-    for (const [word] of batch) this.#waiting.delete(word);
+    for (const [id] of batch) this.#waiting.delete(id);
     this.#calls += 1;
     try {
-      const { reply } = await this.#call(["return", ...batch.map(([word]) => word)]);
+      const { reply } = await this.#call(["return", ...batch.map(([id]) => id)]);
       batch.forEach(([, releases], index) => settle(releases, reply[2] === ALL_HELD ? ALL_HELD : reply[2 + index]));
       this.#pauses.reset();
       this.#isTold = false;
@@ -124,9 +124,9 @@ class Releases {
   }
 
   #failed(batch, error) {
-    for (const [word, releases] of batch) {
+    for (const [id, releases] of batch) {
       const left = releases.filter((release) => release.failed(error));
-      if (left.length > 0) this.#put(word, left);
+      if (left.length > 0) this.#put(id, left);
     }
   }
 }

@@ -22,7 +22,7 @@ class Renewal {
   }
 
   add(lease) {
-    this.#leases.set(lease.word, lease);
+    this.#leases.set(lease.id, lease);
     if (!this.#isRenewing) this.#plan(this.#due(lease));
   }
 
@@ -31,7 +31,7 @@ class Renewal {
   }
 
   remove(lease) {
-    this.#leases.delete(lease.word);
+    this.#leases.delete(lease.id);
   }
 
   /** A third of the lease after its start, which may be long before the grant was heard of. */
@@ -67,13 +67,13 @@ class Renewal {
   /** A failure is not a loss: it is tried again, and each lease says its loss at its deadline. */
   async #renewBatch(batch) {
     // One that has ended here was said to be lost, or is now: on the server it must not begin anew.
-    const leases = batch.filter((lease) => this.#leases.has(lease.word) && lease.check() && lease.canBeLonger);
+    const leases = batch.filter((lease) => this.#leases.has(lease.id) && lease.check() && lease.canBeLonger);
     if (leases.length === 0) return true;
-    const args = leases.flatMap(({ word }) => [word, this.#duration]);
+    const args = leases.flatMap(({ id }) => [id, this.#duration]);
     try {
       const { reply, sent } = await this.#refresh(args, this.#interval / 2);
       leases.forEach((lease, index) => {
-        if (!this.#leases.has(lease.word)) return; // Given back meanwhile.
+        if (!this.#leases.has(lease.id)) return; // Given back meanwhile.
         if (reply[2 + index] > 0) lease.renewed(sent);
         else lease.lose("the server does not know it any more");
       });

@@ -29,7 +29,7 @@ class Semaphore {
       lease,
       call: (script, args) => this.#call(script, args),
       granted: (waiter, token, since) => this.#granted(waiter, token, since),
-      giveBack: (word, until) => this.giveBack(word, until),
+      giveBack: (id, until) => this.giveBack(id, until),
     });
     this.#renewal = new Renewal((args, timeout) => this.#call("refresh", args, timeout), lease);
   }
@@ -57,7 +57,7 @@ class Semaphore {
     const inUse = this.#server.inUse(this);
     if (inUse !== this) return inUse.#ask(request);
     this.#server.use(this);
-    const waiter = new Waiter({ word: this.#server.newWord(weight, this.lease), weight, mayQueue });
+    const waiter = new Waiter({ id: this.#server.newId(weight, this.lease), weight, mayQueue });
     const abort = () => this.#queue.giveUp(waiter, signal.reason);
     const patience = mayQueue ? timeout && Math.ceil(timeout) : this.#server.patience;
     const timer = patience && setTimeout(() => this.#queue.timedOut(waiter, timeout), patience).unref();
@@ -105,16 +105,16 @@ class Semaphore {
   }
 
   #granted(waiter, token, since) {
-    const lease = new Lease(this.name, waiter.word, since, this.lease, this.maxHold);
-    this.#server.hold(waiter.word);
+    const lease = new Lease(this.name, waiter.id, since, this.lease, this.maxHold);
+    this.#server.hold(waiter.id);
     const end = () => {
       waiter.isOver = true;
       lease.stop();
       this.#renewal.remove(lease);
       this.#checkUse();
       // A refresh without an answer may arrive late, and hold it for another lease.
-      const release = this.giveBack(waiter.word, performance.now() + this.lease);
-      this.#server.drop(waiter.word);
+      const release = this.giveBack(waiter.id, performance.now() + this.lease);
+      this.#server.drop(waiter.id);
       return release;
     };
     lease.onLost = end;
@@ -124,9 +124,9 @@ class Semaphore {
     return new Permit({ lease, token, weight: waiter.weight, giveBack });
   }
 
-  giveBack(word, until) {
+  giveBack(id, until) {
     this.#queue.flush();
-    return this.#server.giveBack(this.name, word, until, (args) => this.#call("release", args));
+    return this.#server.giveBack(this.name, id, until, (args) => this.#call("release", args));
   }
 
   stopRenewing() {

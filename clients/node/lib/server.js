@@ -11,13 +11,13 @@ const { Listener } = require("./listener");
 const { Releases } = require("./releases");
 const { keysOf, run } = require("./scripts");
 const { Semaphore } = require("./semaphore");
-const { leaseOf, newClient, newWord } = require("./words");
+const { leaseOf, newClient, newId } = require("./ids");
 
 /** What all semaphores of a client share: the two connections, and who waits. */
 class Server {
-  /** Requests that wait, by their words. */
+  /** Requests that wait, by their IDs. */
   waiters = new Map();
-  /** The words of permits that are held. */
+  /** The IDs of permits that are held. */
   #held = new Set();
   #client = newClient();
   /** Semaphores of which anything waits or is held, by name. */
@@ -108,28 +108,28 @@ class Server {
     if (this.#inUse.get(semaphore.name) === semaphore) this.#inUse.delete(semaphore.name);
   }
 
-  newWord(weight, lease) {
-    return newWord(this.#client, weight, lease);
+  newId(weight, lease) {
+    return newId(this.#client, weight, lease);
   }
 
-  hold(word) {
-    this.#held.add(word);
+  hold(id) {
+    this.#held.add(id);
     this.begin();
   }
 
   /** It was released, or is lost. */
-  drop(word) {
-    if (this.#held.delete(word)) this.end();
+  drop(id) {
+    if (this.#held.delete(id)) this.end();
     if (this.#held.size === 0) this.#drained();
   }
 
   wait(waiter, queue) {
-    this.waiters.set(waiter.word, { waiter, queue });
+    this.waiters.set(waiter.id, { waiter, queue });
     this.begin();
   }
 
   unwait(waiter) {
-    if (this.waiters.delete(waiter.word)) this.end();
+    if (this.waiters.delete(waiter.id)) this.end();
   }
 
   async call(name, script, args, timeout = this.responseTimeout) {
@@ -147,18 +147,18 @@ class Server {
 
   #handOff({ name, grants }) {
     for (const grant of grants) {
-      const { waiter, queue } = this.waiters.get(grant.word) ?? {};
+      const { waiter, queue } = this.waiters.get(grant.id) ?? {};
       if (queue?.name === name) queue.handedOff(waiter, grant);
-      else if (!waiter && !this.#held.has(grant.word) && grant.token > 0) this.#giveBack(name, grant.word);
+      else if (!waiter && !this.#held.has(grant.id) && grant.token > 0) this.#giveBack(name, grant.id);
     }
   }
 
   /** Nobody here wants that permit: a request has overtaken its release. */
-  #giveBack(name, word) {
-    const lease = leaseOf(this.#client, word);
+  #giveBack(name, id) {
+    const lease = leaseOf(this.#client, id);
     if (lease === undefined || !isName(name)) return; // No script has sent that.
     const semaphore = this.#inUse.get(name) ?? new Semaphore(this, name, { limit: 0, lease });
-    semaphore.giveBack(word, performance.now() + lease);
+    semaphore.giveBack(id, performance.now() + lease);
   }
 
   #askAgain() {
@@ -173,10 +173,10 @@ class Server {
   }
 
   /** In the background, and `close` waits for it. `call(args)` calls the script. */
-  giveBack(name, word, until, call) {
+  giveBack(name, id, until, call) {
     const releases = this.#releases.get(name) ?? new Releases(name, { patience: this.patience, call });
     this.#releases.set(name, releases);
-    const release = releases.add(word, until);
+    const release = releases.add(id, until);
     const { outcome } = release;
     this.#underWay.add(outcome);
     this.begin();

@@ -21,8 +21,8 @@ class Waiter {
   /** Given up, released or lost: from now on whatever the server has for it goes back. */
   isOver = false;
 
-  constructor({ word, weight, mayQueue }) {
-    Object.assign(this, { word, weight, mayQueue });
+  constructor({ id, weight, mayQueue }) {
+    Object.assign(this, { id, weight, mayQueue });
     this.outcome = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
   }
 

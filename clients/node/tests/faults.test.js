@@ -34,8 +34,8 @@ test("a turn that was passed over is asked for also where the reply to the reque
   const wait = waiter.semaphore(name, { limit: 1, lease: 600_000 }).acquire();
   await queued(send, name, 1);
 
-  const [word] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
-  const listens = async () => (await send("PUBSUB", "NUMSUB", `sem:wake:${word.split(":")[1]}`))[1] === 1;
+  const [id] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
+  const listens = async () => (await send("PUBSUB", "NUMSUB", `sem:wake:${id.split(":")[1]}`))[1] === 1;
   proxy.onRequest = (text) => (/subscribe/i.test(text) ? "cut" : "pass");
   for (const { isListener, client } of proxy.links) if (isListener) client.destroy();
   await until("nobody listens", async () => !(await listens()));

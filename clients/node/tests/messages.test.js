@@ -1,14 +1,14 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { newWord } = require("../lib/words.js");
+const { newId } = require("../lib/ids.js");
 const { admin, callAcquire, connect, empty, held, keyOf, newName, queued, queueLength, test } = require("./support.js");
 
-/** As when a request reaches the server after all is over. Answers its word. */
+/** As when a request reaches the server after all is over. Answers its ID. */
 async function queueLateCopy(send, name, client) {
-  const word = newWord(client, 1, 30_000);
-  assert.equal((await callAcquire(send, name, word))[3], 2);
-  return word;
+  const id = newId(client, 1, 30_000);
+  assert.equal((await callAcquire(send, name, id))[3], 2);
+  return id;
 }
 
 const clientOf = (permit) => permit.id.split(":")[1];
@@ -37,11 +37,11 @@ test("late and repeated messages release nothing that is in use", async (t) => {
   const permit = await wait;
   const client = clientOf(permit);
   const stray = await queueLateCopy(send, name, client);
-  const publish = (name, word) => send("PUBLISH", `sem:wake:${client}`, `${name}\n${word} 1 ${Date.now() + 30_000}`);
-  // What is no word of this client would have the release of others refused.
-  const strange = ["rubbish", `P:${client}:1:30000:short`, newWord("other", 1, 1), newWord(client, 2 ** 32, 1)];
+  const publish = (name, id) => send("PUBLISH", `sem:wake:${client}`, `${name}\n${id} 1 ${Date.now() + 30_000}`);
+  // What is no ID of this client would have the release of others refused.
+  const strange = ["rubbish", `P:${client}:1:30000:short`, newId("other", 1, 1), newId(client, 2 ** 32, 1)];
   await publish("a{b", stray);
-  for (const word of [permit.id, permit.id, ...strange, stray]) await publish(name, word);
+  for (const id of [permit.id, permit.id, ...strange, stray]) await publish(name, id);
   await queued(send, name, 0); // It has heard of all.
   assert.equal(await held(send, name), 1);
   assert.equal(await permit.release(), true);
@@ -55,21 +55,21 @@ test("messages that no script sends are ignored, and old ones", async (t) => {
   const permit = await semaphore.acquire();
   const wait = semaphore.acquire();
   await queued(send, name, 1);
-  const [word] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
-  const channel = `sem:wake:${word.split(":")[1]}`;
+  const [id] = await send("ZRANGE", keyOf(name, "queue"), 0, 0);
+  const channel = `sem:wake:${id.split(":")[1]}`;
   const now = Date.now();
   const messages = [
-    "", name, "\n\n", `${name}\n${word}`, `${name}\n${word} 5 -1`, `${name}\n${word} 5 99999999999999999`,
-    `${name}\n${word} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
-    `other\n${word} 5 ${now + 2 * lease}`,
+    "", name, "\n\n", `${name}\n${id}`, `${name}\n${id} 5 -1`, `${name}\n${id} 5 99999999999999999`,
+    `${name}\n${id} 5 ${now + 2 * lease}\nrubbish`, // As a whole.
+    `other\n${id} 5 ${now + 2 * lease}`,
     `${name}\nsomebody 5 ${now + 2 * lease}`,
-    `${name}\n${word} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
-    `${name}\n${word} 0 0`, // Asks again, and is told that it is queued.
-    name + `\n${word} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
+    `${name}\n${id} 5 ${now + lease - 5000}`, // Granted before the server said "queued".
+    `${name}\n${id} 0 0`, // Asks again, and is told that it is queued.
+    name + `\n${id} 5 ${now + 2 * lease}`.repeat(20_000), // Too long.
   ];
   for (const message of messages) await send("PUBLISH", channel, message);
   const notUtf8 = "return redis.call('PUBLISH', KEYS[1], ARGV[1] .. '\\nx\\255 1 1')";
-  await send("EVAL", notUtf8, 1, channel, `${name}\n${word} 5 ${now + 2 * lease}`);
+  await send("EVAL", notUtf8, 1, channel, `${name}\n${id} 5 ${now + 2 * lease}`);
   const other = semaphore.acquire();
   await queued(send, name, 2);
   await permit.release();

@@ -4,7 +4,7 @@ const assert = require("node:assert/strict");
 const { once } = require("node:events");
 
 const { AcquireTimeout, TooHeavy } = require("../index.js");
-const { newWord } = require("../lib/words.js");
+const { newId } = require("../lib/ids.js");
 const {
   admin, connect, empty, held, keyOf, newName, queued, queueLength, scriptCalls, startHolder, startServer, test, until,
 } = require("./support.js");
@@ -227,7 +227,7 @@ test("a lease that ends in months makes nobody ask all the time", async (t) => {
   const server = await startServer(t);
   const [name, send] = [newName(), await admin(t, server.url)];
   const semaphore = (await connect(t, { ...server, heartbeatTimeout: 600_000 })).semaphore(name, { limit: 1 });
-  await send("ZADD", keyOf(name, "permits"), Date.now() + 2 ** 31 + 3_600_000, newWord("other", 1, 1000));
+  await send("ZADD", keyOf(name, "permits"), Date.now() + 2 ** 31 + 3_600_000, newId("other", 1, 1000));
   const wait = assert.rejects(semaphore.acquire({ timeout: 500 }), AcquireTimeout);
   await queued(send, name, 1);
   const before = await scriptCalls(send);

@@ -65,10 +65,10 @@ const empty = (send, name) =>
 const isRelease = (text) => text.includes("\r\nreturn\r\n");
 
 /** As when a request reaches the server that no client of these tests has sent. */
-function callAcquire(send, name, word) {
+function callAcquire(send, name, id) {
   const { source } = manifest.scripts.find((script) => script.name === "acquire");
   const keys = ["permits", "queue", "clients", "state"].map((key) => keyOf(name, key));
-  return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, word, "wait");
+  return send("EVAL", source, 4, ...keys, "declare", 1, 15_000, id, "wait");
 }
 
 /** How many scripts the server has run. */

@@ -13,8 +13,8 @@ from .permit import Held
 class Claim:
     """From acquire() until it is granted, refused or given up."""
 
-    def __init__(self, word: str, place: str) -> None:
-        self.word = word
+    def __init__(self, request_id: str, place: str) -> None:
+        self.id = request_id
         self.place: Union[str, int] = place  # "try", "wait" or the ticket
         self.outcome: asyncio.Future[Optional[Held]] = asyncio.get_running_loop().create_future()
         self.is_due = True  # to be asked for in the next pass

@@ -18,7 +18,7 @@ from typing import Any, AsyncGenerator, Callable, Optional, Sequence
 
 import redis
 
-from . import addresses, checks, errors, message, scripts, words
+from . import addresses, checks, errors, ids, message, scripts
 from .errors import Closed, MissingPermission
 from .link import Link
 from .listener import Listener
@@ -121,7 +121,7 @@ class SemaphoreClient:
             await self._listener.start()
             refused = await self._call("probe", f"probe-{secrets.token_hex(16)}", ["P", self._client])
             if refused:
-                raise MissingPermission(" ".join(_text(word) for word in refused))
+                raise MissingPermission(" ".join(_text(text) for text in refused))
         except BaseException:
             await self._disconnect()
             self._home = self._pid = None
@@ -138,7 +138,7 @@ class SemaphoreClient:
 
     def _settle(self) -> None:
         # Not before: processes that were forked meanwhile are clients of their own.
-        self._client, self._pid = words.new_client(), os.getpid()
+        self._client, self._pid = ids.new_client(), os.getpid()
         self._home = asyncio.get_running_loop()
 
     def _new_listener(self) -> Listener:
@@ -356,15 +356,15 @@ class SemaphoreClient:
             return
         name, grants = told
         semaphore = self._semaphores.get(name)
-        for word, token, end in grants:
-            if semaphore is not None and semaphore._knows(word):
-                semaphore._handed_off(word, token, end)
+        for request_id, token, end in grants:
+            if semaphore is not None and semaphore._knows(request_id):
+                semaphore._handed_off(request_id, token, end)
             elif token:
-                self._give_back(name, word)
+                self._give_back(name, request_id)
 
-    def _give_back(self, name: str, word: str) -> None:
+    def _give_back(self, name: str, request_id: str) -> None:
         """Nobody here wants that permit: a request has overtaken its release."""
-        lease = words.lease_of(self._client, word)
+        lease = ids.lease_of(self._client, request_id)
         if lease is None:
             return
         semaphore = self._semaphores.get(name) or self._givers.get(name)
@@ -374,12 +374,12 @@ class SemaphoreClient:
                 semaphore = self._givers[name] = Semaphore(self, name, 0, lease)
             except ValueError:
                 return  # no script has sent that name
-        semaphore._give_back(word, time.monotonic() + lease)
+        semaphore._give_back(request_id, time.monotonic() + lease)
 
     def _subscribed(self) -> None:
         for semaphore in list(self._active):
             semaphore._ask_now()
 
 
-def _text(word: Any) -> str:
-    return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -6,7 +6,7 @@ import re
 
 import redis
 
-_TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(word\) weighs (\d+), the limit is (\d+)")
+_TOO_HEAVY = re.compile(r"ARGV\[(\d+)\] \(id\) weighs (\d+), the limit is (\d+)")
 
 
 class SemaphoreError(Exception):

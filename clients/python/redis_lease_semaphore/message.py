@@ -11,7 +11,7 @@ _LINE = re.compile(r"([^\s]+) ([0-9]{1,16}) ([0-9]{1,16})")
 
 
 def parse(data: bytes) -> Optional[tuple[str, list[tuple[str, int, int]]]]:
-    """The semaphore's name and (word, token, end of lease) of each line.
+    """The semaphore's name and (ID, token, end of lease) of each line.
 
     None for what no script sends: anybody who may publish on the channel can send anything.
     """

@@ -34,9 +34,9 @@ class Held:
     """What the semaphore and its worker know of a permit. They do not keep the permit itself alive."""
 
     def __init__(
-        self, keeper: Keeper, word: str, token: int, deadline: float, latest_end: float, lost: asyncio.Event
+        self, keeper: Keeper, request_id: str, token: int, deadline: float, latest_end: float, lost: asyncio.Event
     ) -> None:
-        self.keeper, self.id, self.token = keeper, word, token
+        self.keeper, self.id, self.token = keeper, request_id, token
         self.deadline = min(deadline, latest_end)
         self._latest_end = latest_end  # however often it is renewed
         self.lost = lost

@@ -1,4 +1,4 @@
-"""A word that is being given back."""
+"""An ID that is being given back."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def keys(prefix: str, name: str) -> list[str]:
 
 
 def channel(prefix: str, client: str) -> str:
-    """Where messages for the words of that client come."""
+    """Where messages for the IDs of that client come."""
     return f"{prefix}:wake:{client}"
 
 

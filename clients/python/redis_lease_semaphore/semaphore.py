@@ -10,7 +10,7 @@ import math
 import time
 from typing import Any, Callable, Optional, Protocol, Sequence
 
-from . import checks, scripts, words
+from . import checks, ids, scripts
 from .acquire import Acquire
 from .claims import Claim
 from .errors import AcquireTimeout, Closed, SemaphoreError, Unavailable
@@ -59,7 +59,7 @@ class Semaphore:
         self.lease = self._lease_ms / 1000  # as the server counts it: in whole ms, and so
         self._lasts = self.lease - 0.001  # for that long at least
         self._client = client
-        self._waits: dict[str, Claim] = {}  # all by their words
+        self._waits: dict[str, Claim] = {}  # all by their IDs
         self._permits: dict[str, Held] = {}
         self._releases: dict[str, Release] = {}  # not confirmed
         # What its workers go by; each lives only while there is something to do.
@@ -95,8 +95,8 @@ class Semaphore:
         if here is not self._client:
             return await here._twin(self)._claim(timeout, weight)
         place = "try" if timeout == 0 else "wait"
-        claim = Claim(words.new(self._client._client, weight, self._lease_ms), place)
-        self._waits[claim.word] = claim
+        claim = Claim(ids.new(self._client._client, weight, self._lease_ms), place)
+        self._waits[claim.id] = claim
         self._poke()
         timer = None
         if timeout is not None and timeout != math.inf:
@@ -161,12 +161,12 @@ class Semaphore:
             raise self._unavailable("a release is not confirmed")
         return release.was_held
 
-    def _knows(self, word: str) -> bool:
-        return word in self._waits or word in self._permits or word in self._releases
+    def _knows(self, request_id: str) -> bool:
+        return request_id in self._waits or request_id in self._permits or request_id in self._releases
 
-    def _handed_off(self, word: str, token: int, end: int) -> None:
+    def _handed_off(self, request_id: str, token: int, end: int) -> None:
         """A message says that this request left the queue."""
-        claim, release = self._waits.get(word), self._releases.get(word)
+        claim, release = self._waits.get(request_id), self._releases.get(request_id)
         if release is not None:
             release.is_late = token > 0  # the grant may be newer than the call that is under way
         if claim is None or claim.outcome.done() or (token and end - self._lease_ms < claim.queued_at):
@@ -197,8 +197,8 @@ class Semaphore:
         elif self._rest is not None and not self._rest.done():
             self._rest.set_result(None)
 
-    def _give_back(self, word: str, until: float) -> Release:
-        release = self._releases[word] = Release(until)
+    def _give_back(self, request_id: str, until: float) -> Release:
+        release = self._releases[request_id] = Release(until)
         self._poke()
         return release
 
@@ -207,18 +207,18 @@ class Semaphore:
         outcome = claim.outcome
         if outcome.done() and not outcome.cancelled() and outcome.exception() is not None:
             return  # refused, and given back already
-        self._waits.pop(claim.word, None)
-        permit = self._permits.get(claim.word)
+        self._waits.pop(claim.id, None)
+        permit = self._permits.get(claim.id)
         if permit is not None:
             permit.release_in_background()
         elif claim.asked_at is not None:
-            self._give_back(claim.word, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)
 
     def _grant(self, claim: Claim, token: int, since: float) -> None:
-        del self._waits[claim.word]
+        del self._waits[claim.id]
         lost, latest_end = self._client._new_event(), since + (self.max_hold or math.inf)
-        held = Held(self, claim.word, token, since + self._lasts, latest_end, lost)
-        self._permits[claim.word] = held
+        held = Held(self, claim.id, token, since + self._lasts, latest_end, lost)
+        self._permits[claim.id] = held
         renew_at = since + self.lease / 3
         if renew_at < self._renew_at and held.can_last_longer:
             self._renew_at = renew_at
@@ -228,7 +228,7 @@ class Semaphore:
     def _refuse(self, claim: Claim, error: Exception) -> None:
         if claim.outcome.done():
             return  # given up meanwhile
-        del self._waits[claim.word]
+        del self._waits[claim.id]
         claim.outcome.set_exception(error)
         if claim.asked_at is not None:
-            self._give_back(claim.word, time.monotonic() + self._client.heartbeat_timeout + self.lease)
+            self._give_back(claim.id, time.monotonic() + self._client.heartbeat_timeout + self.lease)

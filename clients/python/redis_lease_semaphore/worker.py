@@ -149,13 +149,13 @@ class Worker:
 
     async def _send_releases(self) -> None:
         now = time.monotonic()
-        for word in [word for word, release in self._releases.items() if now >= release.until]:
-            self._releases.pop(word).outcome.set_result(None)
+        for request_id in [request_id for request_id, release in self._releases.items() if now >= release.until]:
+            self._releases.pop(request_id).outcome.set_result(None)
         for batch in _batches(list(self._releases.items())):
             for _, release in batch:
                 release.is_late = False
             try:
-                _, wake_in, *statuses = await self._call("release", "return", *(word for word, _ in batch))
+                _, wake_in, *statuses = await self._call("release", "return", *(request_id for request_id, _ in batch))
             except BaseException as error:
                 was_refused = isinstance(error, (redis.ResponseError, SemaphoreError))  # nothing was done
                 for _, release in batch:
@@ -164,10 +164,10 @@ class Worker:
             self._plan_wake(wake_in)
             if statuses == [_ALL_HELD]:
                 statuses = [1] * len(batch)
-            for (word, release), status in zip(batch, statuses):
+            for (request_id, release), status in zip(batch, statuses):
                 if release.is_late and status == 0:
                     continue  # once more
-                del self._releases[word]
+                del self._releases[request_id]
                 release.outcome.set_result(status != 0 or release.is_repeated)
 
     def _due(self) -> list[Claim]:
@@ -198,7 +198,7 @@ class Worker:
         for claim in claims:
             claim.is_due = False
             claim.asked_at = claim.asked_at or sent
-            arguments += (claim.word, claim.place)
+            arguments += (claim.id, claim.place)
         try:
             server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
@@ -237,7 +237,7 @@ class Worker:
             claim.asked_at, claim.queued_at = sent, server_time
             self._semaphore._ask_at = min(self._semaphore._ask_at, sent + self._client.ask_interval)
         else:
-            del self._waits[claim.word]
+            del self._waits[claim.id]
             claim.outcome.set_result(None)
 
     def _granted_late(self, claim: Claim) -> None:

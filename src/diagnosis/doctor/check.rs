@@ -66,7 +66,7 @@ impl Check {
 }
 
 impl Verdict {
-    fn word(self) -> &'static str {
+    fn id(self) -> &'static str {
         match self {
             Self::Danger => "danger",
             Self::Hint => "hint",
@@ -79,7 +79,7 @@ impl Verdict {
 /// Verdict and name in columns; what mends it in a line of its own.
 impl Display for Check {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<9}  {:<11}  {}", self.verdict.word(), self.name, self.found)?;
+        write!(f, "{:<9}  {:<11}  {}", self.verdict.id(), self.name, self.found)?;
         match &self.remedy {
             Some(remedy) => write!(f, "\n{:24}mend: {remedy}", ""),
             None => Ok(()),
@@ -89,6 +89,6 @@ impl Display for Check {
 
 impl Display for Verdict {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.id())
     }
 }

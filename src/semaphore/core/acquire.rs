@@ -110,7 +110,7 @@ impl Request for Acquire {
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         self.acquisition.set_sent();
-        cmd.arg(&self.acquisition.word);
+        cmd.arg(&self.acquisition.id);
         match (self.if_full, self.acquisition.place()) {
             (IfFull::Refuse(_), _) => cmd.arg("try"),
             (_, Some(place)) => cmd.arg(place.ticket),

@@ -1,4 +1,4 @@
-//! Adopting: a new word stands for a permit from now on.
+//! Adopting: a new ID stands for a permit from now on.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::semaphore::acquisition::{self, Acquisition};
 
 pub(crate) struct Adopt {
     pub(crate) acquisition: Arc<Acquisition>,
-    /// The word that stands for the permit until then.
+    /// The ID that stands for the permit until then.
     pub(crate) from: String,
 }
 
@@ -33,7 +33,7 @@ impl Request for Adopt {
         &self.acquisition.in_flight
     }
 
-    /// Each goes by itself: several may want the same permit, and a call takes a word once.
+    /// Each goes by itself: several may want the same permit, and a call takes an ID once.
     fn joins(&self, _first: &Self, _core: &Core) -> bool {
         false
     }
@@ -44,7 +44,7 @@ impl Request for Adopt {
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
         self.acquisition.set_sent();
-        cmd.arg(&self.from).arg(&self.acquisition.word);
+        cmd.arg(&self.from).arg(&self.acquisition.id);
     }
 
     fn read(core: &Arc<Core>, reply: &[i64], count: usize) -> Vec<bool> {

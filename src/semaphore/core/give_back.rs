@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Core;
 use crate::batching::{MAX_BATCH, Owner};
-use crate::protocol::{ReleaseMode, word};
+use crate::protocol::{ReleaseMode, id};
 use crate::releases::{Entry, GivenUp};
 use crate::semaphore::acquisition::{ACQUIRE, ADOPT, Acquisition};
 
@@ -132,7 +132,7 @@ impl GivenUp for GivenUpRequest {
     }
 
     fn id(&self) -> Option<&str> {
-        self.acquisition.was_sent().then_some(&self.acquisition.word)
+        self.acquisition.was_sent().then_some(&self.acquisition.id)
     }
 
     fn write_keys(&self, cmd: &mut Cmd) {
@@ -175,7 +175,7 @@ impl GivenUp for UnwantedPermit {
     }
 
     fn number(&self) -> u128 {
-        word::number_of(&self.id).unwrap_or_default()
+        id::number_of(&self.id).unwrap_or_default()
     }
 
     fn id(&self) -> Option<&str> {

@@ -39,7 +39,7 @@ use crate::batching::Batcher;
 use crate::context::Context;
 use crate::metrics::Meter;
 use crate::protocol::message::HandOff;
-use crate::protocol::{Keys, ReleaseMode, millis, word};
+use crate::protocol::{Keys, ReleaseMode, id, millis};
 use crate::releases::Releases;
 use crate::semaphore::acquisition::Acquisition;
 use crate::semaphore::closing::Closing;
@@ -59,8 +59,8 @@ pub(crate) struct Core {
     /// Where its messages arrive.
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Settings,
-    /// What a word begins with, where the weight is 1.
-    word_start: String,
+    /// What an ID begins with, where the weight is 1.
+    id_start: String,
     pub(crate) context: Arc<Context>,
     pub(crate) closing: Closing,
     pub(crate) meter: Meter,
@@ -125,7 +125,7 @@ impl Core {
         let (keys, slot) = (Keys::new(prefix, &name), slot_of(&name));
         let meter = context.meters.meter(&name);
         let channel = router.channel_for(prefix, &name, client, slot);
-        let word_start = word::start(router.ours(), 1, millis(settings.first_lease()));
+        let id_start = id::start(router.ours(), 1, millis(settings.first_lease()));
         let releases = context.releases.of(&name);
         let core = Arc::new(Self {
             name,
@@ -133,7 +133,7 @@ impl Core {
             slot,
             channel,
             settings,
-            word_start,
+            id_start,
             context,
             closing: Closing::default(),
             meter,
@@ -165,20 +165,20 @@ impl Core {
         self.keys.all()[0]
     }
 
-    /// A new one, with a word that nobody has had. With a head start, in ms.
+    /// A new one, with an ID that nobody has had. With a head start, in ms.
     pub(crate) fn acquisition(&self, weight: u32, ahead: u32) -> Arc<Acquisition> {
         let created = Instant::now();
         let number = self.context.next_number(created);
         let lease = || millis(self.settings.first_lease());
         let start = match weight {
-            1 => Cow::Borrowed(self.word_start.as_str()),
-            _ => Cow::Owned(word::start(self.context.router.ours(), weight, lease())),
+            1 => Cow::Borrowed(self.id_start.as_str()),
+            _ => Cow::Owned(id::start(self.context.router.ours(), weight, lease())),
         };
-        let word = match ahead {
-            0 => word::new(&start, number),
-            _ => word::new(&word::start_ahead(&start, ahead), number),
+        let id = match ahead {
+            0 => id::new(&start, number),
+            _ => id::new(&id::start_ahead(&start, ahead), number),
         };
-        Arc::new(Acquisition::new(number, word, weight, created))
+        Arc::new(Acquisition::new(number, id, weight, created))
     }
 
     /// What waits in the queue, by number.
@@ -270,7 +270,7 @@ impl Core {
         let Some(lease) = permit.lease().filter(|lease| lease.lose()) else {
             return;
         };
-        tracing::warn!(semaphore = self.name, id = permit.word, token = lease.token, "permit lost");
+        tracing::warn!(semaphore = self.name, id = permit.id, token = lease.token, "permit lost");
     }
 
     /// What is to be renewed. `None`: nothing, until there is a [`Task::Renew`].
@@ -315,11 +315,11 @@ impl Core {
 
 impl Handler for Core {
     fn handed_off(self: Arc<Self>, hand_off: &HandOff<'_>) -> bool {
-        let HandOff { word, token, ends } = *hand_off;
-        let Some(number) = word::number_of(word) else {
+        let HandOff { id, token, ends } = *hand_off;
+        let Some(number) = id::number_of(id) else {
             return false;
         };
-        let waiting = self.waits().get(&number).filter(|waiting| waiting.word == word).cloned();
+        let waiting = self.waits().get(&number).filter(|waiting| waiting.id == id).cloned();
         match waiting {
             // It left the queue without a permit: asking again tells why.
             Some(_) if token == 0 => _ = self.enqueue(Task::HeartbeatNow),
@@ -329,8 +329,8 @@ impl Handler for Core {
         true
     }
 
-    fn unwanted(self: Arc<Self>, words: Vec<String>) {
-        self.give_back_unwanted(words);
+    fn unwanted(self: Arc<Self>, ids: Vec<String>) {
+        self.give_back_unwanted(ids);
     }
 
     fn may_have_missed(self: Arc<Self>) {

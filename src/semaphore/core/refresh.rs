@@ -47,5 +47,5 @@ impl Request for Refresh {
 
 /// The arguments that ask for another lease.
 pub(super) fn write(cmd: &mut Cmd, acquisition: &Acquisition, duration: Duration) {
-    cmd.arg(&acquisition.word).arg(millis(duration));
+    cmd.arg(&acquisition.id).arg(millis(duration));
 }

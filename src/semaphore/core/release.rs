@@ -47,7 +47,7 @@ impl Request for Release {
     }
 
     fn write(&self, _core: &Core, cmd: &mut Cmd) {
-        cmd.arg(&self.acquisition.word);
+        cmd.arg(&self.acquisition.id);
     }
 
     /// They were held until now: a message that comes late may not take a permit that is to be

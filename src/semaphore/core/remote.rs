@@ -10,7 +10,7 @@ use super::{Core, Refresh, Release, refresh};
 use crate::batching::{Owner, Request};
 use crate::context::Undone;
 use crate::error::Error;
-use crate::protocol::word::{self, MAX_TIME};
+use crate::protocol::id::{self, MAX_TIME};
 use crate::protocol::{Inspection, ReleaseMode, millis, wake_in_of};
 use crate::runtime::Deadline;
 use crate::semaphore::acquisition::Acquisition;
@@ -116,26 +116,26 @@ impl Core {
     }
 
     /// Not through the batcher: nobody may drive its calls any more.
-    pub(super) async fn release_words(
+    pub(super) async fn release_ids(
         self: &Arc<Self>,
         mode: ReleaseMode,
-        words: &[String],
+        ids: &[String],
         patience: Duration,
     ) -> Result<(), Error> {
         let write = |cmd: &mut Cmd| {
-            cmd.arg(mode.text()).arg(words);
+            cmd.arg(mode.text()).arg(ids);
         };
         let answer: Answer<Vec<i64>> =
             self.call(Release::SCRIPT, Release::SCRIPT, patience, write).await?;
-        Release::read(self, &answer.reply, words.len());
+        Release::read(self, &answer.reply, ids.len());
         Ok(())
     }
 
     /// Releases what anybody holds or waits for. Answers what that was, as `lua/release.lua` does.
-    pub(crate) async fn revoke(self: &Arc<Self>, word: &str) -> Result<i64, Error> {
+    pub(crate) async fn revoke(self: &Arc<Self>, id: &str) -> Result<i64, Error> {
         let patience = self.context.settings.patience();
         let write = |cmd: &mut Cmd| {
-            cmd.arg("return").arg(word);
+            cmd.arg("return").arg(id);
         };
         let answer: Answer<(i64, i64, i64)> =
             self.call(Release::SCRIPT, "revoke", patience, write).await?;
@@ -175,11 +175,11 @@ impl Core {
         cmd.arg(kind).arg(self.settings.limit.number());
     }
 
-    /// A word without weight, which the server keeps for as long as a call may still reach it.
+    /// An ID without weight, which the server keeps for as long as a call may still reach it.
     fn mark(&self, patience: Duration) -> String {
         let latest = patience.saturating_add(self.context.settings.longest_trip());
         let lease = millis(latest.min(MAX_TIME));
-        let start = word::start(&format!("N:{}:", self.context.client), 0, lease);
+        let start = id::start(&format!("N:{}:", self.context.client), 0, lease);
         format!("{start}{}", uuid::Uuid::new_v4().simple())
     }
 

@@ -111,7 +111,7 @@ impl Core {
             let of_mode = releases.iter().filter(|(its, id)| *its == mode && seen.insert(id));
             let ids: Vec<_> = of_mode.map(|(_, id)| id.clone()).collect();
             for some in ids.chunks(MAX_BATCH) {
-                self.release_words(mode, some, patience).await?;
+                self.release_ids(mode, some, patience).await?;
             }
         }
         let lease = self.settings.first_lease();

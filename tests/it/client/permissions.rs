@@ -10,7 +10,7 @@ use test_support::acl;
 use test_support::cluster::Cluster;
 use test_support::errors::whole;
 use test_support::observer::{Observer, in_time};
-use test_support::scripts::{Scripts, word, words};
+use test_support::scripts::{Scripts, id, words};
 use test_support::server::{Server, connect};
 
 /// Each rule that gives something: a command, keys, or channels.
@@ -194,11 +194,11 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     let keys: Vec<_> = scripts.keys.iter().map(|key| key.replacen("sem", "theirs", 1)).collect();
     for (script, arguments) in [
-        ("acquire", format!("declared 9 1000 {} try", word("N", "x", 1, 1000, "new"))),
+        ("acquire", format!("declared 9 1000 {} try", id("N", "x", 1, 1000, "new"))),
         ("release", format!("return {held}")),
         ("refresh", format!("{held} 1")),
         ("wake", String::new()),
-        ("limit", format!("known 0 set 9 {}", word("N", "x", 0, 1000, "mark"))),
+        ("limit", format!("known 0 set 9 {}", id("N", "x", 0, 1000, "mark"))),
         ("inspect", "0 10 0 10".to_owned()),
         ("probe", "N x".to_owned()),
     ] {
@@ -235,10 +235,10 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     }
     assert_refused("PUBSUB CHANNELS", tenants.try_command::<redis::Value>(&["PUBSUB", "CHANNELS"]));
     assert_refused("PSUBSCRIBE", tenants.try_command::<()>(&["PSUBSCRIBE", "*"]));
-    // In a semaphore of its own, the word of another tenant.
+    // In a semaphore of its own, the ID of another tenant.
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
-    let first = word("N", "x", 1, 60_000, "first");
+    let first = id("N", "x", 1, 60_000, "first");
     scripts.ok("acquire", &format!("declared 1 1000 {first} try"));
     scripts.ok("acquire", &format!("declared 1 1000 {waiter} wait"));
     // It is granted there, and the message goes to a channel of the intruder.

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Words of the protocol, in places where they do not belong, and what looks like its marks.
+/// IDs of the protocol, in places where they do not belong, and what looks like its marks.
 const WORDS: [&str; 22] = [
     "declared",
     "initial",
@@ -117,7 +117,7 @@ fn long(random: &mut Rng) -> Vec<u8> {
 }
 
 fn with_one_strange_byte(random: &mut Rng) -> Vec<u8> {
-    let mut word = b"strange".to_vec();
-    word[random.usize(..7)] = pick(random, b"\0\t\n\r \x0b\x0c\x1f\x7f\x80\xa0\xff+");
-    word
+    let mut id = b"strange".to_vec();
+    id[random.usize(..7)] = pick(random, b"\0\t\n\r \x0b\x0c\x1f\x7f\x80\xa0\xff+");
+    id
 }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::arguments::{hostile, pick};
 use super::shown;
-use test_support::scripts::{keys_of, word};
+use test_support::scripts::{id, keys_of};
 
 pub const NAME: &str = "fuzz";
 /// Somebody listens there.
@@ -69,7 +69,7 @@ impl Call {
             }
             7 | 8 if count > 0 => {
                 let index = random.usize(..count);
-                spoil_word(random, &mut arguments[index]);
+                spoil_id(random, &mut arguments[index]);
             }
             _ if count > 0 => arguments[random.usize(..count)] = hostile(random),
             _ => arguments.push(hostile(random)),
@@ -126,27 +126,27 @@ fn time(random: &mut Rng) -> Vec<u8> {
 }
 
 /// One part or one byte of it is another.
-fn spoil_word(random: &mut Rng, word: &mut Vec<u8>) {
-    let at = random.usize(..=word.len());
+fn spoil_id(random: &mut Rng, id: &mut Vec<u8>) {
+    let at = random.usize(..=id.len());
     match random.u8(..4) {
-        0 => word.insert(at, pick(random, b":\0\n\r 0P.\xff*")),
-        1 => word.truncate(at),
-        2 if at < word.len() => word[at] = random.u8(..),
+        0 => id.insert(at, pick(random, b":\0\n\r 0P.\xff*")),
+        1 => id.truncate(at),
+        2 if at < id.len() => id[at] = random.u8(..),
         _ => {
-            let mut parts: Vec<_> = word.split(|byte| *byte == b':').map(<[u8]>::to_vec).collect();
+            let mut parts: Vec<_> = id.split(|byte| *byte == b':').map(<[u8]>::to_vec).collect();
             let part = random.usize(..parts.len());
             parts[part] = hostile(random);
-            *word = parts.join(&b':');
+            *id = parts.join(&b':');
         }
     }
 }
 
-/// Whose words they are: who listens, who does not, and who asks again.
+/// Whose IDs they are: who listens, who does not, and who asks again.
 const CLIENTS: [(&str, &str); 6] =
     [("P", "c0"), ("P", "c0"), ("P", "c1"), ("P", "gone"), ("N", "c0"), ("S", "c1")];
 
-/// Few, so that they come again. What a word wants follows from its number.
-fn words_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
+/// Few, so that they come again. What an ID wants follows from its number.
+fn ids_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     let count = match random.u8(..240) {
         0 => random.usize(100..=1_000),
         1 => 1_000,
@@ -160,7 +160,7 @@ fn words_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
             _ => 1,
         };
         let lease = if plain { 30_000 } else { TIMES[number % TIMES.len()] };
-        word(how, client, weight, lease, &number.to_string()).into_bytes()
+        id(how, client, weight, lease, &number.to_string()).into_bytes()
     };
     if count > 4 {
         return (0..count).map(named).collect();
@@ -170,14 +170,14 @@ fn words_of(random: &mut Rng, (how, client): (&str, &str)) -> Vec<Vec<u8>> {
     numbers.into_iter().take(count).map(named).collect()
 }
 
-fn words(random: &mut Rng) -> Vec<Vec<u8>> {
+fn ids(random: &mut Rng) -> Vec<Vec<u8>> {
     let client = pick(random, &CLIENTS);
-    words_of(random, client)
+    ids_of(random, client)
 }
 
 fn mark(random: &mut Rng) -> Vec<u8> {
     let lease = pick(random, &TIMES);
-    word("N", "c0", 0, lease, &random.u8(..3).to_string()).into_bytes()
+    id("N", "c0", 0, lease, &random.u8(..3).to_string()).into_bytes()
 }
 
 fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
@@ -189,7 +189,7 @@ fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
     };
     let mut arguments = vec![kind.into(), number(limit), time(random)];
     let plain = random.bool();
-    for word in words(random) {
+    for id in ids(random) {
         let place = match random.u8(..20) {
             0 if !plain => number(random.u64(1..9_007_199_254_740_991)),
             1..4 if !plain && !tickets.is_empty() => number(pick(random, tickets)),
@@ -197,22 +197,22 @@ fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
             7..11 => "try".into(),
             _ => "wait".into(),
         };
-        arguments.extend([word, place]);
+        arguments.extend([id, place]);
     }
     arguments
 }
 
 fn release(random: &mut Rng) -> Vec<Vec<u8>> {
     let how = if random.u8(..8) == 0 { "consume" } else { "return" };
-    [texts(&[how]), words(random)].concat()
+    [texts(&[how]), ids(random)].concat()
 }
 
 fn refresh(random: &mut Rng) -> Vec<Vec<u8>> {
-    let mut nexts = if random.u8(..3) == 0 { words(random) } else { Vec::new() };
-    let words = words(random);
+    let mut nexts = if random.u8(..3) == 0 { ids(random) } else { Vec::new() };
+    let ids = ids(random);
     let with_next =
-        |word| [word, nexts.pop().unwrap_or_else(|| number(pick(random, &[1, 500, 30_000])))];
-    words.into_iter().flat_map(with_next).collect()
+        |id| [id, nexts.pop().unwrap_or_else(|| number(pick(random, &[1, 500, 30_000])))];
+    ids.into_iter().flat_map(with_next).collect()
 }
 
 fn limit(random: &mut Rng) -> Vec<Vec<u8>> {

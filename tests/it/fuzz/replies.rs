@@ -104,7 +104,7 @@ fn inspection(call: &Call, reply: &Value) -> Result<Answer, String> {
         let most: usize = String::from_utf8_lossy(&call.arguments[count]).parse().unwrap();
         ensure(entries.len() <= most * size, || format!("{} parts", entries.len()))?;
         for entry in entries.chunks(size) {
-            let fits = matches!(entry, [Value::BulkString(word), _, ..] if !word.is_empty());
+            let fits = matches!(entry, [Value::BulkString(id), _, ..] if !id.is_empty());
             ensure(fits && entry.len() == size, || format!("{entry:?}"))?;
             integers(&Value::Array(entry[1..].to_vec()))?;
         }

@@ -38,7 +38,7 @@ impl Rules {
     /// S1
     fn check_weight(&mut self, call: &Call, now: i64, after: &Contents) -> Result<(), String> {
         let (limit, largest) = (after.limit(), &mut self.largest_limit);
-        let earlier = self.before.live(now).filter_map(|word| largest.get(word)).max().copied();
+        let earlier = self.before.live(now).filter_map(|id| largest.get(id)).max().copied();
         // `refresh` may exchange the id of a permit.
         let of_new = if call.script == "refresh" { earlier } else { None };
         largest.retain(|id, _| after.permits.contains_key(id));
@@ -127,10 +127,10 @@ pub fn check_message(channel: &str, text: &[u8], name: &str) -> Result<(), Strin
     let mut lines = text.split(|byte| *byte == b'\n');
     ensure(lines.next() == Some(name.as_bytes()), || "names another semaphore".to_owned())?;
     for line in lines {
-        let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
-        let digits = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+        let ids: Vec<_> = line.split(|byte| *byte == b' ').collect();
+        let digits = |id: &[u8]| !id.is_empty() && id.iter().all(u8::is_ascii_digit);
         let fits =
-            matches!(*words, [id, token, end] if !id.is_empty() && digits(token) && digits(end));
+            matches!(*ids, [id, token, end] if !id.is_empty() && digits(token) && digits(end));
         ensure(fits, || format!("line {}", line.escape_ascii()))?;
     }
     Ok(())

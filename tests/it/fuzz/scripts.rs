@@ -229,9 +229,9 @@ impl Field {
         self.is_wounded = true;
         let mut pipeline = redis::pipe();
         pipeline.del(key);
-        let mut words = write.split(' ');
-        if let Some(command) = words.next().filter(|command| !command.is_empty()) {
-            pipeline.cmd(command).arg(words.collect::<Vec<_>>());
+        let mut ids = write.split(' ');
+        if let Some(command) = ids.next().filter(|command| !command.is_empty()) {
+            pipeline.cmd(command).arg(ids.collect::<Vec<_>>());
         }
         pipeline.exec(&mut self.scripts.connection).unwrap();
     }

@@ -17,14 +17,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn released(&mut self, words: &[String]) {
-        self.released.extend(words.iter().cloned());
+    pub fn released(&mut self, ids: &[String]) {
+        self.released.extend(ids.iter().cloned());
     }
 
-    /// One that another word stands for from now on.
-    pub fn exchanged(&mut self, word: &str, next: &str) {
-        self.released.insert(word.to_owned());
-        if let Some(limit) = self.largest_limit.get(word).copied() {
+    /// One that another ID stands for from now on.
+    pub fn exchanged(&mut self, id: &str, next: &str) {
+        self.released.insert(id.to_owned());
+        if let Some(limit) = self.largest_limit.get(id).copied() {
             self.largest_limit.insert(next.to_owned(), limit);
         }
     }
@@ -46,7 +46,7 @@ impl System {
         self.check_removals(&contents)?;
         self.check_numbers(&contents)?;
         // S3 follows from the comparison with the model, which has the same queue.
-        let queue = contents.queue.iter().map(|(word, ticket)| (*ticket, word.clone()));
+        let queue = contents.queue.iter().map(|(id, ticket)| (*ticket, id.clone()));
         ensure(queue.collect::<BTreeSet<_>>().iter().eq(self.model.queue.iter()), || {
             format!("the queue is {:?}, the model says {:?}", contents.queue, self.model.queue)
         })?;
@@ -65,13 +65,13 @@ impl System {
         let (now, limit) = (self.now, self.model.limit());
         let largest = &mut self.watch.largest_limit;
         // Ended ones stay in mind, too: the clock may step back to before their end.
-        largest.retain(|word, _| contents.permits.contains_key(word));
-        for word in contents.permits.keys() {
-            let known = largest.entry(word.clone()).or_insert(limit);
+        largest.retain(|id, _| contents.permits.contains_key(id));
+        for id in contents.permits.keys() {
+            let known = largest.entry(id.clone()).or_insert(limit);
             *known = limit.max(*known);
         }
-        let held: i64 = contents.live(now).map(|word| weight(word)).sum();
-        let allowed = contents.live(now).map(|word| largest[word]).max().unwrap_or(0).max(limit);
+        let held: i64 = contents.live(now).map(|id| weight(id)).sum();
+        let allowed = contents.live(now).map(|id| largest[id]).max().unwrap_or(0).max(limit);
         ensure(held <= allowed, || format!("S1: {held} held, the largest limit was {allowed}"))?;
         ensure(contents.permits == self.model.permits, || {
             format!("{:?} hold, the model says {:?}", contents.permits, self.model.permits)
@@ -81,10 +81,10 @@ impl System {
     /// S2
     fn check_removals(&mut self, contents: &Contents) -> Result<(), String> {
         let now = self.now;
-        for (word, ends) in &self.watch.permits {
-            let may_go = *ends <= now || self.watch.released.contains(word);
-            ensure(contents.permits.contains_key(word) || may_go, || {
-                format!("S2: {word} was removed")
+        for (id, ends) in &self.watch.permits {
+            let may_go = *ends <= now || self.watch.released.contains(id);
+            ensure(contents.permits.contains_key(id) || may_go, || {
+                format!("S2: {id} was removed")
             })?;
         }
         self.watch.permits = contents.permits.clone();

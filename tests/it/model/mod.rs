@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestCaseError};
 use request::{Next, Place, Request};
 use system::System;
 
-use test_support::scripts::{lease, weight, word};
+use test_support::scripts::{id, lease, weight};
 
 /// What a client, the clock or the network may do next.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub enum Step {
     },
     Release {
         consume: bool,
-        words: Vec<String>,
+        ids: Vec<String>,
     },
     Refresh {
         requests: Vec<(String, Next)>,
@@ -61,30 +61,30 @@ const DAY: i64 = 86_400_000 * MS;
 /// Who listens, or asks again.
 pub const CLIENTS: [(&str, &str); 3] = [("P", "client0"), ("P", "client1"), ("N", "client2")];
 
-/// All the words of a client, so that they come again.
-fn words_of((how, client): (&str, &str)) -> Vec<String> {
+/// All the IDs of a client, so that they come again.
+fn ids_of((how, client): (&str, &str)) -> Vec<String> {
     const WANTED: [(i64, i64); 7] =
         [(1, 30_000), (1, 600_000), (1, 500), (2, 30_000), (1, 1), (3, 5_000), (2, 604_800_000)];
-    let word = |(number, (weight, lease)): (usize, &(i64, i64))| {
+    let id = |(number, (weight, lease)): (usize, &(i64, i64))| {
         // As if with a head start, where it has one or not.
         let name = if number == 0 { "ahead500-0".to_owned() } else { number.to_string() };
-        word(how, client, *weight, *lease, &name)
+        id(how, client, *weight, *lease, &name)
     };
-    WANTED.iter().enumerate().map(word).collect()
+    WANTED.iter().enumerate().map(id).collect()
 }
 
 fn mark() -> impl Strategy<Value = String> {
     let marks = [(500, "a"), (60_000, "b"), (60_000, "c")];
-    prop::sample::select(marks.map(|(lease, name)| word("N", "client2", 0, lease, name)).to_vec())
+    prop::sample::select(marks.map(|(lease, name)| id("N", "client2", 0, lease, name)).to_vec())
 }
 
-fn words(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
+fn ids(from: Vec<String>) -> impl Strategy<Value = Vec<String>> {
     prop::sample::subsequence(from, 1..4).prop_shuffle()
 }
 
 /// Of all clients.
-fn any_words() -> impl Strategy<Value = Vec<String>> {
-    words(CLIENTS.into_iter().flat_map(words_of).collect())
+fn any_ids() -> impl Strategy<Value = Vec<String>> {
+    ids(CLIENTS.into_iter().flat_map(ids_of).collect())
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {
@@ -92,30 +92,30 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
         3 => Just(Place::Try),
         6 => Just(Place::Wait),
         2 => prop_oneof![Just(0), Just(1), Just(500), Just(3_600_000)].prop_map(Place::Ahead),
-        // What the system makes of it: a ticket that this word had, if it had one.
+        // What the system makes of it: a ticket that this ID had, if it had one.
         2 => Just(Place::Ticket(0)),
         1 => Just(Place::Ticket(9_007_199_254_740_991)),
     ];
-    let words = prop::sample::select(CLIENTS.to_vec()).prop_flat_map(|of| words(words_of(of)));
-    (words, vec(place, 3)).prop_map(|(words, places)| {
-        let with = |(word, place)| Request { word, place };
-        words.into_iter().zip(places).map(with).collect()
+    let ids = prop::sample::select(CLIENTS.to_vec()).prop_flat_map(|of| ids(ids_of(of)));
+    (ids, vec(place, 3)).prop_map(|(ids, places)| {
+        let with = |(id, place)| Request { id, place };
+        ids.into_iter().zip(places).map(with).collect()
     })
 }
 
-/// Of some words the second half stands for permits of the first, where the weights are the same.
+/// Of some IDs the second half stands for permits of the first, where the weights are the same.
 fn refreshes() -> impl Strategy<Value = Vec<(String, Next)>> {
     let next = prop_oneof![2 => (1..700_000_i64).prop_map(Some), 1 => Just(None)];
-    (any_words(), vec(next, 3)).prop_map(|(mut words, nexts)| {
+    (any_ids(), vec(next, 3)).prop_map(|(mut ids, nexts)| {
         let mut requests = Vec::new();
         for next in nexts {
-            let Some(word) = words.pop() else { break };
-            let other = words.iter().position(|other| weight(other) == weight(&word));
+            let Some(id) = ids.pop() else { break };
+            let other = ids.iter().position(|other| weight(other) == weight(&id));
             let next = match (next, other) {
-                (None, Some(other)) => Next::Word(words.remove(other)),
-                (ms, _) => Next::Lease(ms.unwrap_or(i64::MAX).min(lease(&word))),
+                (None, Some(other)) => Next::Id(ids.remove(other)),
+                (ms, _) => Next::Lease(ms.unwrap_or(i64::MAX).min(lease(&id))),
             };
-            requests.push((word, next));
+            requests.push((id, next));
         }
         requests
     })
@@ -145,8 +145,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(kind, limit, heartbeat_timeout, requests)| {
                 Step::Acquire { kind, limit, heartbeat_timeout, requests }
             }),
-        12 => (prop::bool::weighted(0.1), any_words())
-            .prop_map(|(consume, words)| Step::Release { consume, words }),
+        12 => (prop::bool::weighted(0.1), any_ids())
+            .prop_map(|(consume, ids)| Step::Release { consume, ids }),
         6 => refreshes().prop_map(|requests| Step::Refresh { requests }),
         4 => Just(Step::Wake),
         4 => (kind(), 0..7_i64, change, n, mark())

@@ -2,7 +2,7 @@
 
 #[derive(Debug, Clone)]
 pub struct Request {
-    pub word: String,
+    pub id: String,
     pub place: Place,
 }
 
@@ -18,7 +18,7 @@ pub enum Place {
 #[derive(Debug, Clone)]
 pub enum Next {
     Lease(i64),
-    Word(String),
+    Id(String),
 }
 
 impl Place {
@@ -36,7 +36,7 @@ impl Next {
     pub fn argument(&self) -> String {
         match self {
             Self::Lease(ms) => ms.to_string(),
-            Self::Word(next) => next.clone(),
+            Self::Id(next) => next.clone(),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::moving::{self, Moving};
 use super::request::{Next, Place, Request};
 use super::{DAY, Step};
 use test_support::clock::CLOCK_LAG;
-use test_support::scripts::{Scripts, integers, part, word};
+use test_support::scripts::{Scripts, id, integers, part};
 use test_support::server::Server;
 
 pub use redis_semaphore::local::Semaphore as Model;
@@ -94,14 +94,14 @@ impl System {
             }
             Step::Crowd => (0..20).try_for_each(|number| {
                 let how = if number % 2 == 0 { "P" } else { "N" };
-                let word = word(how, &format!("crowd{number}"), 1, 30_000, "crowd");
-                let arguments = ["declared", "2", "10000", &word, "wait"].map(str::to_owned);
+                let id = id(how, &format!("crowd{number}"), 1, 30_000, "crowd");
+                let arguments = ["declared", "2", "10000", &id, "wait"].map(str::to_owned);
                 self.compare("acquire", &arguments)
             }),
-            Step::Release { consume, words } => {
+            Step::Release { consume, ids } => {
                 let how = if *consume { "consume" } else { "return" };
-                self.watch.released(words);
-                self.compare("release", &[&[how.to_owned()], words.as_slice()].concat())
+                self.watch.released(ids);
+                self.compare("release", &[&[how.to_owned()], ids.as_slice()].concat())
             }
             Step::Refresh { requests } => self.refresh(requests),
             Step::Wake => self.compare("wake", &[]),
@@ -134,30 +134,30 @@ impl System {
         requests: &[Request],
     ) -> Result<(), String> {
         let mut arguments = vec![kind.to_owned(), limit.to_string(), heartbeat_timeout.to_string()];
-        for Request { word, place } in requests {
-            let place = match (place, self.tickets.get(word)) {
+        for Request { id, place } in requests {
+            let place = match (place, self.tickets.get(id)) {
                 (Place::Ticket(0), None) => &Place::Wait,
                 (Place::Ticket(0), Some(ticket)) => &Place::Ticket(*ticket),
                 (place, _) => place,
             };
-            arguments.extend([word.clone(), place.argument()]);
+            arguments.extend([id.clone(), place.argument()]);
         }
         self.compare("acquire", &arguments)?;
-        for (ticket, word) in self.model.queue.iter() {
-            self.tickets.insert(word.clone(), *ticket);
+        for (ticket, id) in self.model.queue.iter() {
+            self.tickets.insert(id.clone(), *ticket);
         }
         Ok(())
     }
 
     fn refresh(&mut self, requests: &[(String, Next)]) -> Result<(), String> {
         let mut arguments = Vec::new();
-        for (word, next) in requests {
-            if let Next::Word(next) = next
-                && self.model.holds(word)
+        for (id, next) in requests {
+            if let Next::Id(next) = next
+                && self.model.holds(id)
             {
-                self.watch.exchanged(word, next);
+                self.watch.exchanged(id, next);
             }
-            arguments.extend([word.clone(), next.argument()]);
+            arguments.extend([id.clone(), next.argument()]);
         }
         self.compare("refresh", &arguments)
     }
@@ -267,11 +267,11 @@ impl System {
             lose(&mut self.model, 0);
             self.watch.lost(0);
         }
-        let is_heard = |word: &str| {
-            let until = self.model.clients.get(part(word, 1));
+        let is_heard = |id: &str| {
+            let until = self.model.clients.get(part(id, 1));
             until.is_some_and(|until| *until >= soon)
         };
-        let waits = self.model.queue.iter().any(|(_, word)| is_heard(word));
+        let waits = self.model.queue.iter().any(|(_, id)| is_heard(id));
         for key in [1, 2] {
             if gone(&keys[key], &mut self.scripts) {
                 if waits {

@@ -31,7 +31,7 @@ impl From<redis::Value> for Found {
 
 impl Found {
     pub fn words(text: &str) -> Self {
-        Self::List(text.split(' ').map(|word| Self::Text(word.to_owned())).collect())
+        Self::List(text.split(' ').map(|id| Self::Text(id.to_owned())).collect())
     }
 
     fn integer(&self) -> Option<i64> {

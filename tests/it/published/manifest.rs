@@ -13,7 +13,7 @@ struct Manifest {
     servers: &'static str,
     prefix: &'static str,
     name: &'static str,
-    word: Word,
+    id: Id,
     keys: Vec<Key>,
     errors: Vec<Named>,
     wake_up: WakeUp,
@@ -37,7 +37,7 @@ struct Key {
 
 /// What names a request and its permit.
 #[derive(Serialize)]
-struct Word {
+struct Id {
     form: &'static str,
     parts: Vec<Named>,
     mark: &'static str,
@@ -80,8 +80,8 @@ struct Argument {
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
     name: String,
-    /// "integer", "string", "choice" (one of `values`), "choice or integer", "word",
-    /// "integer or word", or "requests".
+    /// "integer", "string", "choice" (one of `values`), "choice or integer", "ID",
+    /// "integer or ID", or "requests".
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -93,7 +93,7 @@ struct Argument {
     #[serde(skip_serializing_if = "Option::is_none")]
     max: Option<u64>,
     text: String,
-    /// Where a word decides which arguments follow it.
+    /// Where an ID decides which arguments follow it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     forms: Vec<Named>,
     /// What makes up each request.
@@ -137,7 +137,7 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
 /// Type, range and unit are read off what the head says.
 fn argument(name: &str, text: &str) -> Argument {
     let is_choice = text.starts_with('"');
-    let is_word = ["word", "mark"].contains(&name);
+    let is_id = ["id", "mark"].contains(&name);
     // Of a place it is the range of tickets.
     let range = range(text.split(" or the ").last().unwrap());
     let units = ["ms", "bytes"].into_iter();
@@ -145,20 +145,20 @@ fn argument(name: &str, text: &str) -> Argument {
         .filter(|unit| range.is_some_and(|(_, most)| text.contains(&format!(" to {most} {unit}"))));
     let unit = units.next();
     let kind = match (is_choice, range, unit) {
-        _ if is_word => "word",
-        _ if name == "next" => "integer or word",
+        _ if is_id => "id",
+        _ if name == "next" => "integer or id",
         (true, None, _) => "choice",
         (true, Some(_), _) => "choice or integer",
         (false, Some(_), Some("bytes")) => "string",
         (false, Some(_), _) => "integer",
         (false, None, _) => panic!("nothing is said of the range of {name}: {text}"),
     };
-    let range = range.filter(|_| !is_word);
-    let words = text.split('"').skip(1).step_by(2).map(str::to_owned);
+    let range = range.filter(|_| !is_id);
+    let ids = text.split('"').skip(1).step_by(2).map(str::to_owned);
     Argument {
         name: name.to_owned(),
         kind,
-        values: words.filter(|_| is_choice).collect(),
+        values: ids.filter(|_| is_choice).collect(),
         unit,
         min: range.map(|(least, _)| least),
         max: range.map(|(_, most)| most),
@@ -249,10 +249,10 @@ fn manifest() -> Manifest {
                 beside this file says how to write a client.",
         protocol: 2,
         servers: "Redis 6.2 or newer, Valkey; for functions and sharded channels Redis 7.0 or newer",
-        word: Word {
-            form: "HOW:CLIENT:WEIGHT:LEASE:NONCE",
+        id: Id {
+            form: "NOTIFY:CLIENT:WEIGHT:LEASE:NONCE",
             parts: vec![
-                named("HOW", "P, S or N: how the client hears of a grant, see wake_up"),
+                named("NOTIFY", "P, S or N: how the client hears of a grant, see wake_up"),
                 named(
                     "CLIENT",
                     "1 to 100 letters, digits, \".\", \"_\" or \"-\": one for each process, with a \
@@ -266,7 +266,7 @@ fn manifest() -> Manifest {
                      acquire",
                 ),
             ],
-            mark: "a word of weight 0, for a change of the limit: repeated with the same word it \
+            mark: "an ID of weight 0, for a change of the limit: repeated with the same ID it \
                    counts once within the lease",
         },
         prefix: "sem unless chosen otherwise: 1 to 200 bytes, no braces, no white space",
@@ -289,10 +289,10 @@ fn manifest() -> Manifest {
             channels: vec![
                 named("P", "SUBSCRIBE PREFIX:wake:CLIENT"),
                 named("S", "SSUBSCRIBE PREFIX:{NAME}:wake:CLIENT"),
-                named("N", "no message: call acquire again with the same words"),
+                named("N", "no message: call acquire again with the same IDs"),
             ],
             first_line: "the name of the semaphore",
-            each_further_line: "word token end: that request is granted",
+            each_further_line: "ID token end: that request is granted",
             token_0: "that request left the queue, since it is heavier than the limit; end is 0",
         },
         functions: Functions { file: "functions.lua", library: "redis_semaphore", prefix: "sem_" },

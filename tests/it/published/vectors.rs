@@ -126,9 +126,9 @@ impl<'a> Case<'a> {
     }
 
     fn command(&mut self, step: &Json) -> Result<(), String> {
-        let words = self.texts(&step["command"]);
-        let mut command = redis::cmd(&words[0]);
-        let reply: redis::Value = command.arg(&words[1..]).query(self.connection()).unwrap();
+        let ids = self.texts(&step["command"]);
+        let mut command = redis::cmd(&ids[0]);
+        let reply: redis::Value = command.arg(&ids[1..]).query(self.connection()).unwrap();
         match step.get("reply") {
             Some(expected) => self.variables.check(expected, &Found::from(reply)),
             None => Ok(()),

@@ -198,8 +198,8 @@ fn first_set_limit(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
 
 /// Nobody has it.
 fn revoke(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {
-    let word = format!("P:nobody.1:1:1000:{}", "0".repeat(22));
-    async move { scene.semaphore.revoke(&word).await.map(drop) }.boxed()
+    let id = format!("P:nobody.1:1:1000:{}", "0".repeat(22));
+    async move { scene.semaphore.revoke(&id).await.map(drop) }.boxed()
 }
 
 fn adopt(scene: Arc<Scene>) -> BoxFuture<'static, Result<(), Error>> {

@@ -1,10 +1,10 @@
-//! Waits that were given up without a release, by a client that goes on asking for another word.
+//! Waits that were given up without a release, by a client that goes on asking for another ID.
 
 use super::{Granted, Timed};
 
 const LEASE: i64 = 30_000;
 
-/// The abandoned word comes first, and "other" waits behind it. Its client asks on for that alone.
+/// The abandoned ID comes first, and "other" waits behind it. Its client asks on for that alone.
 fn abandoned(how: &str) -> (Timed, String) {
     let client = format!("client {how} 60000");
     let mut semaphore = Timed::start();

@@ -74,9 +74,9 @@ impl FromRedisValue for Inspection {
         let (now, limit, declared, runtime, held, members, queued, last, holders, waiters) =
             Reply::from_redis_value(value)?;
         let weighed =
-            |(word, time): (String, i64)| (name_of(&word).to_owned(), scripts::weight(&word), time);
+            |(id, time): (String, i64)| (name_of(&id).to_owned(), scripts::weight(&id), time);
         let heard = waiters.iter().map(|(_, _, heard)| *heard).collect();
-        let waiters = waiters.into_iter().map(|(word, waited, _)| weighed((word, waited)));
+        let waiters = waiters.into_iter().map(|(id, waited, _)| weighed((id, waited)));
         let waiters = waiters.collect();
         let holders = holders.into_iter().map(weighed).filter(|(_, weight, _)| *weight > 0);
         let holders = holders.collect();

@@ -2,7 +2,7 @@
 
 use redis_semaphore::ScriptRegistry;
 
-use super::values::Kind::{Choice, Client, Integer, Next, Place, Word};
+use super::values::Kind::{Choice, Client, Id, Integer, Next, Place};
 use super::values::*;
 use super::{Scripts, fresh, in_use};
 
@@ -25,17 +25,17 @@ pub(super) fn calls() -> Vec<Call> {
     };
     let change = |change| Argument("change", change, Choice);
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
-    let mark = || Argument("mark", MARK, Word(0, 0));
+    let mark = || Argument("mark", MARK, Id(0, 0));
     let acquire = vec![
         // No request is too heavy for a limit that was set at run time.
         Argument("kind", "initial", Choice),
         Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
         Argument("heartbeat_timeout", "10000", Integer(1, MAX_LEASE)),
-        Argument("word", NEW, Word(1, MAX_COUNT)),
+        Argument("id", NEW, Id(1, MAX_COUNT)),
         Argument("place", "wait", Place),
     ];
-    let any_word = || Argument("word", HEAVY, Word(1, MAX_COUNT));
-    let refresh = vec![any_word(), Argument("next", "1", Next)];
+    let any_id = || Argument("id", HEAVY, Id(1, MAX_COUNT));
+    let refresh = vec![any_id(), Argument("next", "1", Next)];
     let inspect = vec![
         Argument("skip_held", "0", Integer(0, MAX_NUMBER)),
         Argument("holders", "10", Integer(0, 1000)),
@@ -44,7 +44,7 @@ pub(super) fn calls() -> Vec<Call> {
     ];
     vec![
         call("acquire", acquire, 2),
-        call("release", vec![Argument("how", "return", Choice), any_word()], 1),
+        call("release", vec![Argument("how", "return", Choice), any_id()], 1),
         call("refresh", refresh, 2),
         call("wake", vec![], 0),
         call("probe", vec![Argument("how", "N", Choice), Argument("client", "client", Client)], 0),
@@ -97,23 +97,23 @@ fn bad_arguments_are_named_and_change_nothing() {
     }
 }
 
-/// The words of a call mostly begin alike, and the scripts make use of it.
+/// The IDs of a call mostly begin alike, and the scripts make use of it.
 #[test]
-fn a_forged_word_is_refused_also_behind_one_that_is_right() {
+fn a_forged_id_is_refused_also_behind_one_that_is_right() {
     let mut semaphore = in_use();
     for call in calls().iter().filter(|call| call.repeated > 0) {
         let values = call.values();
         let first = values.len() - call.repeated;
         for index in first..values.len() {
             let argument = &call.arguments[index];
-            if let Word(..) | Next = argument.2 {
+            if let Id(..) | Next = argument.2 {
                 // Then both begin alike, but for the part that is wrong.
                 let mut right = values.clone();
-                right[first] = word_with(4, MAX_COUNT, b"the-one-in-front");
+                right[first] = id_with(4, MAX_COUNT, b"the-one-in-front");
                 let wanted = format!("ARGV[{}] ({}) ", index + 1 + call.repeated, argument.0);
                 let bad = match argument.2 {
-                    Word(least, most) => forged_words(least, most),
-                    _ => forged_words(3, 3),
+                    Id(least, most) => forged_ids(least, most),
+                    _ => forged_ids(3, 3),
                 };
                 for value in bad {
                     let second = &call.with(index, &value)[first..];
@@ -138,21 +138,20 @@ fn every_argument_may_be_as_small_and_as_large_as_promised() {
 }
 
 #[test]
-fn all_words_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
+fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
     let mut semaphore = in_use();
-    let word =
+    let id =
         |start: &str, nonce: char| format!("{start}:1:60000:{}", String::from(nonce).repeat(16));
-    let first = word("N:client", 'a');
+    let first = id("N:client", 'a');
     for other in ["P:client", "S:client", "N:clients", "N:Client", "N:clien", "N:other"] {
-        let strange = word(other, 'b');
-        for words in [[&first, &strange, &first], [&first, &word("N:client", 'c'), &strange]] {
-            let index = if words[1] == &strange { 6 } else { 8 };
+        let strange = id(other, 'b');
+        for ids in [[&first, &strange, &first], [&first, &id("N:client", 'c'), &strange]] {
+            let index = if ids[1] == &strange { 6 } else { 8 };
             let mut arguments = vec!["declared", "5", "10000"];
-            arguments
-                .extend(words.iter().take(index / 2 - 1).flat_map(|word| [word.as_str(), "wait"]));
+            arguments.extend(ids.iter().take(index / 2 - 1).flat_map(|id| [id.as_str(), "wait"]));
             let refusal = semaphore.refusal("acquire", &semaphore.keys.clone(), &arguments);
             let wanted =
-                format!("ARGV[{index}] (word) must be of the same HOW and CLIENT as the first");
+                format!("ARGV[{index}] (id) must be of the same NOTIFY and CLIENT as the first");
             assert_eq!(refusal.code, "SEM_ARG");
             assert!(refusal.detail.starts_with(&wanted), "{}", refusal.detail);
         }
@@ -164,7 +163,7 @@ fn all_words_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
 }
 
 #[test]
-fn a_permit_may_be_taken_over_only_by_a_word_of_its_weight() {
+fn a_permit_may_be_taken_over_only_by_a_id_of_its_weight() {
     let mut semaphore = in_use();
     let keys = semaphore.keys.clone();
     let next = |weight: u64| format!("P:another:{weight}:9000:taken-over-permit");
@@ -182,13 +181,13 @@ fn a_permit_may_be_taken_over_only_by_a_word_of_its_weight() {
 fn a_bad_request_is_found_wherever_it_stands() {
     let mut semaphore = in_use();
     let cases = [
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 0 9 try c 1 9 try", "ARGV[6] (word)"),
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 0 try c 1 9 try", "ARGV[6] (word)"),
+        ("acquire", "declared 5 c poll 9 a 1 9 try b 0 9 try c 1 9 try", "ARGV[6] (id)"),
+        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 0 try c 1 9 try", "ARGV[6] (id)"),
         ("acquire", "declared 5 c poll 9 a 1 9 try b 1 9 try c 1 9 no", "ARGV[9] (place)"),
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 9 try +c 1 9 try", "ARGV[8] (word)"),
-        ("release", "return heavy light +x", "ARGV[4] (word)"),
+        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 9 try +c 1 9 try", "ARGV[8] (id)"),
+        ("release", "return heavy light +x", "ARGV[4] (id)"),
         ("refresh", "heavy 9 light 9 x 0", "ARGV[6] (next)"),
-        ("refresh", "heavy 9 +x 9 light 9", "ARGV[3] (word)"),
+        ("refresh", "heavy 9 +x 9 light 9", "ARGV[3] (id)"),
     ];
     for (script, arguments, named) in cases {
         let refusal = semaphore.refuses(script, arguments);
@@ -198,9 +197,9 @@ fn a_bad_request_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn a_word_may_stand_only_once_in_a_call() {
+fn an_id_may_stand_only_once_in_a_call() {
     let mut semaphore = in_use();
-    let light = semaphore.word("light");
+    let light = semaphore.id("light");
     let taken_over = format!("{HEAVY} 9 {light} {light}");
     let cases = [
         ("acquire", "declared 5 c poll 9 new 1 9 try new 1 9 try", 6),
@@ -214,7 +213,7 @@ fn a_word_may_stand_only_once_in_a_call() {
         assert!(refusal.detail.starts_with(&wanted), "{}", refusal.detail);
     };
     for (script, arguments, index) in cases {
-        refused(semaphore.refuses(script, arguments), &format!("ARGV[{index}] (word)"));
+        refused(semaphore.refuses(script, arguments), &format!("ARGV[{index}] (id)"));
     }
     let keys = semaphore.keys.clone();
     let refusal = semaphore.refusal("refresh", &keys, &super::words(&taken_over));
@@ -251,16 +250,16 @@ fn a_call_takes_1_to_1000_requests() {
         let values = call.values();
         let (fixed, request) = values.split_at(values.len() - call.repeated);
         let requests = |count: usize| {
-            let with_word = |number| {
-                let word = |value: &Vec<u8>| match value.as_slice() {
+            let with_id = |number| {
+                let id = |value: &Vec<u8>| match value.as_slice() {
                     value if value.contains(&b':') => {
-                        word_with(4, 1, format!("{number:016}").as_bytes())
+                        id_with(4, 1, format!("{number:016}").as_bytes())
                     }
                     _ => value.clone(),
                 };
-                request.iter().map(word).collect::<Vec<_>>()
+                request.iter().map(id).collect::<Vec<_>>()
             };
-            [fixed.to_vec(), (0..count).flat_map(with_word).collect()].concat()
+            [fixed.to_vec(), (0..count).flat_map(with_id).collect()].concat()
         };
         let mut semaphore = in_use();
         for count in [0, 1001, 1500] {

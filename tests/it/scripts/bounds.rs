@@ -166,7 +166,7 @@ fn a_thousand_requests_find_room_behind_ended_leases() {
     let outcomes = semaphore.acquire(limit, &many(1000, "new% 2 60000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
-    // The same words as those whose leases have ended.
+    // The same IDs as those whose leases have ended.
     let outcomes = semaphore.acquire(limit, &many(1000, "id9-% 2 1000 try"));
     assert!(outcomes.iter().all(|outcome| outcome.is_granted()));
     semaphore.assert_weights_agree();
@@ -196,7 +196,7 @@ fn reach_the_live_one(mut semaphore: Timed) {
     assert_eq!(reply[1], 0, "it stopped at its bound");
     assert_eq!(members(&mut semaphore, "queue"), MANY as i64 + 1 - 1000);
     wake_while_asked(&mut semaphore, reply[1]);
-    let live = semaphore.word("live");
+    let live = semaphore.id("live");
     assert!(listener.message().starts_with(&format!("timed\n{live} ")));
     assert_eq!(members(&mut semaphore, "queue"), 0);
     assert_eq!(semaphore.inspect().holder_ids(), ["live"].into());
@@ -260,8 +260,8 @@ fn a_thousand_releases_in_a_call_are_handed_to_a_thousand_waiters() {
     assert_eq!(lines.next(), Some("timed"));
     for number in 0..1000 {
         let line = lines.next().unwrap();
-        let word = semaphore.word(&format!("new{number}"));
-        assert!(line.starts_with(&format!("{word} ")), "{line} as number {number}");
+        let id = semaphore.id(&format!("new{number}"));
+        assert!(line.starts_with(&format!("{id} ")), "{line} as number {number}");
     }
     assert_eq!(lines.next(), None);
     let inspection = semaphore.inspect();
@@ -339,7 +339,7 @@ fn fifteen_hundred_clients_are_all_cut_at_once() {
 #[test]
 fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_back() {
     let mut semaphore = all_ended(1);
-    let next = semaphore.word("id9-998");
+    let next = semaphore.id("id9-998");
     assert_eq!(semaphore.ok("refresh", "id9-997 1000")[2..], [0]);
     assert_eq!(semaphore.ok("refresh", &format!("id9-999 {next}"))[2..], [0]);
     semaphore.pass(-1);

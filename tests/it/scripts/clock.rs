@@ -1,7 +1,7 @@
 //! The end of leases, and a server's clock that steps.
 
 use super::{Granted, Outcome, START_US, Timed};
-use test_support::scripts::word;
+use test_support::scripts::id;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -34,8 +34,8 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
         let mut semaphore = Timed::start();
         assert!(semaphore.acquire_one(2, "p 1 1000 try").is_granted());
         semaphore.pass(1000);
-        let next = word("N", "other", 1, 9000, "q");
-        semaphore.words.insert("q".to_owned(), next.clone());
+        let next = id("N", "other", 1, 9000, "q");
+        semaphore.ids.insert("q".to_owned(), next.clone());
         let ask = ask.replace('q', &next);
         assert_eq!(semaphore.ok("refresh", &ask)[2..], [0], "{ask}");
         for step in [-1, -500, -DAY] {
@@ -54,8 +54,8 @@ fn a_permit_that_was_called_lost_stays_lost_when_the_clock_steps_back() {
 fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_steps_back() {
     let mut semaphore = Timed::start();
     semaphore.acquire(2, "p 1 9000 try");
-    let next = word("N", "other", 1, 1000, "q");
-    semaphore.words.insert("q".to_owned(), next.clone());
+    let next = id("N", "other", 1, 1000, "q");
+    semaphore.ids.insert("q".to_owned(), next.clone());
     let take_over = format!("p {next}");
     assert_eq!(semaphore.ok("refresh", &take_over)[2..], [semaphore.now() + 1000]);
     semaphore.pass(1000);
@@ -67,7 +67,7 @@ fn a_permit_that_was_called_lost_after_an_exchange_stays_lost_when_the_clock_ste
 }
 
 #[test]
-fn a_word_whose_lease_ended_starts_anew() {
+fn an_id_whose_lease_ended_starts_anew() {
     let mut semaphore = Timed::start();
     let first = semaphore.acquire_one(4, "a 3 5000 try");
     semaphore.pass(5000);

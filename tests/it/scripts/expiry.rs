@@ -222,7 +222,7 @@ fn expiry_is_moved_for_the_keys_that_are_left_while_their_slot_moves() {
     let (mut semaphore, mut moving) = Timed::start_moving();
     semaphore.acquire_for(1, "client poll 1000", "a 1 1000 try b 1 600000 wait");
     // "b" stands for the permit from now on, and waits no more.
-    let arguments = [semaphore.word("a"), semaphore.word("b")];
+    let arguments = [semaphore.id("a"), semaphore.id("b")];
     let keys = semaphore.keys.clone();
     let refresh = |scripts: &mut test_support::scripts::Scripts| {
         scripts.call_with("refresh", &keys, &arguments)

@@ -46,9 +46,9 @@ fn those_behind_it_are_served() {
     assert_eq!(inspection.holder_ids(), ["waiting"].into());
 }
 
-/// A word is one from its first letter on.
+/// An ID is one from its first letter on.
 #[test]
-fn what_only_ends_like_a_word_is_given_nothing() {
+fn what_only_ends_like_a_id_is_given_nothing() {
     let mut semaphore = Timed::start();
     semaphore.acquire(4, "holder 4 600000 try waiting 1 60000 wait");
     let queue = semaphore.key("queue");

@@ -99,7 +99,7 @@ fn heads_say_what_the_scripts_are_tried_with() {
                 Kind::Integer(least, most) => Some((least, most)),
                 Kind::Client => Some((1, 100)),
                 Kind::Place => Some((0, 3_600_000)),
-                Kind::Choice | Kind::Word(..) | Kind::Next => None,
+                Kind::Choice | Kind::Id(..) | Kind::Next => None,
             };
             assert_eq!(range(text), tried, "{}: {name}", call.script);
             ranges += u32::from(tried.is_some());

@@ -213,13 +213,13 @@ fn waiters_tell_for_how_long_their_client_is_taken_to_be_there() {
 
 /// The nonce says how long that is; where it does not, nobody can tell it from waiting.
 #[test]
-fn a_head_start_that_the_word_tells_is_no_waiting() {
+fn a_head_start_that_the_id_tells_is_no_waiting() {
     let mut semaphore = Timed::start();
     semaphore.acquire(1, "a 1 60000 try");
     semaphore.acquire(1, "first 1 60000 wait");
     semaphore.pass(2000);
     semaphore.acquire(1, "ahead60000-b 1 60000 +60000 c 1 60000 +60000");
-    // A word that says more than it asked for has not waited for less than nothing.
+    // An ID that says more than it asked for has not waited for less than nothing.
     semaphore.acquire(1, "ahead9999999999999999999999-d 1 60000 wait ahead-e 1 60000 wait");
     // Nor is it a client's name that says it.
     semaphore.acquire_for(1, "ahead400-x poll 600000", "f 1 60000 wait");

@@ -141,7 +141,7 @@ fn waiters_whose_client_was_lost_keep_their_place_when_they_ask_in_time() {
 
 /// A sign of life is for all that the client waits for.
 #[test]
-fn one_word_brings_back_the_client_for_all_of_its_words() {
+fn one_id_brings_back_the_client_for_all_of_its_words() {
     let (mut semaphore, _, second) = full();
     semaphore.lose("clients");
     let back = semaphore.acquire_one(5, "second 1 60000 wait");
@@ -221,7 +221,7 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
     }
 }
 
-/// Words decide the order in a set where scores do not: a newcomer's must not count.
+/// IDs decide the order in a set where scores do not: a newcomer's must not count.
 #[test]
 fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
     for key in ["permits", "clients", "state"] {
@@ -239,7 +239,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
         semaphore.ok("limit", "set 1");
         let new = semaphore.acquire_one(1, "a-new-one 1 60000 wait").position();
         assert_eq!(new, 1002, "{key}");
-        assert_eq!(semaphore.scores("queue").last().unwrap().0, semaphore.word("a-new-one"));
+        assert_eq!(semaphore.scores("queue").last().unwrap().0, semaphore.id("a-new-one"));
     }
 }
 

@@ -40,7 +40,7 @@ use answers::{Inspection, Refusal, outcomes};
 use timed::{Commands, Timed};
 
 use test_support::listener::Listener;
-use test_support::scripts::{self, part, word, words};
+use test_support::scripts::{self, id, part, words};
 use test_support::server::{connect, shared_admin_url, unique_name};
 
 /// Where the clocks that tests move begin, in µs: the first token is this number.
@@ -55,14 +55,14 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
     script_names().into_iter().filter(|name| *name != "probe")
 }
 
-/// A semaphore whose words have names that can be read, such as "heavy". Arguments are written with
-/// those: `acquire` takes "KIND LIMIT CLIENT HOW LIVENESS", with `publish`, `spublish` or `poll` as
-/// HOW, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes
+/// A semaphore whose IDs have names that can be read, such as "heavy". Arguments are written with
+/// those: `acquire` takes "KIND LIMIT CLIENT NOTIFY LIVENESS", with `publish`, `spublish` or `poll` as
+/// NOTIFY, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes
 /// what it changes alone, with the name of a mark or without.
 struct Scripts {
     raw: scripts::Scripts,
-    /// The word of each name.
-    words: HashMap<String, String>,
+    /// The ID of each name.
+    ids: HashMap<String, String>,
     marks: u32,
 }
 
@@ -80,19 +80,19 @@ impl DerefMut for Scripts {
     }
 }
 
-/// What a word was named.
-fn name_of(word: &str) -> &str {
-    part(word, 4).trim_end_matches('_')
+/// What an ID was named.
+fn name_of(id: &str) -> &str {
+    part(id, 4).trim_end_matches('_')
 }
 
-/// What a client is told, with names in the place of words.
+/// What a client is told, with names in the place of IDs.
 fn told(listener: &mut Listener) -> String {
     let text = listener.message();
     let mut lines = text.lines();
     let name = lines.next().unwrap().to_owned();
     lines.fold(name, |told, line| {
-        let (word, rest) = line.split_once(' ').unwrap();
-        format!("{told}\n{} {rest}", name_of(word))
+        let (id, rest) = line.split_once(' ').unwrap();
+        format!("{told}\n{} {rest}", name_of(id))
     })
 }
 
@@ -133,32 +133,32 @@ fn sound(script: &str) -> Vec<String> {
 impl Scripts {
     fn new(connection: redis::Connection, name: &str) -> Self {
         let raw = scripts::Scripts::new(connection, name);
-        Self { raw, words: HashMap::new(), marks: 0 }
+        Self { raw, ids: HashMap::new(), marks: 0 }
     }
 
-    /// The word of that name; one that nobody has asked for where there is none.
-    fn word(&self, name: &str) -> String {
-        let unknown = || word("N", "nobody", 1, 60_000, name);
-        self.words.get(name).cloned().unwrap_or_else(unknown)
+    /// The ID of that name; one that nobody has asked for where there is none.
+    fn id(&self, name: &str) -> String {
+        let unknown = || id("N", "nobody", 1, 60_000, name);
+        self.ids.get(name).cloned().unwrap_or_else(unknown)
     }
 
     fn mark(&mut self, name: Option<&String>) -> String {
         self.marks += 1;
         let made_up = format!("mark-{}", self.marks);
-        word("N", "client", 0, 60_000, name.unwrap_or(&made_up))
+        id("N", "client", 0, 60_000, name.unwrap_or(&made_up))
     }
 
-    /// Arguments with words in the place of names.
+    /// Arguments with IDs in the place of names.
     fn arguments(&mut self, script: &str, text: &str) -> Vec<String> {
         let text = words(text);
         match script {
             "acquire" => self.acquire_arguments(&text),
             "release" => {
-                let words = text.iter().skip(1).map(|name| self.word(name));
-                text.iter().take(1).cloned().chain(words).collect()
+                let ids = text.iter().skip(1).map(|name| self.id(name));
+                text.iter().take(1).cloned().chain(ids).collect()
             }
             "refresh" => {
-                text.chunks(2).flat_map(|pair| [self.word(&pair[0]), pair[1].clone()]).collect()
+                text.chunks(2).flat_map(|pair| [self.id(&pair[0]), pair[1].clone()]).collect()
             }
             "limit" => {
                 let known = words("known 0");
@@ -183,9 +183,9 @@ impl Scripts {
         let mut arguments = vec![kind.clone(), limit.clone(), heartbeat_timeout.clone()];
         for request in text[5..].chunks(4) {
             let [name, weight, lease, place] = request else { panic!("{request:?}") };
-            let word = word(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
-            self.words.insert(name.clone(), word.clone());
-            arguments.extend([word, place.clone()]);
+            let id = id(how, client, weight.parse().unwrap(), lease.parse().unwrap(), name);
+            self.ids.insert(name.clone(), id.clone());
+            arguments.extend([id, place.clone()]);
         }
         arguments
     }
@@ -304,7 +304,7 @@ impl Scripts {
         let permits = self.scores("permits");
         let key = self.key("permits");
         let kept: Option<i64> = self.command(&format!("ZSCORE {key} *"));
-        let extra: i64 = permits.iter().map(|(word, _)| scripts::weight(word) - 1).sum();
+        let extra: i64 = permits.iter().map(|(id, _)| scripts::weight(id) - 1).sum();
         assert_eq!(kept.map_or(0, |score| -score), extra);
     }
 }

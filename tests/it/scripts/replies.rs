@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{Granted, Outcome, Queued, START_US, Timed, outcomes, word};
+use super::{Granted, Outcome, Queued, START_US, Timed, id, outcomes};
 
 const SECOND: i64 = 1000;
 
@@ -102,7 +102,7 @@ fn acquire_again_renews_the_lease_of_the_same_permit() {
 }
 
 #[test]
-fn a_waiter_gets_the_weight_and_the_lease_that_its_word_says() {
+fn a_waiter_gets_the_weight_and_the_lease_that_its_id_says() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 3 5000 try b 1 9000 wait c 2 7000 wait");
     semaphore.pass(SECOND);
@@ -111,7 +111,7 @@ fn a_waiter_gets_the_weight_and_the_lease_that_its_word_says() {
     assert_eq!(semaphore.inspect().holders, expected);
 }
 
-/// Nothing is remembered of a word but what it says: another weight or lease makes another word.
+/// Nothing is remembered of an ID but what it says: another weight or lease makes another ID.
 #[test]
 fn words_of_another_weight_or_lease_are_other_requests() {
     let mut semaphore = Timed::start();
@@ -145,13 +145,13 @@ fn refresh_tells_the_new_end_and_what_is_lost() {
 }
 
 #[test]
-fn refresh_hands_a_permit_over_to_another_word() {
+fn refresh_hands_a_permit_over_to_another_id() {
     let mut semaphore = Timed::start();
     semaphore.acquire(3, "a 2 5000 try b 1 5000 try");
     semaphore.pass(SECOND);
     let now = semaphore.now();
-    let (old, keys) = (semaphore.word("a"), semaphore.keys.clone());
-    let heir = word("P", "other", 2, 9000, "heir");
+    let (old, keys) = (semaphore.id("a"), semaphore.keys.clone());
+    let heir = id("P", "other", 2, 9000, "heir");
     let mut refresh = |arguments: [&str; 2]| -> Vec<i64> {
         let reply = semaphore.call_with("refresh", &keys, &arguments).unwrap();
         redis::from_redis_value(reply).unwrap()
@@ -161,7 +161,7 @@ fn refresh_hands_a_permit_over_to_another_word() {
     assert_eq!(refresh([&old, "5000"]), [now, -1, 0]);
     assert_eq!(refresh([&old, &heir]), [now, -1, now + 9 * SECOND]);
     // Another one comes too late.
-    let late = word("P", "third", 2, 9000, "late");
+    let late = id("P", "third", 2, 9000, "late");
     assert_eq!(refresh([&old, &late]), [now, -1, 0]);
     let expected = [("b".to_owned(), 1, 4 * SECOND), ("heir".to_owned(), 2, 9 * SECOND)];
     assert_eq!(semaphore.inspect().holders, expected);
@@ -205,11 +205,11 @@ fn wake_tells_the_next_end_and_the_length_of_the_queue() {
 }
 
 #[test]
-fn the_longest_word_comes_back_as_it_was_given() {
+fn the_longest_id_comes_back_as_it_was_given() {
     let mut semaphore = Timed::start();
     let (client, nonce) = ("Az.-_09".repeat(15)[..100].to_owned(), "Az-_09zA".repeat(8));
     let mut listener = semaphore.listen(&client);
-    let longest = word("P", &client, 4_294_967_295, 604_800_000, &nonce);
+    let longest = id("P", &client, 4_294_967_295, 604_800_000, &nonce);
     assert_eq!(longest.len(), 2 + 101 + 11 + 10 + 64);
     let keys = semaphore.keys.clone();
     semaphore.acquire(4_294_967_295, "a 1 5000 try");

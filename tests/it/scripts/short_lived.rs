@@ -4,20 +4,20 @@ use redis_semaphore::ScriptRegistry;
 
 use super::Timed;
 use super::bounds::{bounded, members, wake_while_asked};
-use test_support::scripts::word;
+use test_support::scripts::id;
 
-/// Each of a thousand new clients waits for a second, with a word named by its number. Then its
-/// word is released, or it dies.
+/// Each of a thousand new clients waits for a second, with an ID named by its number. Then its
+/// ID is released, or it dies.
 fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_released: bool) {
     let acquire = ScriptRegistry::embedded().script("acquire").unwrap();
     let keys = semaphore.keys.clone();
     let mut pipeline = redis::pipe();
     let mut release = vec!["return".to_owned()];
     for number in 0..1000 {
-        let word = word("N", &format!("client-{thousand}-{number}"), 1, 1000, "word");
+        let id = id("N", &format!("client-{thousand}-{number}"), 1, 1000, "id");
         let call = pipeline.cmd("EVALSHA").arg(acquire.sha1()).arg(keys.len()).arg(&keys);
-        call.arg(&["declared", "1", "1000", &word, "wait"]).ignore();
-        release.push(word);
+        call.arg(&["declared", "1", "1000", &id, "wait"]).ignore();
+        release.push(id);
     }
     pipeline.exec(&mut semaphore.connection).unwrap();
     if is_released {

@@ -18,7 +18,7 @@ fn a_weight_above_the_declared_limit_is_an_error() {
     for (arguments, index, weight) in cases {
         let refusal = semaphore.refuses("acquire", arguments);
         assert_eq!(refusal.code, "SEM_TOO_HEAVY", "{arguments}");
-        let says = format!("ARGV[{index}] (word) weighs {weight}, the limit is 5");
+        let says = format!("ARGV[{index}] (id) weighs {weight}, the limit is 5");
         assert_eq!(refusal.detail, says);
     }
 }

@@ -7,14 +7,14 @@ pub(super) enum Kind {
     /// The name of a client.
     Client,
     /// What a request, or a mark, is named by: with a weight in these bounds.
-    Word(u64, u64),
+    Id(u64, u64),
     /// A ticket, a head start, or one of two words.
     Place,
-    /// A lease, or a word of the same weight as HEAVY.
+    /// A lease, or an ID of the same weight as HEAVY.
     Next,
 }
 
-use Kind::{Choice, Client, Integer, Next, Place, Word};
+use Kind::{Choice, Client, Id, Integer, Next, Place};
 
 /// Its name, a value that it may have, and all of them.
 pub(super) struct Argument(pub(super) &'static str, pub(super) &'static str, pub(super) Kind);
@@ -81,17 +81,17 @@ pub(super) fn no_integers() -> Vec<Vec<u8>> {
 pub(super) const MEGABYTE: usize = 1 << 20;
 pub(super) const NONCE: &str = "0123456789abcdef";
 
-/// A word of these parts, whatever they are.
-pub(super) fn word_of(parts: [&[u8]; 5]) -> Vec<u8> {
+/// An ID of these parts, whatever they are.
+pub(super) fn id_of(parts: [&[u8]; 5]) -> Vec<u8> {
     parts.join(&b':')
 }
 
-/// A word that is right but for one part.
-pub(super) fn word_with(index: usize, weight: u64, part: &[u8]) -> Vec<u8> {
+/// An ID that is right but for one part.
+pub(super) fn id_with(index: usize, weight: u64, part: &[u8]) -> Vec<u8> {
     let weight = text_of(weight);
     let mut parts: [&[u8]; 5] = [b"N", b"client", &weight, b"60000", NONCE.as_bytes()];
     parts[index] = part;
-    word_of(parts)
+    id_of(parts)
 }
 
 pub(super) fn bad_clients() -> Vec<Vec<u8>> {
@@ -101,9 +101,9 @@ pub(super) fn bad_clients() -> Vec<Vec<u8>> {
     bad
 }
 
-/// What nobody may be named by, though much of it looks like a word.
-pub(super) fn forged_words(least: u64, most: u64) -> Vec<Vec<u8>> {
-    let with = |index, part: &[u8]| word_with(index, most, part);
+/// What nobody may be named by, though much of it looks like an ID.
+pub(super) fn forged_ids(least: u64, most: u64) -> Vec<Vec<u8>> {
+    let with = |index, part: &[u8]| id_with(index, most, part);
     let all = |index, parts: Vec<Vec<u8>>| -> Vec<Vec<u8>> {
         parts.iter().map(|part| with(index, part)).collect()
     };
@@ -135,8 +135,8 @@ pub(super) fn forged_words(least: u64, most: u64) -> Vec<Vec<u8>> {
     bad
 }
 
-pub(super) fn good_words(least: u64, most: u64) -> Vec<Vec<u8>> {
-    let with = |index, part: &[u8]| word_with(index, least, part);
+pub(super) fn good_ids(least: u64, most: u64) -> Vec<Vec<u8>> {
+    let with = |index, part: &[u8]| id_with(index, least, part);
     let mut good = vec![with(2, &text_of(least)), with(2, &text_of(most))];
     good.extend([with(3, b"1"), with(3, &text_of(MAX_LEASE))]);
     good.extend(["P", "S", "N"].map(|how| with(0, how.as_bytes())));
@@ -144,7 +144,7 @@ pub(super) fn good_words(least: u64, most: u64) -> Vec<Vec<u8>> {
     good.push(with(1, &[b'c'; 100]));
     good.extend([with(4, &[b'n'; 16]), with(4, &[b'n'; 64]), with(4, b"-_-_-_-_AZaz0990")]);
     let longest = [&b"P"[..], &[b'c'; 100], &text_of(most), &text_of(MAX_LEASE), &[b'n'; 64]];
-    good.push(word_of(longest));
+    good.push(id_of(longest));
     good
 }
 
@@ -172,11 +172,11 @@ pub(super) fn bad_values(argument: &Argument) -> Vec<Vec<u8>> {
             bad.push(other_case.into());
         }
         Client => bad.extend(bad_clients()),
-        Word(least, most) => bad.extend(forged_words(least, most)),
+        Id(least, most) => bad.extend(forged_ids(least, most)),
         Next => {
             bad.extend(no_integers());
             bad.extend(["0", "600001", "+1"].map(Into::into));
-            bad.extend(forged_words(3, 3));
+            bad.extend(forged_ids(3, 3));
         }
     }
     bad
@@ -191,7 +191,7 @@ pub(super) fn good_values(argument: &Argument) -> Vec<Vec<u8>> {
         }
         Choice => vec![argument.1.into()],
         Client => [texts(&["c", "-", ".", "web-7.4711.k3f9zQ"]), vec![vec![b'c'; 100]]].concat(),
-        Word(least, most) => good_words(least, most),
-        Next => [texts(&["1", "60000", "600000"]), good_words(3, 3)].concat(),
+        Id(least, most) => good_ids(least, most),
+        Next => [texts(&["1", "60000", "600000"]), good_ids(3, 3)].concat(),
     }
 }

@@ -19,7 +19,7 @@ fn queue(semaphore: &mut Timed, client: &str, id: &str) -> i64 {
 /// The message of a grant that was made just now.
 fn message(semaphore: &mut Timed, id: &str) -> String {
     let (token, end) = (semaphore.inspect().last, semaphore.now() + 60_000);
-    format!("timed\n{} {token} {end}", semaphore.word(id))
+    format!("timed\n{} {token} {end}", semaphore.id(id))
 }
 
 /// Waits until the server has noticed that a listener is gone.
@@ -60,7 +60,7 @@ fn a_message_tells_the_truth_about_token_and_end() {
     let text = listener.message();
     let (name, rest) = text.split_once('\n').unwrap();
     let [id, token, end] = rest.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    assert_eq!((name, id), ("timed", semaphore.word("b").as_str()));
+    assert_eq!((name, id), ("timed", semaphore.id("b").as_str()));
     let permits = semaphore.key("permits");
     assert_eq!(semaphore.command::<String>(&format!("ZSCORE {permits} {id}")), end);
     let again = semaphore.acquire_for(1, "channel publish 600000", "b 1 60000 wait");
@@ -92,7 +92,7 @@ fn every_script_that_finds_room_tells_the_head() {
         semaphore.pass(pass);
         semaphore.ok(script, arguments);
         let text = listener.message();
-        let told = format!("timed\n{} ", semaphore.word("b"));
+        let told = format!("timed\n{} ", semaphore.id("b"));
         assert!(text.starts_with(&told), "{script} {arguments}: {text}");
         listener.expect_silence(&mut semaphore);
     }

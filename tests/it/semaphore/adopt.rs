@@ -99,7 +99,7 @@ async fn of_many_who_adopt_one_permit_one_has_it() {
     }
 }
 
-/// Whoever knows its word can take a permit from a holder that does not know.
+/// Whoever knows its ID can take a permit from a holder that does not know.
 #[tokio::test]
 async fn a_previous_holder_is_told_of_the_loss() {
     let name = unique_name();
@@ -243,7 +243,7 @@ fn no_other_text_is_read() {
 }
 
 #[tokio::test]
-async fn another_name_is_invalid_and_so_is_what_is_no_word() {
+async fn another_name_is_invalid_and_so_is_what_is_no_id() {
     let (one, other) = (unique_name(), unique_name());
     let observer = Observer::new(&shared_url(), &one, 3).await;
     let semaphore = client(&shared_url(), &one, LONG).await;
@@ -315,12 +315,12 @@ async fn an_adoption_whose_answer_is_lost_is_made_again() {
     scene.proxy.replies(Flow::Swallow);
     let adopting = scene.adopt();
     scene.is_adopted().await;
-    let word = scene.observer.look().await.holders[0].id.clone();
+    let id = scene.observer.look().await.holders[0].id.clone();
     scene.proxy.replies(Flow::Pass);
     scene.proxy.cut_commands();
     let permit = in_time("its answer", adopting).await.unwrap().unwrap();
-    assert_eq!(permit.id(), word);
-    assert_eq!(scene.observer.sees(2, 0).await.holders[0].id, word);
+    assert_eq!(permit.id(), id);
+    assert_eq!(scene.observer.sees(2, 0).await.holders[0].id, id);
     permit.release().await.unwrap();
     scene.observer.sees(0, 0).await;
 }

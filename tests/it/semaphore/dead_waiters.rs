@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use test_support::child::{self, Process, say};
 use test_support::observer::{Observer, connected, eventually, in_time, passed};
-use test_support::scripts::{Scripts, word};
+use test_support::scripts::{Scripts, id};
 use test_support::server::{Server, shared_url, unique_name};
 
 /// After the end of the lease.
@@ -40,8 +40,8 @@ impl Waiters {
                 .map(String::from)
                 .to_vec();
             for request in 0..requests {
-                let word = word("P", &client, 1, 30_000, &format!("r{request}"));
-                arguments.extend([word, "wait".to_owned()]);
+                let id = id("P", &client, 1, 30_000, &format!("r{request}"));
+                arguments.extend([id, "wait".to_owned()]);
             }
             scripts.integers("acquire", &arguments);
             connection

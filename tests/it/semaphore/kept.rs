@@ -1,4 +1,4 @@
-//! What a process keeps of semaphores that it has dropped: nothing, or the numbers of words that are
+//! What a process keeps of semaphores that it has dropped: nothing, or the numbers of IDs that are
 //! in use without it. It is measured in a process of its own.
 
 use std::time::Duration;

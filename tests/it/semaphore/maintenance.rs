@@ -10,8 +10,8 @@ use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Waits dropped while the maintenance asks for them again: a word may be given back twice, by the drop
-/// and by the answer. No other word in that batch may suffer.
+/// Waits dropped while the maintenance asks for them again: an ID may be given back twice, by the drop
+/// and by the answer. No other ID in that batch may suffer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
@@ -37,7 +37,7 @@ async fn waits_dropped_at_any_moment_leave_nothing() {
     observer.sees(0, 0).await;
 }
 
-/// Its word can be granted for as long as the server takes this process for alive, and would then
+/// Its ID can be granted for as long as the server takes this process for alive, and would then
 /// block its place for a lease more.
 #[tokio::test]
 async fn a_wait_dropped_in_an_outage_longer_than_its_lease_leaves_the_queue() {

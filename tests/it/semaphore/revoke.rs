@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis_semaphore::{Error, Revoked, Semaphore, SemaphoreClient};
 
 use test_support::observer::{Observer, in_time};
-use test_support::scripts::{Scripts, word};
+use test_support::scripts::{Scripts, id};
 use test_support::server::{Server, connect, shared_admin_url, shared_url, unique_name};
 
 const LEASE: Duration = Duration::from_secs(9);
@@ -47,7 +47,7 @@ async fn a_request_of_a_process_that_is_gone_leaves_and_one_that_lives_comes_bac
     let name = unique_name();
     let holder = semaphore(&name).await.acquire().await.unwrap();
     let mut scripts = Scripts::new(connect(&shared_admin_url()), &name);
-    let dead = word("N", "gone", 1, 60_000, "dead");
+    let dead = id("N", "gone", 1, 60_000, "dead");
     scripts.ok("acquire", &format!("declared 1 60000 {dead} wait"));
     let waiting = tokio::spawn(semaphore(&name).await.request().acquire());
     let operator = operator(&name).await;

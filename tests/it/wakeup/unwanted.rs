@@ -13,7 +13,7 @@ use test_support::server::Server;
 /// Longer than any test may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// The release of a wait is lost, so its word stays in the queue of a process that is there, and is
+/// The release of a wait is lost, so its ID stays in the queue of a process that is there, and is
 /// granted in its turn.
 #[tokio::test]
 async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
@@ -27,14 +27,14 @@ async fn a_grant_to_a_wait_whose_release_was_lost_is_given_back_at_once() {
     let client = client.connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("lost").limit(1).lease(LONG).build().unwrap();
     let waiting = tokio::spawn(semaphore.request().acquire());
-    let word = observer.sees(1, 1).await.waiters[0].id.clone();
+    let id = observer.sees(1, 1).await.waiters[0].id.clone();
     proxy.commands(Flow::Swallow);
     waiting.abort();
     let swallowed = async || proxy.swallowed_requests();
     eventually("its release is lost", swallowed, |swallowed| *swallowed > 0).await;
     proxy.commands(Flow::Pass);
     let before = observer.look().await;
-    assert_eq!((before.held, &before.waiters[0].id), (1, &word));
+    assert_eq!((before.held, &before.waiters[0].id), (1, &id));
     holder.release().await.unwrap();
     let after = observer.sees(0, 0).await;
     assert!(after.last_token > before.last_token, "it was never granted");
@@ -45,9 +45,9 @@ fn client_of(permit: &Permit) -> &str {
 }
 
 /// A message, as the script sends it that hands a permit over.
-fn tell(server: &Server, client: &str, word: &str) {
+fn tell(server: &Server, client: &str, id: &str) {
     let channel = format!("sem:wake:{client}");
-    let message = format!("told\n{word} 9000000000000000 9000000000000");
+    let message = format!("told\n{id} 9000000000000000 9000000000000");
     redis::cmd("PUBLISH").arg(channel).arg(message).exec(&mut server.connect()).unwrap();
 }
 
@@ -109,15 +109,15 @@ async fn no_message_takes_a_permit_that_is_being_consumed() {
     let semaphore = client.semaphore("told").limit(4).build().unwrap();
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permit = semaphore.acquire().await.unwrap();
-    let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
+    let (client, id) = (client_of(&permit).to_owned(), permit.id().to_owned());
     proxy.commands(Flow::Swallow);
     let _consumed = tokio::spawn(permit.forget());
     let swallowed = async || proxy.swallowed_requests();
     eventually("the call is lost", swallowed, |swallowed| *swallowed > 0).await;
     proxy.commands(Flow::Pass);
-    tell(&server, &client, &word);
+    tell(&server, &client, &id);
     give_back_a_stranger(&server, &client, &observer).await;
-    assert_eq!(observer.look().await.holders[0].id, word);
+    assert_eq!(observer.look().await.holders[0].id, id);
 }
 
 /// Another process may use it by now: to give it back would let in one too many.
@@ -134,17 +134,17 @@ async fn no_message_takes_a_permit_that_was_passed_on_or_left() {
     );
     let dropped = dropped.acquire().await.unwrap();
     let client = client_of(&left).to_owned();
-    let words = [&passed_on, &left, &dropped].map(|permit| permit.id().to_owned());
+    let ids = [&passed_on, &left, &dropped].map(|permit| permit.id().to_owned());
     let detached = passed_on.detach();
     left.let_expire().await.unwrap();
     drop(dropped);
-    words.iter().for_each(|word| tell(&server, &client, word));
+    ids.iter().for_each(|id| tell(&server, &client, id));
     give_back_a_stranger(&server, &client, &observer).await;
     observer.sees(3, 0).await;
     semaphore.adopt(detached).await.unwrap().release().await.unwrap();
 }
 
-/// Its word is forgotten with its lease: what is granted to that later is given back.
+/// Its ID is forgotten with its lease: what is granted to that later is given back.
 #[tokio::test]
 async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let server = Server::start();
@@ -154,24 +154,24 @@ async fn what_was_left_is_known_no_longer_than_for_its_lease() {
     let observer = Observer::new(&server.url(), "told", 4).await;
     let permits = [semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap()];
     let client = client_of(&permits[0]).to_owned();
-    let words = permits.each_ref().map(|permit| permit.id().to_owned());
+    let ids = permits.each_ref().map(|permit| permit.id().to_owned());
     let [left, passed_on] = permits;
     left.let_expire().await.unwrap();
     let _ = passed_on.detach();
-    for word in words {
-        is_forgotten(&server, &client, &word, &observer).await;
+    for id in ids {
+        is_forgotten(&server, &client, &id, &observer).await;
     }
 }
 
 /// What is granted to it now is given back.
-async fn is_forgotten(server: &Server, client: &str, word: &str, observer: &Observer) {
+async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observer) {
     let mut scripts = Scripts::new(server.connect(), "told");
     // Anew each time, so that it does not go by itself.
     let mut is_told = false;
     let tell_again = async || {
-        let held = observer.look().await.holders.iter().any(|holder| holder.id == word);
-        scripts.ok("acquire", &format!("declared 4 1000 {word} try"));
-        tell(server, client, word);
+        let held = observer.look().await.holders.iter().any(|holder| holder.id == id);
+        scripts.ok("acquire", &format!("declared 4 1000 {id} try"));
+        tell(server, client, id);
         held || !std::mem::replace(&mut is_told, true)
     };
     eventually("it is forgotten, and given back", tell_again, |is_held| !is_held).await;
@@ -200,14 +200,14 @@ async fn no_answer_that_comes_late_keeps_what_was_passed_on() {
     eventually("a heartbeat", passed, |passed| *passed > before).await;
     holder.release().await.unwrap();
     let permit = in_time("its turn", waiting).await.unwrap().unwrap();
-    let (client, word) = (client_of(&permit).to_owned(), permit.id().to_owned());
+    let (client, id) = (client_of(&permit).to_owned(), permit.id().to_owned());
     let _ = permit.detach();
     proxy.replies(Flow::Pass);
-    is_forgotten(&server, &client, &word, &observer).await;
+    is_forgotten(&server, &client, &id, &observer).await;
 }
 
 /// A heartbeat that is held up on its way comes after another process has adopted the permit, and
-/// has its old word queued anew. (So is the ping of the wake-up connection, which no message waits
+/// has its old ID queued anew. (So is the ping of the wake-up connection, which no message waits
 /// for.)
 #[tokio::test]
 async fn no_request_that_comes_late_stays_for_what_was_passed_on() {
@@ -250,7 +250,7 @@ async fn a_try_that_was_granted_too_late_keeps_nothing() {
         let semaphore = semaphore.clone();
         async move { semaphore.try_acquire_many(4).await }
     });
-    let word = observer.sees(4, 0).await.holders[0].id.clone();
+    let id = observer.sees(4, 0).await.holders[0].id.clone();
     observer.sees(0, 0).await;
     let elsewhere = SemaphoreClient::connect(&server.url()).await.unwrap();
     let holder = elsewhere.semaphore("told").limit(4).build().unwrap();
@@ -258,6 +258,6 @@ async fn a_try_that_was_granted_too_late_keeps_nothing() {
     proxy.replies(Flow::Pass);
     assert!(in_time("an answer", trying).await.unwrap().unwrap().is_none());
     holder.release().await.unwrap();
-    let client = word.split(':').nth(1).unwrap();
-    is_forgotten(&server, client, &word, &observer).await;
+    let client = id.split(':').nth(1).unwrap();
+    is_forgotten(&server, client, &id, &observer).await;
 }

@@ -71,11 +71,11 @@ pub fn client_name(client: usize) -> String {
 /// The digits of a nonce, which stand for six bits each.
 const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// What can be foretold of a word: its client name, and the half of its nonce that is counted. The other
+/// What can be foretold of an ID: its client name, and the half of its nonce that is counted. The other
 /// one is random.
-pub fn counted(word: &str) -> String {
-    let (client_name, _) = part(word, 1).rsplit_once('.').unwrap();
-    let digits = part(word, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
+pub fn counted(id: &str) -> String {
+    let (client_name, _) = part(id, 1).rsplit_once('.').unwrap();
+    let digits = part(id, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);
     let number = digits.fold(0, |number, digit| number << 6 | digit);
     format!("{client_name}:{number:016x}")
 }

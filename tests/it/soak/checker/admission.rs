@@ -105,7 +105,7 @@ impl Case<'_> {
 
     /// When this permit may have been lost on the server without the holder's knowing: until a
     /// renewal that was asked for later, at most for the time between two renewals. So, too, where
-    /// it was offered: somebody may have adopted it, and given it back without a word.
+    /// it was offered: somebody may have adopted it, and given it back without an ID.
     pub fn doubts(&self, turn: &Turn) -> impl Iterator<Item = (Moment, Moment)> {
         let due = |at, held_up| {
             let renewal = self.bounds.lease / 3 + self.bounds.way;

@@ -1,5 +1,5 @@
-//! Words: the names that requests have on the server. A word says all that is asked:
-//! `HOW:CLIENT:WEIGHT:LEASE:NONCE`. The permit that comes of it keeps the word.
+//! IDs: the names that requests have on the server. An ID says all that is asked:
+//! `NOTIFY:CLIENT:WEIGHT:LEASE:NONCE`. The permit that comes of it keeps the ID.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn client_name_of(client: &str) -> &str {
     client.rsplit_once('.').map_or(client, |(client_name, _)| client_name)
 }
 
-/// What a word begins with: all but the nonce. `ours` is that of a process: `HOW:CLIENT:`.
+/// What an ID begins with: all but the nonce. `ours` is that of a process: `NOTIFY:CLIENT:`.
 pub(crate) fn start(ours: &str, weight: u32, lease: u64) -> String {
     format!("{ours}{weight}:{lease}:")
 }
@@ -48,11 +48,11 @@ pub(crate) fn new(start: &str, number: u128) -> String {
     [start, text(&high), text(&low)].concat()
 }
 
-/// What the nonce of a word stands for, where it may be one of this process.
-pub(crate) fn number_of(word: &str) -> Option<u128> {
-    let digits = match split_ahead(word) {
+/// What the nonce of an ID stands for, where it may be one of this process.
+pub(crate) fn number_of(id: &str) -> Option<u128> {
+    let digits = match split_ahead(id) {
         Some((_, digits)) => digits,
-        None => word.rsplit_once(':')?.1,
+        None => id.rsplit_once(':')?.1,
     };
     if digits.len() != 2 * HALF {
         return None;
@@ -61,36 +61,36 @@ pub(crate) fn number_of(word: &str) -> Option<u128> {
     Some(u128::from(read_digits(high)?) << 64 | u128::from(read_digits(low)?))
 }
 
-/// The same for a word that came in a message: only where it is one that this process may have
+/// The same for an ID that came in a message: only where it is one that this process may have
 /// made.
-pub(crate) fn number_of_ours(word: &str, ours: &str) -> Option<u128> {
-    lease_of(word).filter(|_| word.starts_with(ours))?;
-    number_of(word)
+pub(crate) fn number_of_ours(id: &str, ours: &str) -> Option<u128> {
+    lease_of(id).filter(|_| id.starts_with(ours))?;
+    number_of(id)
 }
 
-/// The head start that a word tells, in ms, and the rest of its nonce.
-fn split_ahead(word: &str) -> Option<(u64, &str)> {
-    let (_, nonce) = word.rsplit_once(':')?;
+/// The head start that an ID tells, in ms, and the rest of its nonce.
+fn split_ahead(id: &str) -> Option<(u64, &str)> {
+    let (_, nonce) = id.rsplit_once(':')?;
     let (ahead, rest) = nonce.strip_prefix(AHEAD)?.split_once('-')?;
     Some((number(ahead)?, rest))
 }
 
-/// The head start that a word tells, in ms.
+/// The head start that an ID tells, in ms.
 #[cfg(feature = "local")]
-pub(crate) fn ahead_of(word: &str) -> u64 {
-    split_ahead(word).map_or(0, |(ahead, _)| ahead)
+pub(crate) fn ahead_of(id: &str) -> u64 {
+    split_ahead(id).map_or(0, |(ahead, _)| ahead)
 }
 
 /// Client and weight, as any client may have written them.
-pub(crate) fn client_and_weight(word: &str) -> Option<(&str, u32)> {
-    let mut parts = word.split(':').skip(1);
+pub(crate) fn client_and_weight(id: &str) -> Option<(&str, u32)> {
+    let mut parts = id.split(':').skip(1);
     Some((parts.next()?, parts.next()?.parse().ok()?))
 }
 
-/// The lease of a word that may be a permit's, as the scripts check it: of any client, in whatever
+/// The lease of an ID that may be a permit's, as the scripts check it: of any client, in whatever
 /// language.
-pub(crate) fn lease_of(word: &str) -> Option<Duration> {
-    let parts: Vec<&str> = word.split(':').collect();
+pub(crate) fn lease_of(id: &str) -> Option<Duration> {
+    let parts: Vec<&str> = id.split(':').collect();
     let [how, client, weight, lease, nonce] = parts[..] else {
         return None;
     };
@@ -143,16 +143,16 @@ mod tests {
     const OURS: &str = "P:web.1.2:";
 
     #[test]
-    fn a_word_tells_its_number() {
+    fn an_id_tells_its_number() {
         let start = start(OURS, 1, 30_000);
         for number in [0, 1, 63, 64, u128::from(u64::MAX), 1 << 64, u128::MAX, 7 << 100 | 9] {
             for start in [start.clone(), start_ahead(&start, 1), start_ahead(&start, 3_600_000)] {
-                let word = new(&start, number);
+                let id = new(&start, number);
                 assert_eq!(
-                    (number_of(&word), number_of_ours(&word, OURS)),
+                    (number_of(&id), number_of_ours(&id, OURS)),
                     (Some(number), Some(number))
                 );
-                assert_eq!(client_and_weight(&word), Some(("web.1.2", 1)));
+                assert_eq!(client_and_weight(&id), Some(("web.1.2", 1)));
             }
         }
     }
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_any_client_tells_its_lease() {
+    fn an_id_of_any_client_tells_its_lease() {
         let lease = Some(Duration::from_millis(30_000));
-        for word in [
+        for id in [
             "P:web-7.4711.k3f9zq:1:30000:9fJ2mQ0xV7sT1bLc".to_owned(),
             format!("S:{}:4294967295:30000:{}", "a".repeat(100), "-".repeat(64)),
             new(&start("N:x_y:", 7, 30_000), 0),
         ] {
-            assert_eq!(lease_of(&word), lease, "{word}");
+            assert_eq!(lease_of(&id), lease, "{id}");
         }
         let nonce = "0".repeat(16);
         for strange in [

@@ -1,4 +1,4 @@
--- Checks of the words in ARGV. Leaves them in `asked`.
+-- Checks of the IDs in ARGV. Leaves them in `asked`.
 
 -- The error if there are not 1 to 1,000 requests of `each` arguments after the first `fixed`.
 local function check_count(fixed, each)
@@ -9,29 +9,29 @@ local function check_count(fixed, each)
   end
 end
 
-local asked = {} -- the words of this call, and where in `granted` they are: 0, nowhere
-local start, size, said -- how the last word began, up to its nonce: mostly all begin alike
+local asked = {} -- the IDs of this call, and where in `granted` they are: 0, nowhere
+local start, size, said -- how the last ID began, up to its nonce: mostly all begin alike
 
--- What the word ARGV[index] says, {how, client, weight, lease}; or the error. It must have this
+-- What the ID ARGV[index] says, {notify, client, weight, lease}; or the error. It must have this
 -- weight, or any from 1 on.
-local function read_word(index, name, weight)
-  local word = ARGV[index]
-  if not start or find(word, start, 1, true) ~= 1 then
+local function read_id(index, name, weight)
+  local id = ARGV[index]
+  if not start or find(id, start, 1, true) ~= 1 then
     local pattern = '^([PSN]):([%w._-]+):(' .. (weight or '[1-9]%d*') .. '):([1-9]%d*):()'
-    local how, client, weighs, lease, nonce = string.match(word, pattern)
-    said = how and #client <= 100 and {how, client, weighs + 0, lease + 0}
+    local notify, client, weighs, lease, nonce = string.match(id, pattern)
+    said = notify and #client <= 100 and {notify, client, weighs + 0, lease + 0}
     if not said or said[3] > MAX_COUNT or said[4] > MAX_TIME then
-      return wrong(index, name, 'HOW:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
+      return wrong(index, name, 'NOTIFY:CLIENT:WEIGHT:LEASE:NONCE with a client of 1 to 100 '
         .. 'characters, a weight ' .. (weight and 'of ' .. weight or 'from 1 to 4294967295')
         .. ' and a lease from 1 to 604800000')
     end
-    start, size = sub(word, 1, nonce - 1), nonce - 1
+    start, size = sub(id, 1, nonce - 1), nonce - 1
   end
-  if #word < size + 16 or #word > size + 64 or not find(word, '^[A-Za-z0-9_-]+$', size + 1) then
+  if #id < size + 16 or #id > size + 64 or not find(id, '^[A-Za-z0-9_-]+$', size + 1) then
     return wrong(index, name, 'one with a nonce of 16 to 64 letters, digits, "_" or "-"')
-  elseif asked[word] then
+  elseif asked[id] then
     return wrong(index, name, 'given once in a call')
   end
-  asked[word] = 0
+  asked[id] = 0
   return said
 end
