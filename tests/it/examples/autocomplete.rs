@@ -38,8 +38,8 @@ async fn members_are_completed_in_order_in_any_script() {
     }
     assert_eq!(complete("ΝΊΚΟΣ").await, ["Νίκος", "ΝΊΚΟΣΤΡΑΤΟΣ"], "a sigma at the end");
     assert_eq!(ask(&["join", &guild, "Zoë"]).await, ["was a member already"]);
-    assert_eq!(ask(&["let_expire", &guild, "Zoë"]).await, ["left"]);
-    assert_eq!(ask(&["let_expire", &guild, "Zoë"]).await, ["was no member"]);
+    assert_eq!(ask(&["leave", &guild, "Zoë"]).await, ["left"]);
+    assert_eq!(ask(&["leave", &guild, "Zoë"]).await, ["was no member"]);
     assert_eq!(complete("zo").await, ["zoe"]);
 }
 
@@ -50,7 +50,7 @@ async fn whoever_stays_is_completed_while_others_come_and_go() {
         ask(&["join", &guild, member]).await;
     }
     for _ in 0..5 {
-        let mut asked: Vec<_> = ["join", "complete", "let_expire", "complete"]
+        let mut asked: Vec<_> = ["join", "complete", "leave", "complete"]
             .into_iter()
             .map(|task| match task {
                 "complete" => Process::start("autocomplete", &[task, &guild, "mir"]),

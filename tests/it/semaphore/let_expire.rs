@@ -69,8 +69,9 @@ async fn a_process_that_starts() {
 #[tokio::test]
 async fn no_window_holds_more_starts_than_the_limit() {
     let name = unique_name();
-    let mut processes: Vec<_> =
-        (0..3).map(|_| Process::start("semaphore::leave::a_process_that_starts", &name)).collect();
+    let mut processes: Vec<_> = (0..3)
+        .map(|_| Process::start("semaphore::let_expire::a_process_that_starts", &name))
+        .collect();
     let mut started = Vec::new();
     let read = |line: &str| line.strip_prefix("started ").unwrap().parse::<u64>().unwrap();
     for process in &mut processes {

@@ -30,7 +30,7 @@ fn of(values: &Values, name: &str) -> Counts {
         waited: outcome("waited"),
         adopted: outcome("adopted"),
         wait_times: value("wait_seconds_count") as u64,
-        refused: outcome("refused"),
+        refused: outcome("no_permit"),
         timed_out: outcome("timeout"),
         cancelled: outcome("cancelled"),
         failed: outcome("failed") + outcome("closed"),
