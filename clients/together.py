@@ -126,7 +126,7 @@ class Together(unittest.TestCase):
 
     def test_all_queue_in_one_order(self):
         first = "N:nobody:1:600000:the-first-of-them-all"
-        self.semaphore.call("acquire", "declared", 1, 600_000, first, "try")
+        self.semaphore.call("acquire", "declare_if_unset", 1, 600_000, first, "try")
         waiting = []
         for language in LANGUAGES * 2:
             waiting.append(self.semaphore.start(language, 1, 1))

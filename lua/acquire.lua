@@ -9,21 +9,23 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] kind      "declare" (the limit is declared now, and the newest one counts), "declared" or
---                   "initial" (declared, or set at run time, if none is known), or "known" (no
---                   limit is brought; where none is known, it is 0)
+-- ARGV[1] limit_mode
+--                   "declare" (the limit is declared now, and the newest one counts),
+--                   "declare_if_unset" or "initial" (declared, or set at run time, if none is
+--                   known), or "existing" (no limit is brought; if none is known, it is 0)
 -- ARGV[2] limit     0 to 4294967295
 -- ARGV[3] heartbeat_timeout
 --                   1 to 604800000 ms: queued IDs of a client not heard of in that time may go
--- ARGV[4+] requests 1 to 1000 times: id, place
+-- ARGV[4+] requests 1 to 1000 times: id, wait_mode
 --   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same NOTIFY and
 --                   CLIENT
---   place           "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
+--   wait_mode       "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket rank   queued: ticket, rank in the queue (1 is the head)
+--   2 ticket position
+--                   queued: ticket, position in the queue (1 is the head)
 --   0 0 0           refused
 --   3 token end     once, where it can stand for a 1 to each of several requests: all have this end
 --                   of lease, the first has this token, each next one the next number
@@ -52,17 +54,17 @@ local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local ids, parts, wants_place = {}, {}, false
+local ids, parts, wants_to_wait = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
-  ids[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
+  local wait_mode, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
+  ids[i], parts[i], wants_to_wait = ARGV[2 * i + 2], part, wants_to_wait or wait_mode ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
     return wrong(2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
-    and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+  elseif wait_mode ~= 'wait' and wait_mode ~= 'try' and not integer(wait_mode, 1, MAX_NUMBER)
+    and not integer(string.match(wait_mode, '^%+(.*)'), 0, 3600000) then
+    return wrong(2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
 local lookup = ids
@@ -91,12 +93,12 @@ end
 -- include: lib/purge.lua
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
-local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- First those whose place may be in front of others. A ticket is believed when it can have been
+local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
+-- First those whose position may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
-  local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-  local ticket = not ahead and tonumber(place)
+  local wait_mode, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
+  local ticket = not ahead and tonumber(wait_mode)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
@@ -121,8 +123,8 @@ for i = 1, count do
       permits, held = permits + 1, held + part[3]
     end
   elseif asked[id] == 0 and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
+    local position = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, position, true
   elseif asked[id] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
   elseif asked[id] == 0 then

@@ -84,17 +84,17 @@ local count, refusal = (#ARGV - 3) / 2, check_count(3, 2)
 if refusal then
   return refusal
 end
-local ids, parts, wants_place = {}, {}, false
+local ids, parts, wants_to_wait = {}, {}, false
 for i = 1, count do
-  local place, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
-  ids[i], parts[i], wants_place = ARGV[2 * i + 2], part, wants_place or place ~= 'try'
+  local wait_mode, part = ARGV[2 * i + 3], read_id(2 * i + 2, 'id')
+  ids[i], parts[i], wants_to_wait = ARGV[2 * i + 2], part, wants_to_wait or wait_mode ~= 'try'
   if part.err then
     return part
   elseif part ~= parts[1] and (part[1] ~= parts[1][1] or part[2] ~= parts[1][2]) then
     return wrong(2 * i + 2, 'id', 'of the same NOTIFY and CLIENT as the first')
-  elseif place ~= 'wait' and place ~= 'try' and not integer(place, 1, MAX_NUMBER)
-    and not integer(string.match(place, '^%+(.*)'), 0, 3600000) then
-    return wrong(2 * i + 3, 'place', '"wait", "try", "+0" to "+3600000" or a ticket')
+  elseif wait_mode ~= 'wait' and wait_mode ~= 'try' and not integer(wait_mode, 1, MAX_NUMBER)
+    and not integer(string.match(wait_mode, '^%+(.*)'), 0, 3600000) then
+    return wrong(2 * i + 3, 'wait_mode', '"wait", "try", "+0" to "+3600000" or a ticket')
   end
 end
 local lookup = ids
@@ -154,16 +154,17 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
-local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
-if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
-  return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
+local mode, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
+if mode ~= 'declare' and mode ~= 'declare_if_unset' and mode ~= 'initial'
+  and mode ~= 'existing' then
+  return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
 elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if kind == 'declare' and number ~= declared or kind == 'declared' and not is_known then
+if mode == 'declare' and number ~= declared or mode == 'declare_if_unset' and not is_known then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
-elseif kind == 'initial' and not is_known then
+elseif mode == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_runtime = true
 end
@@ -214,12 +215,12 @@ if first_end <= now then
 end
 
 local tickets = queued > 0 and redis.call('ZMSCORE', QUEUE, unpack(ids)) or {}
-local may_queue = wants_place and (queued > 0 or held + wanted > limit)
--- First those whose place may be in front of others. A ticket is believed when it can have been
+local may_queue = wants_to_wait and (queued > 0 or held + wanted > limit)
+-- First those whose position may be in front of others. A ticket is believed when it can have been
 -- given. A head start counts from a new number, and not where the clock was set back.
 for i = 1, may_queue and count or 0 do
-  local place, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
-  local ticket = not ahead and tonumber(place)
+  local wait_mode, ahead = ARGV[2 * i + 3], string.match(ARGV[2 * i + 3], '^%+(.*)')
+  local ticket = not ahead and tonumber(wait_mode)
   if (ticket or ahead) and not ends[i] and not tickets[i] then
     if ahead or ticket > math.max(last_number, now_us) then
       last_number = math.max(last_number + 1, now_us)
@@ -301,8 +302,8 @@ for i = 1, count do
       permits, held = permits + 1, held + part[3]
     end
   elseif asked[id] == 0 and tickets[i] then
-    local rank = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
-    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, rank, true
+    local position = redis.call('ZRANK', QUEUE, id) - (leaving and #leaving or 0) + 1
+    reply[at + 1], reply[at + 2], reply[at + 3], waits = 2, tickets[i] + 0, position, true
   elseif asked[id] == 0 and ARGV[2 * i + 3] == 'try' then
     reply[at + 1], reply[at + 2], reply[at + 3], refused = 0, 0, 0, refused + 1
   elseif asked[id] == 0 then
@@ -635,9 +636,9 @@ elseif #ARGV ~= length then
 elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local mark = change and read_id(length, 'mark', 0)
-if change and mark.err then
-  return mark
+local key = change and read_id(length, 'idempotency_key', 0)
+if change and key.err then
+  return key
 end
 local lookup = {}
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
@@ -698,31 +699,32 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local before = runtime or declared or -1
-local kind, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
-if kind ~= 'declare' and kind ~= 'declared' and kind ~= 'initial' and kind ~= 'known' then
-  return wrong(1, 'kind', '"declare", "declared", "initial" or "known"')
+local mode, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
+if mode ~= 'declare' and mode ~= 'declare_if_unset' and mode ~= 'initial'
+  and mode ~= 'existing' then
+  return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
 elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if kind == 'declare' and number ~= declared or kind == 'declared' and not is_known then
+if mode == 'declare' and number ~= declared or mode == 'declare_if_unset' and not is_known then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
-elseif kind == 'initial' and not is_known then
+elseif mode == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_runtime = true
 end
 limit = runtime or declared or 0
 
-local marked = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
-local is_new = change and now + (marked[2] or 0) >= 0
+local found = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
+local is_new = change and now + (found[2] or 0) >= 0
 if is_new and change == 'add' and limit + n > MAX_COUNT then
   return wrong(4, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
 end
 if is_new then
   -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
-  local known_until = now + mark[4]
-  local added = redis.call('ZADD', CLIENTS, marked[1] or 0, '*', -known_until, ARGV[length])
+  local known_until = now + key[4]
+  local added = redis.call('ZADD', CLIENTS, found[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)
@@ -921,11 +923,11 @@ local function integer(text, min, max)
   return number and number >= min and number <= max and number
 end
 
-local how, client = ARGV[1], ARGV[2]
+local notify_mode, client = ARGV[1], ARGV[2]
 if #ARGV ~= 2 then
   return wrong_number(2)
-elseif how ~= 'P' and how ~= 'S' and how ~= 'N' then
-  return wrong(1, 'how', '"P", "S" or "N"')
+elseif notify_mode ~= 'P' and notify_mode ~= 'S' and notify_mode ~= 'N' then
+  return wrong(1, 'notify_mode', '"P", "S" or "N"')
 elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
@@ -992,10 +994,10 @@ local calls = {
   {'PEXPIREAT', PERMITS, 1},
   {'PEXPIREAT', STATE, 1},
 }
-if how ~= 'N' then
-  local channel = string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-  calls[5] = {'PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
+if notify_mode ~= 'N' then
+  local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
 end
 return try(calls)
 end,
@@ -1412,9 +1414,9 @@ local function read_id(index, name, weight)
   return said
 end
 
-local mode = ARGV[1]
-if mode ~= 'return' and mode ~= 'consume' then
-  return wrong(1, 'how', '"return" or "consume"')
+local release_mode = ARGV[1]
+if release_mode ~= 'return' and release_mode ~= 'forget' then
+  return wrong(1, 'release_mode', '"return" or "forget"')
 end
 local count, refusal = #ARGV - 1, check_count(1, 1)
 if refusal then
@@ -1526,7 +1528,7 @@ for i = 1, count do
   end
   all_held = all_held and reply[i + 2] == 1
 end
-if mode == 'consume' and freed > 0 and (runtime or declared) then
+if release_mode == 'forget' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end

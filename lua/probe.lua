@@ -8,7 +8,8 @@
 -- KEYS[2] queue
 -- KEYS[3] clients
 -- KEYS[4] state
--- ARGV[1] how       "P", "S" or "N", as in an ID
+-- ARGV[1] notify_mode
+--                   "P", "S" or "N", as in an ID
 -- ARGV[2] client    1 to 100 bytes, as in an ID
 -- Reply             for each command that failed two strings: its name, the server's error
 -- Errors            SEM_KEYS, SEM_ARG
@@ -16,11 +17,11 @@
 -- Flags             allow-oom
 -- include: lib/arguments.lua
 
-local how, client = ARGV[1], ARGV[2]
+local notify_mode, client = ARGV[1], ARGV[2]
 if #ARGV ~= 2 then
   return wrong_number(2)
-elseif how ~= 'P' and how ~= 'S' and how ~= 'N' then
-  return wrong(1, 'how', '"P", "S" or "N"')
+elseif notify_mode ~= 'P' and notify_mode ~= 'S' and notify_mode ~= 'N' then
+  return wrong(1, 'notify_mode', '"P", "S" or "N"')
 elseif #client > 100 or not string.find(client, '^[%w._-]+$') then
   return wrong(2, 'client', '1 to 100 letters, digits, ".", "_" or "-"')
 end
@@ -87,9 +88,9 @@ local calls = {
   {'PEXPIREAT', PERMITS, 1},
   {'PEXPIREAT', STATE, 1},
 }
-if how ~= 'N' then
-  local channel = string.match(stem, how == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
-  calls[5] = {'PUBSUB', how == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
-  calls[6] = {how == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
+if notify_mode ~= 'N' then
+  local channel = string.match(stem, notify_mode == 'S' and '.*' or '^(.*):{') .. ':wake:' .. client
+  calls[5] = {'PUBSUB', notify_mode == 'S' and 'SHARDNUMSUB' or 'NUMSUB', channel}
+  calls[6] = {notify_mode == 'S' and 'SPUBLISH' or 'PUBLISH', channel, ''} -- tells nothing
 end
 return try(calls)

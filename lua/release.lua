@@ -6,7 +6,8 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] how       "return", or "consume": the weight of the permits comes off the limit for good
+-- ARGV[1] release_mode
+--                   "return", or "forget": the weight of the permits comes off the limit for good
 -- ARGV[2+] requests 1 to 1000 times: id
 --   id              as given to `acquire`
 -- Reply             server time (ms), wake_in, then for each ID one integer:
@@ -24,9 +25,9 @@
 -- include: lib/arguments.lua
 -- include: lib/ids.lua
 
-local mode = ARGV[1]
-if mode ~= 'return' and mode ~= 'consume' then
-  return wrong(1, 'how', '"return" or "consume"')
+local release_mode = ARGV[1]
+if release_mode ~= 'return' and release_mode ~= 'forget' then
+  return wrong(1, 'release_mode', '"return" or "forget"')
 end
 local count, refusal = #ARGV - 1, check_count(1, 1)
 if refusal then
@@ -60,7 +61,7 @@ for i = 1, count do
   end
   all_held = all_held and reply[i + 2] == 1
 end
-if mode == 'consume' and freed > 0 and (runtime or declared) then
+if release_mode == 'forget' and freed > 0 and (runtime or declared) then
   runtime, has_new_runtime = math.max(0, limit - freed), true
   limit, changed.runtime, live_until = runtime, runtime, math.max(live_until, now)
 end

@@ -185,7 +185,7 @@ impl Calls {
     ) -> Vec<Cmd> {
         let call = |ids: &[String]| {
             let mut cmd = self.call(&self.acquire, name);
-            cmd.arg("declared").arg(limit).arg(15000);
+            cmd.arg("declare_if_unset").arg(limit).arg(15000);
             for id in ids {
                 cmd.arg(id).arg(place);
             }
@@ -234,4 +234,4 @@ impl Calls {
 
 /// What came before the requests of an acquire.
 const FIXED: &[&str] =
-    &["declared", "1000", "sem:wake:4f1c7e0a9b2d4c6e8f0a1b2c3d4e5f60", "publish", "15000"];
+    &["declare_if_unset", "1000", "sem:wake:4f1c7e0a9b2d4c6e8f0a1b2c3d4e5f60", "publish", "15000"];

@@ -48,7 +48,7 @@ impl Floor {
     /// One call with what an acquire sends.
     pub async fn acquire(&mut self, id: &str) -> RedisResult<()> {
         let mut cmd = self.call(&self.acquire);
-        cmd.arg("declared").arg(1000).arg(15000).arg(id).arg("wait");
+        cmd.arg("declare_if_unset").arg(1000).arg(15000).arg(id).arg("wait");
         self.send(cmd, 6).await
     }
 

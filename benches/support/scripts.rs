@@ -34,7 +34,7 @@ impl Scripts {
     /// Fails unless all of these IDs get the same answer.
     pub async fn acquire(&mut self, limit: u32, ids: &[String], answer: i64) -> Result<()> {
         let mut arguments = Vec::with_capacity(3 + 2 * ids.len());
-        arguments.extend(["declared".to_owned(), limit.to_string(), LONG.to_string()]);
+        arguments.extend(["declare_if_unset".to_owned(), limit.to_string(), LONG.to_string()]);
         for id in ids {
             arguments.extend([id.clone(), "wait".to_owned()]);
         }

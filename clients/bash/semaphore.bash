@@ -156,7 +156,7 @@ sem__serve_others() { # NAME
 # is queued.
 sem__ask() { # ID LIMIT LEASE_MS PLACE
     local name=${sem__names[$1]} kind=declare give_up end token code
-    [ "${sem__declared[$name]:-}" != "$2" ] || kind=declared
+    [ "${sem__declared[$name]:-}" != "$2" ] || kind=declare_if_unset
     sem__now
     give_up=$((sem__now + SEM_PATIENCE))
     while :; do
@@ -164,7 +164,7 @@ sem__ask() { # ID LIMIT LEASE_MS PLACE
         if [ $kind = declare ] && ((sem__reply[2] >= 0 && sem__reply[2] != $2)); then
             echo "semaphore: the limit of $name was declared as ${sem__reply[2]}, now as $2" >&2
         fi
-        kind=declared sem__declared[$name]=$2
+        kind=declare_if_unset sem__declared[$name]=$2
         # 10 ms less, as this clock counts in steps of that.
         end=$((sem__sent + $3 - 10)) token=${sem__reply[4]} code=${sem__reply[3]}
         ((code != 2)) || return 1

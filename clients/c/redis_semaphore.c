@@ -231,7 +231,7 @@ static enum rsem_status ask(struct rsem *sem, const struct bounds *bounds, const
     int64_t give_up = now_ms() + bounds->patience;
     enum rsem_status status = RSEM_OK;
     while (status == RSEM_OK) {
-        const char *arguments[] = {sem->declared ? "declared" : "declare", sem->limit, HEARTBEAT_TIMEOUT,
+        const char *arguments[] = {sem->declared ? "declare_if_unset" : "declare", sem->limit, HEARTBEAT_TIMEOUT,
                                    permit->id, place, NULL};
         status = call(sem, bounds, answer, 6, "acquire", arguments);
         if (status != RSEM_OK)

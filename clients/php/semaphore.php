@@ -242,7 +242,7 @@ final class Semaphore
     {
         return $this->repeat(self::PATIENCE, $until, function () use ($id, $place, $until, &$answer) {
             do {
-                $kind = $this->declared ? 'declared' : 'declare';
+                $kind = $this->declared ? 'declare_if_unset' : 'declare';
                 $arguments = [$kind, $this->limit, self::HEARTBEAT_TIMEOUT, $id, $place];
                 $answer = $this->call('acquire', $arguments, self::PATIENCE, $until);
                 [, $wakeIn, $before, $code, $token] = $answer->reply;

@@ -403,7 +403,7 @@ class Asyncio(unittest.IsolatedAsyncioTestCase):
         """As when a request reaches the server after all is over. Returns its ID."""
         request_id = ids.new(client._client, 1, 30000)
         source, keys = scripts.SCRIPTS["acquire"]["source"], scripts.keys("sem", self.name)
-        reply = self.keys.connection.eval(source, 4, *keys, "declared", 1, 15000, request_id, "wait")
+        reply = self.keys.connection.eval(source, 4, *keys, "declare_if_unset", 1, 15000, request_id, "wait")
         self.assertEqual(reply[3], 2)
         return request_id
 

@@ -198,7 +198,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             proxy.lose = scripts.SCRIPTS["refresh"]["sha1"].encode()
             await until_async(lambda: permit.is_lost or permit._held.deadline > first + 2)
             self.assertEqual((proxy.lost, permit.is_lost), (1, False))
-            proxy.lose = b"declared"
+            proxy.lose = b"declare_if_unset"
             await (await semaphore.acquire()).release()
             self.assertEqual((proxy.lost, permit.is_lost), (2, False))
             await permit.release()
@@ -280,7 +280,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
             wait = await self.queue(semaphore)
             await until_async(lambda: semaphore._is_declared)
             time.sleep(1)  # nothing runs in this process, and then a call fails
-            proxy.lose = b"declared"
+            proxy.lose = b"declare_if_unset"
             await until_async(lambda: proxy.lost == 1)
             await held.release()
             await (await wait).release()
@@ -355,13 +355,13 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         async with Proxy(self.server.port) as proxy:
             semaphore = await self.semaphore(url=proxy.url, limit=2)
             await (await semaphore.acquire()).release()  # from now on the server knows the scripts
-            proxy.lose = b"declared"  # of acquire
+            proxy.lose = b"declare_if_unset"  # of acquire
             permit = await semaphore.acquire()
             self.assertEqual((proxy.lost, self.keys.held()), (1, 1))
             proxy.lose = b"return"  # of release
             self.assertIs(await permit.release(), True)
             self.assertEqual((proxy.lost, self.keys.held()), (2, 0))
-            proxy.lose = b"declared"
+            proxy.lose = b"declare_if_unset"
             wait = asyncio.create_task(semaphore.acquire())
             await until_async(lambda: proxy.lost == 3)
             wait.cancel()  # whether it was granted is not known
@@ -371,7 +371,7 @@ class Faults(unittest.IsolatedAsyncioTestCase):
         async with Proxy(self.server.port) as proxy:
             semaphore = await self.semaphore(url=proxy.url)
             held = await semaphore.acquire()
-            proxy.lose = b"declared"
+            proxy.lose = b"declare_if_unset"
             wait = await self.queue(semaphore)
             await until_async(lambda: proxy.lost == 1)
             behind = await self.queue(semaphore)

@@ -199,7 +199,7 @@ class RedisSemaphore
   # The permit, nil if it was refused, or else the Answer that says "queued".
   def ask(id, place, wait_until)
     again(PATIENCE, wait_until) do
-      answer = call("acquire", @declared ? "declared" : "declare", @limit, HEARTBEAT_TIMEOUT, id, place, wait_until: wait_until)
+      answer = call("acquire", @declared ? "declare_if_unset" : "declare", @limit, HEARTBEAT_TIMEOUT, id, place, wait_until: wait_until)
       _, wake_in, before, code, token = answer.reply
       unless @declared || [-1, @limit].include?(before)
         warn "the limit of #{@name} was declared as #{before}, now as #{@limit}"

@@ -22,7 +22,7 @@ impl Semaphore {
                 let requests: Vec<_> = request.collect();
                 self.acquire((kind, number(limit)), number(heartbeat_timeout), &requests)?
             }
-            ("release", [how, ids @ ..]) => self.release(*how == "consume", ids),
+            ("release", [release_mode, ids @ ..]) => self.release(*release_mode == "forget", ids),
             ("refresh", requests) => self.refresh(requests)?,
             ("wake", []) => self.wake(),
             ("limit", [kind, limit, change @ ..]) => {

@@ -58,7 +58,7 @@ impl Semaphore {
         let is_known = self.known_limit().is_some();
         match kind {
             "declare" => (Some(limit), self.runtime),
-            "declared" if !is_known => (Some(limit), None),
+            "declare_if_unset" if !is_known => (Some(limit), None),
             "initial" if !is_known => (None, Some(limit)),
             _ => (self.declared, self.runtime),
         }

@@ -59,7 +59,7 @@ pub(crate) fn acquired(answers: &[i64], count: usize) -> Vec<Acquired> {
 pub(crate) enum ReleaseMode {
     Return,
     /// It comes off the limit: the permits are used up.
-    Consume,
+    Forget,
 }
 
 impl ReleaseMode {
@@ -67,7 +67,7 @@ impl ReleaseMode {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Return => "return",
-            Self::Consume => "consume",
+            Self::Forget => "forget",
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::error::Error;
 ///
 /// ```
 /// let release = redis_semaphore::ScriptRegistry::embedded().script("release").unwrap();
-/// assert_eq!(release.arguments(), ["how", "requests"]);
+/// assert_eq!(release.arguments(), ["release_mode", "requests"]);
 /// assert!(release.source().contains("redis.call('ZREM'"));
 /// ```
 #[derive(Clone)]

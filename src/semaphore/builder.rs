@@ -295,7 +295,7 @@ impl SemaphoreBuilder {
         let given = [
             self.limit.map(Limit::Declared),
             self.initial_permits.map(Limit::Initial),
-            self.existing_limit.then_some(Limit::Known),
+            self.existing_limit.then_some(Limit::Existing),
         ];
         let mut given = given.into_iter().flatten();
         let found = match (given.next(), given.next()) {

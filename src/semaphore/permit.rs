@@ -176,7 +176,7 @@ impl Permit {
     /// # }
     /// ```
     pub fn forget(self) -> impl Future<Output = Result<(), Error>> {
-        self.end(OnDrop::Release(ReleaseMode::Consume))
+        self.end(OnDrop::Release(ReleaseMode::Forget))
     }
 
     pub(super) fn end(mut self, how: OnDrop) -> impl Future<Output = Result<(), Error>> {

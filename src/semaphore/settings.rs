@@ -49,14 +49,14 @@ pub(crate) enum Limit {
     Declared(u32),
     Initial(u32),
     /// Nothing: others say it.
-    Known,
+    Existing,
 }
 
 impl Limit {
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Declared(limit) | Self::Initial(limit) => limit,
-            Self::Known => 0,
+            Self::Existing => 0,
         }
     }
 }

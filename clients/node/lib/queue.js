@@ -100,11 +100,11 @@ class Queue {
 
   async #acquire(batch) {
     const { limit, lease } = this.#semaphore;
-    const args = [this.#isDeclared ? "declared" : "declare", limit, this.#server.heartbeatTimeout];
+    const args = [this.#isDeclared ? "declare_if_unset" : "declare", limit, this.#server.heartbeatTimeout];
     if (batch.some(({ mayQueue }) => mayQueue)) this.#server.listener.mustListen();
     for (const waiter of batch) {
       waiter.isSent = true;
-      args.push(waiter.id, waiter.place);
+      args.push(waiter.id, waiter.waitMode);
     }
     this.#server.flush(this.name); // That was given back before these were asked for.
     const { reply, sent } = await this.#semaphore.call("acquire", args);

@@ -26,7 +26,7 @@ class Waiter {
     this.outcome = new Promise((resolve, reject) => Object.assign(this, { resolve, reject }));
   }
 
-  get place() {
+  get waitMode() {
     return this.ticket ?? (this.mayQueue ? "wait" : "try");
   }
 

@@ -13,9 +13,9 @@ from .permit import Held
 class Claim:
     """From acquire() until it is granted, refused or given up."""
 
-    def __init__(self, request_id: str, place: str) -> None:
+    def __init__(self, request_id: str, wait_mode: str) -> None:
         self.id = request_id
-        self.place: Union[str, int] = place  # "try", "wait" or the ticket
+        self.wait_mode: Union[str, int] = wait_mode  # "try", "wait" or the ticket
         self.outcome: asyncio.Future[Optional[Held]] = asyncio.get_running_loop().create_future()
         self.is_due = True  # to be asked for in the next pass
         # When the last request was sent that was answered "queued"; before, the first of all.
@@ -26,4 +26,4 @@ class Claim:
 
     @property
     def ticket(self) -> float:
-        return self.place if isinstance(self.place, int) else math.inf
+        return self.wait_mode if isinstance(self.wait_mode, int) else math.inf

@@ -94,8 +94,8 @@ class Semaphore:
         here = self._client._here()
         if here is not self._client:
             return await here._twin(self)._claim(timeout, weight)
-        place = "try" if timeout == 0 else "wait"
-        claim = Claim(ids.new(self._client._client, weight, self._lease_ms), place)
+        wait_mode = "try" if timeout == 0 else "wait"
+        claim = Claim(ids.new(self._client._client, weight, self._lease_ms), wait_mode)
         self._waits[claim.id] = claim
         self._poke()
         timer = None

@@ -181,7 +181,7 @@ class Worker:
                 claim.is_due = True
         due = self._due()
         due.sort(key=lambda claim: claim.ticket)
-        tries = [claim for claim in due if claim.place == "try"]
+        tries = [claim for claim in due if claim.wait_mode == "try"]
         for batch in _batches(tries if self._client._deaf_because else due):
             await self._ask_for(batch)
         if len(tries) < len(due) and self._client._deaf_because:
@@ -193,12 +193,12 @@ class Worker:
         if not claims:
             return
         semaphore, sent = self._semaphore, time.monotonic()
-        kind = "declared" if semaphore._is_declared else "declare"
-        arguments: list[scripts.Argument] = [kind, semaphore.limit, round(self._client.heartbeat_timeout * 1000)]
+        limit_mode = "declare_if_unset" if semaphore._is_declared else "declare"
+        arguments: list[scripts.Argument] = [limit_mode, semaphore.limit, round(self._client.heartbeat_timeout * 1000)]
         for claim in claims:
             claim.is_due = False
             claim.asked_at = claim.asked_at or sent
-            arguments += (claim.id, claim.place)
+            arguments += (claim.id, claim.wait_mode)
         try:
             server_time, wake_in, limit, *answers = await self._call("acquire", *arguments)
         except TooHeavy as error:
@@ -233,7 +233,7 @@ class Worker:
             else:
                 self._granted_late(claim)
         elif status == _QUEUED:
-            claim.place = number
+            claim.wait_mode = number
             claim.asked_at, claim.queued_at = sent, server_time
             self._semaphore._ask_at = min(self._semaphore._ask_at, sent + self._client.ask_interval)
         else:

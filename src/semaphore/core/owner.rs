@@ -131,7 +131,9 @@ impl Owner for Core {
             }
             Failure::Rejected(source) => match too_heavy(&source) {
                 // This crate declares none of 0, so it means that there is none.
-                Some((_, 0)) if self.settings.limit == Limit::Known => Error::NoLimit { semaphore },
+                Some((_, 0)) if self.settings.limit == Limit::Existing => {
+                    Error::NoLimit { semaphore }
+                }
                 Some((weight, limit)) => Error::TooHeavy { semaphore, weight, limit },
                 None => Error::Rejected { semaphore, operation, server, source },
             },

@@ -30,7 +30,7 @@ impl Request for Release {
     fn operation(&self) -> &'static str {
         match self.mode {
             ReleaseMode::Return => "release",
-            ReleaseMode::Consume => "forget",
+            ReleaseMode::Forget => "forget",
         }
     }
 

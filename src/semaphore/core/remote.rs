@@ -167,10 +167,10 @@ impl Core {
     /// What the configuration says of the limit, and whether the server has been told.
     pub(crate) fn write_configuration(&self, cmd: &mut Cmd) {
         let kind = match self.settings.limit {
-            Limit::Declared(_) if self.is_declared() => "declared",
+            Limit::Declared(_) if self.is_declared() => "declare_if_unset",
             Limit::Declared(_) => "declare",
             Limit::Initial(_) => "initial",
-            Limit::Known => "known",
+            Limit::Existing => "existing",
         };
         cmd.arg(kind).arg(self.settings.limit.number());
     }

@@ -105,7 +105,7 @@ impl Core {
         patience: Duration,
     ) -> Result<(), Error> {
         self.context.servers.leave_connections();
-        for mode in [ReleaseMode::Return, ReleaseMode::Consume] {
+        for mode in [ReleaseMode::Return, ReleaseMode::Forget] {
             // A call takes an ID once.
             let mut seen = HashSet::new();
             let of_mode = releases.iter().filter(|(its, id)| *its == mode && seen.insert(id));

@@ -194,11 +194,11 @@ async fn no_script_runs_on_the_keys_of_another_tenant() {
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     let keys: Vec<_> = scripts.keys.iter().map(|key| key.replacen("sem", "theirs", 1)).collect();
     for (script, arguments) in [
-        ("acquire", format!("declared 9 1000 {} try", id("N", "x", 1, 1000, "new"))),
+        ("acquire", format!("declare_if_unset 9 1000 {} try", id("N", "x", 1, 1000, "new"))),
         ("release", format!("return {held}")),
         ("refresh", format!("{held} 1")),
         ("wake", String::new()),
-        ("limit", format!("known 0 set 9 {}", id("N", "x", 0, 1000, "mark"))),
+        ("limit", format!("existing 0 set 9 {}", id("N", "x", 0, 1000, "mark"))),
         ("inspect", "0 10 0 10".to_owned()),
         ("probe", "N x".to_owned()),
     ] {
@@ -239,8 +239,8 @@ async fn nobody_is_told_anything_over_the_channel_of_another_tenant() {
     let mut scripts = Scripts::new(connect(&tenants.server.url_of("ours")), NAME);
     scripts.keys.iter_mut().for_each(|key| *key = key.replacen("sem", "ours", 1));
     let first = id("N", "x", 1, 60_000, "first");
-    scripts.ok("acquire", &format!("declared 1 1000 {first} try"));
-    scripts.ok("acquire", &format!("declared 1 1000 {waiter} wait"));
+    scripts.ok("acquire", &format!("declare_if_unset 1 1000 {first} try"));
+    scripts.ok("acquire", &format!("declare_if_unset 1 1000 {waiter} wait"));
     // It is granted there, and the message goes to a channel of the intruder.
     scripts.ok("release", &format!("return {first}"));
     let mut admin = tenants.server.connect();

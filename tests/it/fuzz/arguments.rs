@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 /// IDs of the protocol, in places where they do not belong, and what looks like its marks.
 const WORDS: [&str; 22] = [
-    "declared",
+    "declare_if_unset",
     "initial",
     "P",
     "S",
@@ -12,7 +12,7 @@ const WORDS: [&str; 22] = [
     "wait",
     "try",
     "return",
-    "consume",
+    "forget",
     "declare",
     "set",
     "add",

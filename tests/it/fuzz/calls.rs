@@ -181,7 +181,17 @@ fn mark(random: &mut Rng) -> Vec<u8> {
 }
 
 fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
-    let kind = pick(random, &["declared", "declared", "declared", "declare", "initial", "known"]);
+    let kind = pick(
+        random,
+        &[
+            "declare_if_unset",
+            "declare_if_unset",
+            "declare_if_unset",
+            "declare",
+            "initial",
+            "existing",
+        ],
+    );
     let limit = match random.u8(..20) {
         0 => 0,
         1 => 4_294_967_295,
@@ -203,7 +213,7 @@ fn acquire(random: &mut Rng, tickets: &[i64]) -> Vec<Vec<u8>> {
 }
 
 fn release(random: &mut Rng) -> Vec<Vec<u8>> {
-    let how = if random.u8(..8) == 0 { "consume" } else { "return" };
+    let how = if random.u8(..8) == 0 { "forget" } else { "return" };
     [texts(&[how]), ids(random)].concat()
 }
 
@@ -220,7 +230,7 @@ fn limit(random: &mut Rng) -> Vec<Vec<u8>> {
         let most = if random.u8(..10) == 0 { 4_294_967_295 } else { 8 };
         number(random.u32(..most))
     };
-    let kind = pick(random, &["declare", "declared", "initial", "known", "known"]);
+    let kind = pick(random, &["declare", "declare_if_unset", "initial", "existing", "existing"]);
     let mut arguments = vec![kind.into(), count(random)];
     let change = pick(random, &["", "set", "set", "add", "clear", "clear"]);
     if !change.is_empty() {

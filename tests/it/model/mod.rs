@@ -133,7 +133,14 @@ fn clock() -> impl Strategy<Value = i64> {
 
 fn step() -> impl Strategy<Value = Step> {
     let kind = || {
-        let brought = ["declared", "declared", "declared", "declare", "initial", "known"];
+        let brought = [
+            "declare_if_unset",
+            "declare_if_unset",
+            "declare_if_unset",
+            "declare",
+            "initial",
+            "existing",
+        ];
         prop::sample::select(brought.to_vec())
     };
     let heartbeat_timeout =

@@ -95,11 +95,11 @@ impl System {
             Step::Crowd => (0..20).try_for_each(|number| {
                 let how = if number % 2 == 0 { "P" } else { "N" };
                 let id = id(how, &format!("crowd{number}"), 1, 30_000, "crowd");
-                let arguments = ["declared", "2", "10000", &id, "wait"].map(str::to_owned);
+                let arguments = ["declare_if_unset", "2", "10000", &id, "wait"].map(str::to_owned);
                 self.compare("acquire", &arguments)
             }),
             Step::Release { consume, ids } => {
-                let how = if *consume { "consume" } else { "return" };
+                let how = if *consume { "forget" } else { "return" };
                 self.watch.released(ids);
                 self.compare("release", &[&[how.to_owned()], ids.as_slice()].concat())
             }

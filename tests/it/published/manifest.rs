@@ -137,7 +137,7 @@ fn all_named(parts: &[(String, String)]) -> Vec<Named> {
 /// Type, range and unit are read off what the head says.
 fn argument(name: &str, text: &str) -> Argument {
     let is_choice = text.starts_with('"');
-    let is_id = ["id", "mark"].contains(&name);
+    let is_id = ["id", "idempotency_key"].contains(&name);
     // Of a place it is the range of tickets.
     let range = range(text.split(" or the ").last().unwrap());
     let units = ["ms", "bytes"].into_iter();

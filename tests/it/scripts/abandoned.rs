@@ -27,7 +27,8 @@ fn blocks_for_one_lease(mut semaphore: Timed, client: &str) {
     semaphore.ok("release", "return holder");
     let end = semaphore.now() + LEASE;
     assert_eq!(semaphore.inspect().holders, [("abandoned".to_owned(), 1, LEASE)]);
-    let waiting = semaphore.ok("acquire", &format!("declared 1 {client} other 1 {LEASE} wait"));
+    let waiting =
+        semaphore.ok("acquire", &format!("declare_if_unset 1 {client} other 1 {LEASE} wait"));
     assert_eq!(waiting[1], LEASE, "when `wake` is worth a call");
     semaphore.pass(LEASE - 1);
     assert_eq!(semaphore.ok("wake", "")[1..], [1, 1]);

@@ -19,20 +19,20 @@ const MARK: &str = "N:client:0:60000:mark____________";
 pub(super) fn calls() -> Vec<Call> {
     let call = |script, arguments, repeated| Call { script, arguments, repeated };
     let limit = |rest: Vec<Argument>| {
-        let kind = Argument("kind", "known", Choice);
+        let kind = Argument("limit_mode", "existing", Choice);
         let number = Argument("limit", "9", Integer(0, MAX_COUNT));
         call("limit", [kind, number].into_iter().chain(rest).collect(), 0)
     };
     let change = |change| Argument("change", change, Choice);
     let number = || Argument("n", "9", Integer(0, MAX_COUNT));
-    let mark = || Argument("mark", MARK, Id(0, 0));
+    let mark = || Argument("idempotency_key", MARK, Id(0, 0));
     let acquire = vec![
         // No request is too heavy for a limit that was set at run time.
-        Argument("kind", "initial", Choice),
+        Argument("limit_mode", "initial", Choice),
         Argument("limit", "4294967295", Integer(0, MAX_COUNT)),
         Argument("heartbeat_timeout", "10000", Integer(1, MAX_LEASE)),
         Argument("id", NEW, Id(1, MAX_COUNT)),
-        Argument("place", "wait", Place),
+        Argument("wait_mode", "wait", Place),
     ];
     let any_id = || Argument("id", HEAVY, Id(1, MAX_COUNT));
     let refresh = vec![any_id(), Argument("next", "1", Next)];
@@ -44,10 +44,14 @@ pub(super) fn calls() -> Vec<Call> {
     ];
     vec![
         call("acquire", acquire, 2),
-        call("release", vec![Argument("how", "return", Choice), any_id()], 1),
+        call("release", vec![Argument("release_mode", "return", Choice), any_id()], 1),
         call("refresh", refresh, 2),
         call("wake", vec![], 0),
-        call("probe", vec![Argument("how", "N", Choice), Argument("client", "client", Client)], 0),
+        call(
+            "probe",
+            vec![Argument("notify_mode", "N", Choice), Argument("client", "client", Client)],
+            0,
+        ),
         limit(vec![]),
         limit(vec![change("set"), number(), mark()]),
         limit(vec![change("add"), number(), mark()]),
@@ -147,7 +151,7 @@ fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
         let strange = id(other, 'b');
         for ids in [[&first, &strange, &first], [&first, &id("N:client", 'c'), &strange]] {
             let index = if ids[1] == &strange { 6 } else { 8 };
-            let mut arguments = vec!["declared", "5", "10000"];
+            let mut arguments = vec!["declare_if_unset", "5", "10000"];
             arguments.extend(ids.iter().take(index / 2 - 1).flat_map(|id| [id.as_str(), "wait"]));
             let refusal = semaphore.refusal("acquire", &semaphore.keys.clone(), &arguments);
             let wanted =
@@ -157,8 +161,7 @@ fn all_ids_of_an_acquire_are_of_one_client_that_hears_in_one_way() {
         }
     }
     // Weights and leases may differ.
-    let arguments =
-        "declared 5 10000 N:client:1:9:aaaaaaaaaaaaaaaa wait N:client:2:8:aaaaaaaaaaaaaaaa wait";
+    let arguments = "declare_if_unset 5 10000 N:client:1:9:aaaaaaaaaaaaaaaa wait N:client:2:8:aaaaaaaaaaaaaaaa wait";
     semaphore.raw.ok("acquire", arguments);
 }
 
@@ -181,10 +184,14 @@ fn a_permit_may_be_taken_over_only_by_a_id_of_its_weight() {
 fn a_bad_request_is_found_wherever_it_stands() {
     let mut semaphore = in_use();
     let cases = [
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 0 9 try c 1 9 try", "ARGV[6] (id)"),
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 0 try c 1 9 try", "ARGV[6] (id)"),
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 9 try c 1 9 no", "ARGV[9] (place)"),
-        ("acquire", "declared 5 c poll 9 a 1 9 try b 1 9 try +c 1 9 try", "ARGV[8] (id)"),
+        ("acquire", "declare_if_unset 5 c poll 9 a 1 9 try b 0 9 try c 1 9 try", "ARGV[6] (id)"),
+        ("acquire", "declare_if_unset 5 c poll 9 a 1 9 try b 1 0 try c 1 9 try", "ARGV[6] (id)"),
+        (
+            "acquire",
+            "declare_if_unset 5 c poll 9 a 1 9 try b 1 9 try c 1 9 no",
+            "ARGV[9] (wait_mode)",
+        ),
+        ("acquire", "declare_if_unset 5 c poll 9 a 1 9 try b 1 9 try +c 1 9 try", "ARGV[8] (id)"),
         ("release", "return heavy light +x", "ARGV[4] (id)"),
         ("refresh", "heavy 9 light 9 x 0", "ARGV[6] (next)"),
         ("refresh", "heavy 9 +x 9 light 9", "ARGV[3] (id)"),
@@ -202,8 +209,12 @@ fn an_id_may_stand_only_once_in_a_call() {
     let light = semaphore.id("light");
     let taken_over = format!("{HEAVY} 9 {light} {light}");
     let cases = [
-        ("acquire", "declared 5 c poll 9 new 1 9 try new 1 9 try", 6),
-        ("acquire", "declared 5 c poll 9 a 1 9 try new 1 9 try first 2 9 wait a 1 9 try", 10),
+        ("acquire", "declare_if_unset 5 c poll 9 new 1 9 try new 1 9 try", 6),
+        (
+            "acquire",
+            "declare_if_unset 5 c poll 9 a 1 9 try new 1 9 try first 2 9 wait a 1 9 try",
+            10,
+        ),
         ("release", "return heavy light heavy", 4),
         ("refresh", "heavy 9 light 9 heavy 9", 5),
     ];

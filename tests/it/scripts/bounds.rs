@@ -81,12 +81,12 @@ pub(super) fn wake_while_asked(semaphore: &mut Timed, mut wake_in: i64) -> usize
 #[test]
 fn twelve_thousand_ended_leases_make_room_in_every_call() {
     for weight in [1, 3] {
-        let again = format!("declared 1 client poll 600000 id0-0 {weight} 1000 wait");
+        let again = format!("declare_if_unset 1 client poll 600000 id0-0 {weight} 1000 wait");
         for (script, arguments) in [
-            ("acquire", "declared 1 client poll 600000 new 1 60000 try"),
+            ("acquire", "declare_if_unset 1 client poll 600000 new 1 60000 try"),
             ("acquire", &again),
             ("refresh", "id0-0 1000"),
-            ("release", "consume id0-0"),
+            ("release", "forget id0-0"),
             ("limit", "add 1 more"),
             ("limit", "declare 5"),
             ("wake", ""),
@@ -112,7 +112,7 @@ fn ended_leases_are_cleared_away_in_few_calls_when_the_limit_is_lowered() {
     for weight in [1, 3] {
         let mut semaphore = all_ended(weight);
         bounded(&mut semaphore, "limit", "declare 5");
-        let head = "declared 5 client poll 600000";
+        let head = "declare_if_unset 5 client poll 600000";
         let reply = bounded(&mut semaphore, "acquire", &format!("{head} new 5 60000 wait"));
         assert_eq!((reply[1], reply[3]), (0, 2), "queued, and `wake` is asked for at once");
         let calls = wake_while_asked(&mut semaphore, reply[1]);
@@ -133,7 +133,7 @@ fn a_try_gets_in_when_repeated_while_ended_leases_are_cleared_away() {
     bounded(&mut semaphore, "limit", "declare 5");
     let mut calls = 0;
     loop {
-        let arguments = format!("declared 5 client poll 600000 try{calls} 1 60000 try");
+        let arguments = format!("declare_if_unset 5 client poll 600000 try{calls} 1 60000 try");
         let reply = bounded(&mut semaphore, "acquire", &arguments);
         calls += 1;
         if reply[3] == 1 {
@@ -150,7 +150,7 @@ fn a_try_for_all_there_is_gets_in_once_wake_has_nothing_more_to_do() {
     for weight in [1, 3] {
         let mut semaphore = all_ended(weight);
         let all = MANY as i64 * weight;
-        let request = format!("declared {all} client poll 600000 all {all} 60000 try");
+        let request = format!("declare_if_unset {all} client poll 600000 all {all} 60000 try");
         let reply = bounded(&mut semaphore, "acquire", &request);
         assert_eq!(reply[1..4], [0, all, 0], "refused, and `wake` is asked for at once");
         wake_while_asked(&mut semaphore, reply[1]);
@@ -289,7 +289,8 @@ fn more_room_than_one_call_may_hand_off_is_handed_off_by_wake() {
 fn twelve_thousand_leases_are_cut_in_chunks() {
     let mut semaphore = all_ended(1);
     semaphore.pass(-3_600_000);
-    let reply = bounded(&mut semaphore, "acquire", "declared 1 c poll 600000 new 1 60000 wait");
+    let reply =
+        bounded(&mut semaphore, "acquire", "declare_if_unset 1 c poll 600000 new 1 60000 wait");
     assert_eq!(reply[3], 2);
     semaphore.pass(1000);
     let mut wake_in = 0;
@@ -309,7 +310,7 @@ fn twelve_thousand_leases_are_cut_in_chunks() {
 fn twelve_thousand_leases_that_end_too_late_are_all_cut_at_once() {
     let mut semaphore = all_ended(1);
     semaphore.pass(-3_600_000);
-    let all = format!("declared 1 c poll 600000 all {MANY} 60000 wait");
+    let all = format!("declare_if_unset 1 c poll 600000 all {MANY} 60000 wait");
     let reply = bounded(&mut semaphore, "acquire", &all);
     wake_while_asked(&mut semaphore, reply[1]);
     semaphore.pass(1000);
@@ -351,7 +352,7 @@ fn leases_that_were_called_lost_among_thousands_stay_lost_when_the_clock_steps_b
 /// Nothing has removed them yet, as one call clears away a thousand at most.
 #[test]
 fn a_release_of_an_ended_lease_among_thousands_is_of_nothing() {
-    for how in ["return", "consume"] {
+    for how in ["return", "forget"] {
         let mut semaphore = Timed::start();
         for thousand in 0..3 {
             let requests = numbered(1000 * thousand..1000 * (thousand + 1), "id% 1 1000 try");

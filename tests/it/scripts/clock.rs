@@ -261,7 +261,7 @@ fn after_a_step_back_dead_waiters_go_within_the_longest_heartbeat_timeout_that_w
 fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
     let mut semaphore = five_dead_before_a_live_one(1000);
     let mark = "N:client:0:604800000:mark____________";
-    semaphore.ok("limit", &format!("known 0 set 1 {mark}"));
+    semaphore.ok("limit", &format!("existing 0 set 1 {mark}"));
     semaphore.pass(-DAY);
     semaphore.acquire_for(1, "live poll 1000", "live 1 60000 wait");
     semaphore.pass(1001);
@@ -272,7 +272,7 @@ fn after_a_step_back_no_mark_keeps_dead_waiters_in_the_queue() {
     // What it stands for counts once, whatever the clock does.
     for step in [0, DAY] {
         semaphore.pass(step);
-        assert_eq!(semaphore.ok("limit", &format!("known 0 set 9 {mark}"))[2..4], [1, 1]);
+        assert_eq!(semaphore.ok("limit", &format!("existing 0 set 9 {mark}"))[2..4], [1, 1]);
     }
 }
 

@@ -40,9 +40,9 @@ fn set_the_stage(semaphore: &mut Timed, script: &str, case: &str, history: Histo
 
 /// Has others `hold` or wait before. All but a permit of "long" may be held: a weight of 2.
 fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'static str {
-    const NEW: &str = "declared LIMIT client publish 1000 new 1 1000 wait";
-    const TRY: &str = "declared LIMIT client publish 1000 new 1 1000 try";
-    const HEAVY: &str = "declared LIMIT client publish 1000 new 2 1000 wait";
+    const NEW: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 wait";
+    const TRY: &str = "declare_if_unset LIMIT client publish 1000 new 1 1000 try";
+    const HEAVY: &str = "declare_if_unset LIMIT client publish 1000 new 2 1000 wait";
     match (script, case) {
         ("acquire", "granted") => {
             hold("other 1 1000 try");
@@ -64,7 +64,7 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
         ("acquire", "queued, asked for again with its ticket") => {
             hold("other 1 1000 try another 1 1000 try new 1 1000 wait");
             // As clients do, with a ticket: any that was given is the one that it has.
-            "declared LIMIT client publish 1000 new 1 1000 1"
+            "declare_if_unset LIMIT client publish 1000 new 1 1000 1"
         }
         ("acquire", "queued behind others, where more than 16 clients wait") => {
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
@@ -75,7 +75,7 @@ fn arguments_of(script: &str, case: &str, hold: &mut dyn FnMut(&str)) -> &'stati
             hold("other 1 1000 try another 1 1000 try first 1 1000 wait");
             hold("crowd");
             hold("new 1 1000 wait");
-            "declared LIMIT client publish 1000 new 1 1000 1"
+            "declare_if_unset LIMIT client publish 1000 new 1 1000 1"
         }
         ("refresh", "held") => {
             hold("new 1 1000 try other 1 1000 try");

@@ -20,7 +20,7 @@ fn one_holds() -> Timed {
 fn ask(semaphore: &mut Timed, client: &str, how: &str, place: i64) -> (i64, i64) {
     let place = if place == 0 { "wait".to_owned() } else { place.to_string() };
     let arguments =
-        format!("declared 1 {client} {how} {HEARTBEAT_TIMEOUT} {client} 1 60000 {place}");
+        format!("declare_if_unset 1 {client} {how} {HEARTBEAT_TIMEOUT} {client} 1 60000 {place}");
     let reply = semaphore.ok("acquire", &arguments);
     (reply[1], outcomes(&reply)[0].position())
 }
@@ -71,7 +71,8 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
         ask(&mut semaphore, &format!("c{client}"), "poll", 0);
     }
     for turn in 0..30 {
-        let more = format!("declared 1 head poll {HEARTBEAT_TIMEOUT} more{turn} 1 60000 wait");
+        let more =
+            format!("declare_if_unset 1 head poll {HEARTBEAT_TIMEOUT} more{turn} 1 60000 wait");
         assert!(semaphore.ok("acquire", &more)[1] > 0, "{turn}");
         semaphore.pass(1000);
         ask(&mut semaphore, "head", "poll", 1);

@@ -181,10 +181,10 @@ fn a_call_that_fails_for_want_of_memory_changes_nothing() {
     semaphore.acquire_for(3, "channel publish 600000", "c 2 60000 wait d 1 60000 wait");
     semaphore.command::<()>("CONFIG SET maxmemory 1");
     for (script, arguments) in [
-        ("acquire", "declared 3 client poll 600000 new 1 60000 wait"),
+        ("acquire", "declare_if_unset 3 client poll 600000 new 1 60000 wait"),
         ("acquire", "declare 9 client poll 600000 new 1 60000 try"),
-        ("acquire", "declared 3 client poll 600000 a 2 60000 try"),
-        ("acquire", "declared 3 channel publish 600000 c 2 60000 wait"),
+        ("acquire", "declare_if_unset 3 client poll 600000 a 2 60000 try"),
+        ("acquire", "declare_if_unset 3 channel publish 600000 c 2 60000 wait"),
         ("limit", "declare 2"),
         ("limit", "declare 9"),
         ("limit", "set 2"),
@@ -221,7 +221,7 @@ fn a_full_server_grants_where_an_ended_lease_goes_in_the_same_call() {
         assert_eq!(semaphore.inspect().held, 3);
         semaphore.assert_weights_agree();
         // Nothing has ended now.
-        let again = format!("declared 3 client poll 600000 {arguments}");
+        let again = format!("declare_if_unset 3 client poll 600000 {arguments}");
         let refusal = semaphore.refuses("acquire", &again);
         assert!(is_for_want_of_memory(&refusal), "{refusal:?}");
     }
@@ -232,7 +232,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
     let ways = [
         ("release", "return a"),
         ("release", "return nobody a b"),
-        ("release", "consume b a"),
+        ("release", "forget b a"),
         ("refresh", "c 60000 b 1"),
     ];
     for (script, arguments) in ways {
@@ -250,7 +250,7 @@ fn a_full_server_hands_on_what_is_given_back_in_every_way() {
             semaphore.pass(5000);
         }
         semaphore.ok(script, arguments);
-        let is_consumed = arguments.starts_with("consume");
+        let is_consumed = arguments.starts_with("forget");
         if is_consumed {
             // What was used up is not there for others: "d" holds all that is left.
             assert_eq!(semaphore.inspect().limit, 1);
@@ -314,15 +314,15 @@ const CALLS: [(&str, &str); 13] = [
     ("refresh", "heavy 600000 light 1 nobody 1"),
     ("refresh", "nobody 1"),
     ("release", "return heavy"),
-    ("release", "consume light nobody"),
+    ("release", "forget light nobody"),
     ("release", "return first"),
     ("release", "return nobody"),
     ("wake", ""),
-    ("acquire", "declared 5 client poll 600000 new 1 60000 try"),
-    ("acquire", "declared 5 client poll 600000 new 3 60000 try newer 4 60000 try"),
-    ("acquire", "declared 5 client poll 600000 new 1 60000 wait"),
-    ("acquire", "declared 5 client poll 600000 heavy 3 600000 try"),
-    ("acquire", "declared 5 client poll 600000 first 2 600000 wait"),
+    ("acquire", "declare_if_unset 5 client poll 600000 new 1 60000 try"),
+    ("acquire", "declare_if_unset 5 client poll 600000 new 3 60000 try newer 4 60000 try"),
+    ("acquire", "declare_if_unset 5 client poll 600000 new 1 60000 wait"),
+    ("acquire", "declare_if_unset 5 client poll 600000 heavy 3 600000 try"),
+    ("acquire", "declare_if_unset 5 client poll 600000 first 2 600000 wait"),
 ];
 
 /// One that was the primary, or that lags behind it, does not know better. So it must not tell that

@@ -51,16 +51,16 @@ fn every_key_outlives_its_use_and_then_goes() {
 fn keys_that_come_again_expire_too() {
     let mut semaphore = Timed::start();
     let steps = [
-        ("acquire", "declared 1 client poll 9000 a 1 60000 try"),
-        ("acquire", "declared 1 client poll 9000 b 1 5000 wait"),
+        ("acquire", "declare_if_unset 1 client poll 9000 a 1 60000 try"),
+        ("acquire", "declare_if_unset 1 client poll 9000 b 1 5000 wait"),
         ("release", "return a"),
         ("release", "return b"),
-        ("acquire", "declared 1 client poll 9000 c 1 5000 try d 1 5000 wait"),
+        ("acquire", "declare_if_unset 1 client poll 9000 c 1 5000 try d 1 5000 wait"),
         ("release", "return d"),
-        ("acquire", "declared 1 client poll 9000 d 1 5000 wait"),
+        ("acquire", "declare_if_unset 1 client poll 9000 d 1 5000 wait"),
         ("release", "return c d"),
         ("limit", "declare 2"),
-        ("acquire", "declared 1 client poll 9000 e 1 1 try"),
+        ("acquire", "declare_if_unset 1 client poll 9000 e 1 1 try"),
     ];
     for (script, arguments) in steps {
         semaphore.ok(script, arguments);
@@ -81,7 +81,7 @@ fn keys_live_on_while_permits_are_refreshed_or_requests_are_heard_of() {
     for _ in 0..2000 {
         semaphore.pass(9000);
         assert!(semaphore.ok("refresh", "a 10000")[2] > 0);
-        let reply = semaphore.ok("acquire", "declared 1 client poll 10000 b 1 10000 wait");
+        let reply = semaphore.ok("acquire", "declare_if_unset 1 client poll 10000 b 1 10000 wait");
         assert_eq!(outcomes(&reply)[0].position(), 1);
     }
     let now = semaphore.now();
@@ -109,7 +109,7 @@ fn expiry_is_never_moved_to_an_earlier_time() {
     semaphore.acquire(3, "a 1 3600000 try heavy 3 1000 wait");
     let before = semaphore.expiries();
     for (script, arguments) in [
-        ("acquire", "declared 3 client poll 1 b 1 1 try c 1 1 wait"),
+        ("acquire", "declare_if_unset 3 client poll 1 b 1 1 try c 1 1 wait"),
         ("refresh", "a 1"),
         ("limit", "add 0 more"),
         ("limit", "clear"),
@@ -131,7 +131,7 @@ fn a_limit_set_at_run_time_is_never_forgotten() {
         ("limit", "set 3"),
         ("limit", "initial 3"),
         ("limit", "add 3 more"),
-        ("release", "consume two"),
+        ("release", "forget two"),
         ("acquire", "initial 3 client poll 1000 new 1 1000 try"),
     ];
     for (script, arguments) in ways {

@@ -21,7 +21,7 @@ fn with_rubbish() -> Timed {
 #[test]
 fn no_script_stumbles_over_it() {
     for (script, arguments) in [
-        ("acquire", "declared 4 client poll 600000 new 1 60000 wait"),
+        ("acquire", "declare_if_unset 4 client poll 600000 new 1 60000 wait"),
         ("release", "return heavy"),
         ("refresh", "heavy 60000"),
         ("limit", "declare 9"),

@@ -31,7 +31,7 @@ fn said_of<'a>(head: &'a Head, call: &Call) -> (Vec<(&'a str, &'a str)>, usize) 
         let change = call.arguments.get(2).map(|change| change.1);
         let behind = head.changes().find(|behind| Some(behind[0]) == change).unwrap_or_default();
         shape.retain(|(name, _)| match *name {
-            "kind" | "limit" => true,
+            "limit_mode" | "limit" => true,
             "change" => change.is_some(),
             name => behind.contains(&name),
         });

@@ -37,12 +37,12 @@ fn every_action_tells_both_limits_and_those_before() {
         ],
         &[("declare 3", [3, NONE, 3, NONE]), ("initial 5", [3, 3, 3, 3])],
         &[
-            ("declared 3", [3, NONE, 3, NONE]),
-            ("declared 5", [3, 3, 3, 3]),
+            ("declare_if_unset 3", [3, NONE, 3, NONE]),
+            ("declare_if_unset 5", [3, 3, 3, 3]),
             ("set 4", [4, 3, 3, 3]),
             ("declare 5", [4, 4, 5, 3]),
         ],
-        &[("set 4", [4, NONE, NONE, NONE]), ("declared 5", [4, 4, NONE, NONE])],
+        &[("set 4", [4, NONE, NONE, NONE]), ("declare_if_unset 5", [4, 4, NONE, NONE])],
         &[
             ("add 4 a", [4, NONE, NONE, NONE]),
             ("add 2 b", [6, 4, NONE, NONE]),
@@ -169,7 +169,8 @@ fn marks_end_no_lease() {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "add 1 first");
     semaphore.acquire(1, "holder 1 600000 try");
-    let waiting = semaphore.ok("acquire", "declared 1 client poll 600000 waiter 1 60000 wait");
+    let waiting =
+        semaphore.ok("acquire", "declare_if_unset 1 client poll 600000 waiter 1 60000 wait");
     assert_eq!(waiting[1], 600_000, "until the holder's lease ends");
 }
 
@@ -263,15 +264,15 @@ fn add_refuses_what_exceeds_the_largest_limit_with_what_it_declares() {
 fn consume_takes_the_weight_off_the_limit() {
     let mut semaphore = fresh();
     semaphore.acquire(5, "a 3 60000 try b 1 60000 try c 2 60000 wait");
-    assert_eq!(semaphore.ok("release", "consume a nobody")[2..], [1, 0]);
+    assert_eq!(semaphore.ok("release", "forget a nobody")[2..], [1, 0]);
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.declared, inspection.runtime), (2, 5, 2));
     // Its room is gone with it: one of two is free, "c" needs both.
     assert_eq!((inspection.held, inspection.waiter_ids()), (1, vec!["c"]));
     // A request in the queue has no weight to use up.
-    assert_eq!(semaphore.ok("release", "consume c")[2..], [2]);
+    assert_eq!(semaphore.ok("release", "forget c")[2..], [2]);
     assert_eq!(semaphore.inspect().limit, 2);
-    semaphore.ok("release", "consume b");
+    semaphore.ok("release", "forget b");
     assert_eq!(semaphore.inspect().limit, 1);
     semaphore.assert_weights_agree();
 }
@@ -281,10 +282,10 @@ fn consume_takes_nothing_off_for_a_lease_that_ended_and_never_goes_below_zero() 
     let mut semaphore = Timed::start();
     semaphore.acquire(5, "a 2 5000 try b 3 60000 try");
     semaphore.pass(5000);
-    assert_eq!(semaphore.ok("release", "consume a")[2..], [0]);
+    assert_eq!(semaphore.ok("release", "forget a")[2..], [0]);
     assert_eq!(semaphore.inspect().limit, 5);
     semaphore.ok("limit", "set 1");
-    semaphore.ok("release", "consume b");
+    semaphore.ok("release", "forget b");
     assert_eq!(semaphore.inspect().limit, 0);
 }
 
@@ -296,11 +297,11 @@ fn a_signalling_semaphore() {
     semaphore.ok("acquire", "initial 0 client poll 600000 p1 1 60000 wait p2 1 60000 wait");
     semaphore.ok("limit", "add 1 v1");
     assert_eq!(semaphore.inspect().holder_ids(), ["p1"].into());
-    semaphore.ok("release", "consume p1");
+    semaphore.ok("release", "forget p1");
     let inspection = semaphore.inspect();
     assert_eq!((inspection.limit, inspection.held, inspection.queued), (0, 0, 1));
     semaphore.ok("limit", "add 2 v2");
-    semaphore.ok("release", "consume p2");
+    semaphore.ok("release", "forget p2");
     assert!(semaphore.acquire_one(0, "p3 1 60000 try").is_granted());
     assert_eq!(semaphore.acquire_one(0, "p4 1 60000 try"), Outcome::Refused);
 }

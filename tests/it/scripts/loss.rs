@@ -4,7 +4,7 @@ use super::{Outcome, Timed};
 
 const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
-/// Of the limit 6, set at run time over a declared 5, "heavy" holds 3, "pair" 2 and "light" 1;
+/// Of the limit 6, set at run time over a declare_if_unset 5, "heavy" holds 3, "pair" 2 and "light" 1;
 /// "first" waits for 2, "second" for 1. Answers their tickets, too.
 fn full() -> (Timed, i64, i64) {
     let mut semaphore = Timed::start();
@@ -32,10 +32,10 @@ fn fill_up_to(semaphore: &mut Timed, limit: i64) -> i64 {
 #[test]
 fn no_call_fails_or_gives_too_much_after_the_loss_of_a_key() {
     let calls = [
-        ("acquire", "declared 5 client poll 600000 new 1 60000 wait heavy 3 600000 try"),
-        ("acquire", "declared 5 client poll 600000 first 2 60000 wait second 1 60000 wait"),
+        ("acquire", "declare_if_unset 5 client poll 600000 new 1 60000 wait heavy 3 600000 try"),
+        ("acquire", "declare_if_unset 5 client poll 600000 first 2 60000 wait second 1 60000 wait"),
         ("release", "return heavy second"),
-        ("release", "consume pair light"),
+        ("release", "forget pair light"),
         ("refresh", "heavy 600000 light 5000"),
         ("limit", "declare 4"),
         ("limit", "initial 4"),
@@ -192,7 +192,7 @@ fn nothing_too_much_is_granted_when_the_state_is_lost_among_many_mixed_weights()
     for (script, arguments) in [
         ("wake", ""),
         ("limit", "declare 900"),
-        ("acquire", "declared 900 client poll 600000 new 1 1000 try"),
+        ("acquire", "declare_if_unset 900 client poll 600000 new 1 1000 try"),
         ("refresh", "id3 600000"),
     ] {
         let mut semaphore = Timed::start();
@@ -248,7 +248,7 @@ fn a_newcomer_is_behind_a_thousand_waiters_whatever_was_lost() {
 fn consume_sets_no_limit_where_none_is_known() {
     let (mut semaphore, ..) = full();
     semaphore.lose("state");
-    assert_eq!(semaphore.ok("release", "consume heavy light")[2..], [1, 1]);
+    assert_eq!(semaphore.ok("release", "forget heavy light")[2..], [1, 1]);
     assert_eq!(semaphore.inspect().limit, -1);
     semaphore.acquire(5, "first 2 60000 wait second 1 60000 wait");
     let inspection = semaphore.inspect();
@@ -262,7 +262,7 @@ fn permits_live_on_after_the_loss_of_the_state() {
     for (script, arguments) in [
         ("wake", ""),
         ("refresh", "light 5000"),
-        ("acquire", "declared 3 client poll 5000 new 1 5000 try"),
+        ("acquire", "declare_if_unset 3 client poll 5000 new 1 5000 try"),
         ("limit", "declare 3"),
     ] {
         let (mut semaphore, ..) = full();
@@ -297,7 +297,7 @@ fn marks_weigh_nothing_after_the_loss_of_the_state() {
 #[test]
 fn marks_live_on_after_the_loss_of_the_state() {
     let mut semaphore = Timed::start();
-    let add = "declared 1 add 1 N:client:0:600000:mark____________";
+    let add = "declare_if_unset 1 add 1 N:client:0:600000:mark____________";
     assert_eq!(semaphore.ok("limit", add)[2], 2);
     semaphore.lose("state");
     semaphore.acquire(1, "a 1 1000 try");
@@ -357,7 +357,7 @@ fn all_four_keys_may_be_lost_at_once() {
     }
     assert_eq!(semaphore.ok("wake", "")[1..], [-1, 0]);
     assert_eq!(semaphore.ok("refresh", "heavy 60000")[2..], [0]);
-    assert_eq!(semaphore.ok("release", "consume heavy")[2..], [0]);
+    assert_eq!(semaphore.ok("release", "forget heavy")[2..], [0]);
     let keys = semaphore.keys.join(" ");
     assert_eq!(semaphore.command::<i64>(&format!("EXISTS {keys}")), 0);
     let requests = format!("first 2 60000 {first} second 1 60000 {second}");

@@ -25,16 +25,16 @@ fn each_script_copes_with_a_state_that_is_lost_among_a_hundred_thousand_holders(
     let (mut semaphore, limit) = full();
     // "returned" is what the call itself gives back; "waiter" takes it as soon as a limit is known.
     for (script, arguments, returned) in [
-        ("acquire", "declared LIMIT client poll 600000 tried 1 60000 try", 0),
-        ("acquire", "declared LIMIT client poll 600000 new 1 60000 wait", 0),
-        ("acquire", "declared LIMIT client poll 600000 id7-5-7 5 600000 try", 0),
+        ("acquire", "declare_if_unset LIMIT client poll 600000 tried 1 60000 try", 0),
+        ("acquire", "declare_if_unset LIMIT client poll 600000 new 1 60000 wait", 0),
+        ("acquire", "declare_if_unset LIMIT client poll 600000 id7-5-7 5 600000 try", 0),
         ("refresh", "id9-4-9 600000 nobody 1", 0),
         ("wake", "", 0),
         ("limit", "declare LIMIT", 0),
         ("limit", "initial LIMIT", 0),
         ("release", "return nobody", 0),
         ("release", "return id50-2-100", 2),
-        ("release", "consume id99-3-199", 3),
+        ("release", "forget id99-3-199", 3),
     ] {
         let held = semaphore.inspect().held;
         semaphore.lose("state");

@@ -110,7 +110,7 @@ fn in_use() -> Scripts {
 }
 
 fn fill(semaphore: &mut Scripts) {
-    let head = "declared 5 client poll 600000";
+    let head = "declare_if_unset 5 client poll 600000";
     let holders = "heavy 3 600000 try light 1 600000 try";
     let waiters = "first 2 600000 wait second 1 600000 wait";
     semaphore.ok("acquire", &format!("{head} {holders} {waiters}"));
@@ -119,9 +119,9 @@ fn fill(semaphore: &mut Scripts) {
 /// Arguments with which every script succeeds.
 fn sound(script: &str) -> Vec<String> {
     words(match script {
-        "acquire" => "declared 5 10000 N:client:1:60000:new_____________ wait",
+        "acquire" => "declare_if_unset 5 10000 N:client:1:60000:new_____________ wait",
         "inspect" => "0 10 0 10",
-        "limit" => "known 0 set 7 N:client:0:60000:mark____________",
+        "limit" => "existing 0 set 7 N:client:0:60000:mark____________",
         "probe" => "N client",
         "refresh" => "N:client:3:600000:heavy___________ 60000",
         "release" => "return N:client:3:600000:heavy___________",
@@ -161,7 +161,7 @@ impl Scripts {
                 text.chunks(2).flat_map(|pair| [self.id(&pair[0]), pair[1].clone()]).collect()
             }
             "limit" => {
-                let known = words("known 0");
+                let known = words("existing 0");
                 match text[0].as_str() {
                     "set" | "add" => [&known, &text[..2], &[self.mark(text.get(2))]].concat(),
                     "clear" => [&known, &text[..1], &[self.mark(text.get(1))]].concat(),
@@ -207,7 +207,7 @@ impl Scripts {
 
     /// `client` stands for client, how and heartbeat timeout; `requests` for name, weight, lease and place.
     fn acquire_for(&mut self, limit: i64, client: &str, requests: &str) -> Vec<Outcome> {
-        outcomes(&self.ok("acquire", &format!("declared {limit} {client} {requests}")))
+        outcomes(&self.ok("acquire", &format!("declare_if_unset {limit} {client} {requests}")))
     }
 
     fn acquire_one(&mut self, limit: i64, request: &str) -> Outcome {

@@ -46,7 +46,7 @@ fn release_twice_touches_nobody_else() {
     assert_eq!(semaphore.ok("release", "return a d")[2..], [1, 2]);
     let before = semaphore.dump();
     assert_eq!(semaphore.ok("release", "return a d")[2..], [0, 0]);
-    assert_eq!(semaphore.ok("release", "consume a d")[2..], [0, 0]);
+    assert_eq!(semaphore.ok("release", "forget a d")[2..], [0, 0]);
     assert_eq!(semaphore.dump(), before);
     assert_eq!(semaphore.inspect().holder_ids(), ["b", "c"].into());
 }
@@ -75,24 +75,24 @@ fn add_again_with_the_same_id_is_answered_near_the_largest_limit_too() {
 /// One story, in which everything happens. All calls that may be lost may be sent again.
 const STORY: [(&str, &str); 19] = [
     ("limit", "declare 4"),
-    ("acquire", "declared 4 c poll 600000 a 1 60000 try b 3 60000 try"),
-    ("acquire", "declared 4 c poll 600000 d 2 60000 wait e 1 60000 wait f 1 60000 try"),
+    ("acquire", "declare_if_unset 4 c poll 600000 a 1 60000 try b 3 60000 try"),
+    ("acquire", "declare_if_unset 4 c poll 600000 d 2 60000 wait e 1 60000 wait f 1 60000 try"),
     ("refresh", "a 60000 b 30000 nobody 60000"),
     ("release", "return a"),
     ("wake", ""),
     ("release", "return b"),
     ("limit", "add 2 more"),
-    ("acquire", "declared 4 c poll 600000 g 3 60000 wait h 2 60000 wait i 1 60000 wait"),
-    ("release", "consume e nobody"),
+    ("acquire", "declare_if_unset 4 c poll 600000 g 3 60000 wait h 2 60000 wait i 1 60000 wait"),
+    ("release", "forget e nobody"),
     ("limit", "initial 1"),
-    ("release", "consume d i"),
+    ("release", "forget d i"),
     ("limit", "set 3 setting"),
-    ("acquire", "declared 4 c poll 600000 j 1 60000 wait k 1 60000 1"),
+    ("acquire", "declare_if_unset 4 c poll 600000 j 1 60000 wait k 1 60000 1"),
     ("wake", ""),
     ("limit", "clear clearing"),
     ("release", "return g"),
     ("refresh", "h 60000 k 60000 g 60000"),
-    ("acquire", "declared 4 c poll 600000 h 2 60000 wait l 3 60000 wait m 1 60000 wait"),
+    ("acquire", "declare_if_unset 4 c poll 600000 h 2 60000 wait l 3 60000 wait m 1 60000 wait"),
 ];
 
 #[test]

@@ -10,7 +10,7 @@ const SECOND: i64 = 1000;
 fn acquire_grants_queues_and_refuses() {
     let mut semaphore = Timed::start();
     let (now, end) = (semaphore.now(), semaphore.now() + 5 * SECOND);
-    let head = "declared 2 client poll 600000";
+    let head = "declare_if_unset 2 client poll 600000";
     let reply = semaphore.ok(
         "acquire",
         &format!("{head} a 1 5000 try b 2 5000 try c 2 5000 wait d 1 5000 try e 1 5000 wait"),
@@ -36,11 +36,11 @@ fn acquire_tells_the_limit_that_was_declared_before() {
         semaphore.ok("acquire", &format!("{kind} {limit} client poll 600000 a 1 5000 try"))[2]
     };
     assert_eq!(before("initial", 4), -1);
-    assert_eq!(before("declared", 3), -1, "the limit of `initial` is not a declared one");
+    assert_eq!(before("declare_if_unset", 3), -1, "the limit of `initial` is not a declared one");
     assert_eq!(before("declare", 5), -1);
     assert_eq!(before("declare", 5), 5);
     assert_eq!(before("declare", 6), 5);
-    assert_eq!(before("declared", 7), 6);
+    assert_eq!(before("declare_if_unset", 7), 6);
     assert_eq!(before("initial", 8), 6, "what is known counts");
     assert_eq!(before("initial", 8), 6);
 }
@@ -55,7 +55,7 @@ fn one_answer_stands_for_all_of_several_requests() {
         let head = if script == "acquire" { 3 } else { 2 };
         redis::from_redis_value::<Vec<i64>>(reply).unwrap()[head..].to_vec()
     };
-    let head = "declared 9 client poll 600000";
+    let head = "declare_if_unset 9 client poll 600000";
     let end = START_US / 1000 + 5 * SECOND;
     let token = answers("acquire", &format!("{head} a 1 5000 try"))[1];
     let all = answers("acquire", &format!("{head} b 1 5000 try c 1 5000 wait d 1 5000 try"));
@@ -73,7 +73,7 @@ fn one_answer_stands_for_all_of_several_requests() {
 #[test]
 fn acquire_tells_those_who_wait_when_the_next_lease_ends() {
     let mut semaphore = Timed::start();
-    let head = "declared 2 client poll 600000";
+    let head = "declare_if_unset 2 client poll 600000";
     let wake_in = |semaphore: &mut Timed, requests: &str| {
         semaphore.ok("acquire", &format!("{head} {requests}"))[1]
     };
@@ -213,7 +213,7 @@ fn the_longest_id_comes_back_as_it_was_given() {
     assert_eq!(longest.len(), 2 + 101 + 11 + 10 + 64);
     let keys = semaphore.keys.clone();
     semaphore.acquire(4_294_967_295, "a 1 5000 try");
-    let arguments = ["declared", "4294967295", "60000", &longest, "wait"];
+    let arguments = ["declare_if_unset", "4294967295", "60000", &longest, "wait"];
     semaphore.call_with("acquire", &keys, &arguments).unwrap();
     semaphore.ok("release", "return a");
 

@@ -16,7 +16,7 @@ fn a_thousand_short_lived_clients(semaphore: &mut Timed, thousand: usize, is_rel
     for number in 0..1000 {
         let id = id("N", &format!("client-{thousand}-{number}"), 1, 1000, "id");
         let call = pipeline.cmd("EVALSHA").arg(acquire.sha1()).arg(keys.len()).arg(&keys);
-        call.arg(&["declared", "1", "1000", &id, "wait"]).ignore();
+        call.arg(&["declare_if_unset", "1", "1000", &id, "wait"]).ignore();
         release.push(id);
     }
     pipeline.exec(&mut semaphore.connection).unwrap();

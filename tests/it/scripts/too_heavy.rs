@@ -6,14 +6,14 @@ use super::{Listener, Outcome, Timed, fresh, in_use, told};
 fn a_weight_above_the_declared_limit_is_an_error() {
     let mut semaphore = in_use();
     let cases = [
-        ("declared 5 c poll 9 new 6 60000 wait", 4, 6),
-        ("declared 5 c poll 9 new 6 60000 try", 4, 6),
-        ("declared 5 c poll 9 a 1 60000 wait b 4294967295 60000 try", 6, 4_294_967_295_i64),
+        ("declare_if_unset 5 c poll 9 new 6 60000 wait", 4, 6),
+        ("declare_if_unset 5 c poll 9 new 6 60000 try", 4, 6),
+        ("declare_if_unset 5 c poll 9 a 1 60000 wait b 4294967295 60000 try", 6, 4_294_967_295_i64),
         // The limit in force counts, not the one that the call brings.
-        ("declared 9 c poll 9 new 6 60000 wait", 4, 6),
+        ("declare_if_unset 9 c poll 9 new 6 60000 wait", 4, 6),
         ("initial 9 c poll 9 new 6 60000 wait", 4, 6),
         // Whatever comes with it.
-        ("declared 5 client poll 9 heavy 3 600000 try first 2 600000 wait a 6 9 try", 8, 6),
+        ("declare_if_unset 5 client poll 9 heavy 3 600000 try first 2 600000 wait a 6 9 try", 8, 6),
     ];
     for (arguments, index, weight) in cases {
         let refusal = semaphore.refuses("acquire", arguments);
@@ -26,7 +26,7 @@ fn a_weight_above_the_declared_limit_is_an_error() {
 #[test]
 fn a_weight_above_the_limit_that_a_call_brings_is_an_error_where_there_is_none() {
     let mut semaphore = fresh();
-    let refusal = semaphore.refuses("acquire", "declared 2 c poll 9 a 3 60000 wait");
+    let refusal = semaphore.refuses("acquire", "declare_if_unset 2 c poll 9 a 3 60000 wait");
     assert_eq!(refusal.code, "SEM_TOO_HEAVY");
     assert_eq!(semaphore.command::<i64>(&format!("EXISTS {}", semaphore.keys.join(" "))), 0);
 }
@@ -98,7 +98,7 @@ fn a_queued_request_that_became_too_heavy_is_refused_when_it_asks_again() {
     let (mut semaphore, _listener) = queue_with_a_heavy_head("declare 5,set 10");
     semaphore.ok("limit", "declare 4");
     semaphore.ok("limit", "clear");
-    let again = "declared 4 channel publish 600000 heavy 8 600000 wait";
+    let again = "declare_if_unset 4 channel publish 600000 heavy 8 600000 wait";
     assert_eq!(semaphore.refuses("acquire", again).code, "SEM_TOO_HEAVY");
     assert_eq!(semaphore.ok("release", "return heavy")[2..], [2]);
     let light = |semaphore: &mut Timed| {

@@ -80,7 +80,7 @@ fn every_script_that_finds_room_tells_the_head() {
         (60_000, "wake", ""),
         (60_000, "release", "return nobody"),
         (60_000, "refresh", "nobody 60000"),
-        (60_000, "acquire", "declared 2 other poll 600000 d 1 60000 try"),
+        (60_000, "acquire", "declare_if_unset 2 other poll 600000 d 1 60000 try"),
         (60_000, "limit", "declare 2"),
         (60_000, "limit", "clear"),
     ];

@@ -36,9 +36,10 @@ impl Waiters {
             // Of this semaphore alone: all on a server share the channels.
             let client = format!("{name}.dead{number}");
             let connection = subscribe(server.port, &format!("sem:wake:{client}"));
-            let mut arguments = ["declared", "1", &HEARTBEAT_TIMEOUT.as_millis().to_string()]
-                .map(String::from)
-                .to_vec();
+            let mut arguments =
+                ["declare_if_unset", "1", &HEARTBEAT_TIMEOUT.as_millis().to_string()]
+                    .map(String::from)
+                    .to_vec();
             for request in 0..requests {
                 let id = id("P", &client, 1, 30_000, &format!("r{request}"));
                 arguments.extend([id, "wait".to_owned()]);

@@ -48,7 +48,7 @@ async fn a_request_of_a_process_that_is_gone_leaves_and_one_that_lives_comes_bac
     let holder = semaphore(&name).await.acquire().await.unwrap();
     let mut scripts = Scripts::new(connect(&shared_admin_url()), &name);
     let dead = id("N", "gone", 1, 60_000, "dead");
-    scripts.ok("acquire", &format!("declared 1 60000 {dead} wait"));
+    scripts.ok("acquire", &format!("declare_if_unset 1 60000 {dead} wait"));
     let waiting = tokio::spawn(semaphore(&name).await.request().acquire());
     let operator = operator(&name).await;
     let observer = Observer::of(operator.clone());

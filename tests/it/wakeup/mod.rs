@@ -135,7 +135,7 @@ async fn a_subscriber_of_a_replica_is_not_told_of_grants_that_were_not_made() {
     listener.recv_response().unwrap();
     let mut scripts = test_support::scripts::Scripts::new(primary.connect(), &name);
     let stranger = test_support::scripts::id("P", "left-behind", 1, 30_000, "stranger");
-    let reply = scripts.ok("acquire", &format!("declared 1 10000 {stranger} wait"));
+    let reply = scripts.ok("acquire", &format!("declare_if_unset 1 10000 {stranger} wait"));
     assert_eq!(reply[3], 2, "queued");
     holder.release().await.unwrap();
     // What is published now arrives after anything that was published before.

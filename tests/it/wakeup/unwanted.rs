@@ -64,7 +64,7 @@ async fn handed_over(semaphore: &Semaphore, held: u64, observer: &Observer) -> P
 async fn give_back_a_stranger(server: &Server, client: &str, observer: &Observer) {
     let stranger = format!("P:{client}:1:300000:{}", "0".repeat(22));
     let mut scripts = Scripts::new(server.connect(), "told");
-    let reply = scripts.ok("acquire", &format!("declared 5 1000 {stranger} try"));
+    let reply = scripts.ok("acquire", &format!("declare_if_unset 5 1000 {stranger} try"));
     assert_eq!(reply[3], 1, "granted");
     tell(server, client, &stranger);
     let holders = async || observer.look().await.holders;
@@ -170,7 +170,7 @@ async fn is_forgotten(server: &Server, client: &str, id: &str, observer: &Observ
     let mut is_told = false;
     let tell_again = async || {
         let held = observer.look().await.holders.iter().any(|holder| holder.id == id);
-        scripts.ok("acquire", &format!("declared 4 1000 {id} try"));
+        scripts.ok("acquire", &format!("declare_if_unset 4 1000 {id} try"));
         tell(server, client, id);
         held || !std::mem::replace(&mut is_told, true)
     };
