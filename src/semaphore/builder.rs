@@ -16,7 +16,7 @@ use crate::semaphore::settings::{Acknowledgement, Limit, Settings};
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 
-/// Says how this process uses a semaphore. From
+/// Configures a [`Semaphore`]. Created by
 /// [`SemaphoreClient::semaphore`](crate::SemaphoreClient::semaphore).
 ///
 /// # Examples
@@ -69,10 +69,12 @@ impl SemaphoreBuilder {
         }
     }
 
-    /// The weight that may be held at once: at least 1. Each process declares it when it first
-    /// acquires the semaphore; where processes differ, the newest declaration is in force, and a
-    /// warning is logged. It is at most 4,294,967,295: count what does not fit in a larger unit, such
-    /// as MiB in place of bytes.
+    /// Sets the limit: the total weight of the permits that may be held at the same time. Range: 1
+    /// to 4,294,967,295. If a quantity does not fit, count it in a larger unit, such as MiB instead
+    /// of bytes.
+    ///
+    /// Each process declares the limit with its first acquire. If processes declare different
+    /// limits, the most recent declaration applies to all of them, and a warning is logged.
     ///
     /// # Examples
     ///
@@ -82,10 +84,10 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Makes it a signalling semaphore: it starts with this many permits (0 too), and
-    /// [`add_permits`](Semaphore::add_permits) and [`Permit::forget`](crate::Permit::forget) add
-    /// and consume. The number is used when the semaphore is new; it is kept until
-    /// [`clear_limit`](Semaphore::clear_limit).
+    /// Makes this a signaling semaphore with this many initial permits, which may be 0.
+    /// [`add_permits`](Semaphore::add_permits) adds permits, and
+    /// [`Permit::forget`](crate::Permit::forget) uses them up. The initial number applies only if
+    /// the semaphore is new. The server keeps it until [`clear_limit`](Semaphore::clear_limit).
     ///
     /// # Examples
     ///
@@ -95,13 +97,13 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Brings no limit: the one in force counts, as others declared it, or as it was set at run
-    /// time. For what does not know the limit and is not to change it: a tool for operators, or a
-    /// job beside the service whose limit it is.
+    /// Uses the existing limit instead of declaring one: the limit that other processes declared,
+    /// or the runtime limit. For processes that do not know the limit and must not change it, such
+    /// as operator tools and batch jobs.
     ///
-    /// While there is none, acquiring fails with [`Error::NoLimit`]; so does a wait when the server
-    /// comes back empty and nobody else has declared one by then. [`limit`](Semaphore::limit) and
-    /// what [`set_limit`](Semaphore::set_limit) answers are 0 then.
+    /// If no limit exists, `acquire` returns [`Error::NoLimit`]. A wait returns this error, too, if
+    /// the server restarts without its data and no other process has declared a limit since. In
+    /// these cases, [`limit`](Semaphore::limit) and [`set_limit`](Semaphore::set_limit) return 0.
     ///
     /// # Examples
     ///
@@ -125,9 +127,12 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// For how long a permit is held without renewal: 10 ms to 7 days, default 30 s. A crashed
-    /// holder blocks its permit for this long; Redis may be away for two thirds of it. An attempt to
-    /// renew it has a sixth of it: let that be some round trips.
+    /// Sets the lease: how long a permit stays valid without being refreshed. Default: 30 s; range:
+    /// 10 ms to 7 days.
+    ///
+    /// If a holder crashes, its permit stays taken for up to this long. Holders survive a Redis
+    /// outage of up to two thirds of the lease. Each refresh attempt times out after a sixth of the
+    /// lease, so make that several round trips.
     ///
     /// # Examples
     ///
@@ -137,7 +142,7 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Whether permits are renewed in the background, every third of the lease. Default: on.
+    /// Sets whether permits are refreshed in the background, every third of the lease. Default: on.
     ///
     /// # Examples
     ///
@@ -147,13 +152,14 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// The longest time for which a permit is held, however often it is renewed; then it is lost. A
-    /// guard against work that hangs. At least 10 ms; default: without end.
+    /// Sets the longest time for which a permit is held, however often it is refreshed. A permit
+    /// that reaches it is lost. It guards against work that hangs. Default: no bound; at least 10
+    /// ms.
     ///
-    /// It bounds what one process holds: a permit that [moves](crate::Permit::detach) to another
-    /// is held from its adoption on for as long as the adopter's setting says, and without end where
-    /// that has none. Where a bound is for the whole way, send the moment at which it ends along with
-    /// the permit, and [release](crate::Permit::release) it then.
+    /// The bound applies to one process. If a permit is [detached](crate::Permit::detach) and
+    /// another process adopts it, the setting of that process applies from the adoption on. If a
+    /// bound must hold across processes, send its end along with the permit, and
+    /// [release](crate::Permit::release) the permit at that moment.
     ///
     /// # Examples
     ///
@@ -163,12 +169,13 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Whether a permit that is dropped is [left](crate::Permit::let_expire) instead of given back: when
-    /// its work panics or is cancelled, too, and in a shutdown. Default: off. It makes the semaphore
-    /// count starts: at most [`limit`](Self::limit) of them in any window as long as
-    /// [`lease`](Self::lease).
+    /// Sets whether dropping a permit [lets it expire](crate::Permit::let_expire) instead of
+    /// releasing it. This includes drops caused by a panic, a canceled task or a shutdown. Default:
+    /// off.
     ///
-    /// What was never handed out, such as the permit of a wait that was dropped, is given back.
+    /// The semaphore then counts starts: at most [`limit`](Self::limit) starts in any window that
+    /// is as long as the [`lease`](Self::lease). Permits that never reached the caller, such as the
+    /// permit of a dropped wait, are released.
     ///
     /// # Examples
     ///
@@ -202,8 +209,8 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// How long [`acquire`](Semaphore::acquire) waits before it answers [`Error::Timeout`].
-    /// Default: without end.
+    /// Sets how long [`acquire`](Semaphore::acquire) waits before it returns [`Error::Timeout`].
+    /// Default: no timeout.
     ///
     /// # Examples
     ///
@@ -213,21 +220,22 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Hands a permit out only when so many replicas have it (at least 1), which may take so long
-    /// (1 ms to half of the lease, or of [`max_hold`](Self::max_hold) where that is shorter).
-    /// Otherwise it is given back, and the acquire fails with [`Error::NotAcknowledged`].
-    /// Default: off.
+    /// Returns a permit only after `replicas` replicas (at least 1) have acknowledged it within
+    /// `within` (1 ms to half of the lease, or half of [`max_hold`](Self::max_hold) if that is
+    /// shorter). Otherwise the permit is released, and the acquire returns
+    /// [`Error::NotAcknowledged`]. Default: off.
     ///
-    /// A failover to one of these replicas then knows the permit, where it might have forgotten it,
-    /// and let in one too many. It is no full guarantee: a replica that did not have it may be
-    /// promoted all the same, and renewals are not waited for. It costs two more round trips, and a
-    /// connection for each such semaphore, on which others are not held up.
+    /// If one of these replicas is promoted, it knows the permit. Without this setting it might
+    /// not, and could grant one permit too many. This is not a full guarantee: a replica that has
+    /// not acknowledged the permit may still be promoted, and refreshes are not acknowledged. Each
+    /// acquire takes two more round trips, and each such semaphore has a connection of its own for
+    /// them.
     ///
-    /// While too few replicas follow, every acquire of this semaphore takes the whole time and fails,
-    /// one after the other: the permit goes to the next in the queue only when it is given back. So with
-    /// ten waiters, a limit of 1 and 300 ms the last one fails after 3 s, and a waiter behind them that
-    /// wants no replicas waits for as long. Choose a time that a queue can bear, and an
-    /// [`acquire_timeout`](Self::acquire_timeout).
+    /// While too few replicas follow, every acquire of this semaphore takes `within` and fails.
+    /// Waiters fail one after the other, because the permit goes to the next waiter only after it
+    /// is released. With ten waiters, a limit of 1 and 300 ms, the last waiter fails after 3 s. A
+    /// waiter behind them that requires no replicas waits for the same time. Choose a short time,
+    /// and set an [`acquire_timeout`](Self::acquire_timeout).
     ///
     /// # Examples
     ///
@@ -255,11 +263,11 @@ impl SemaphoreBuilder {
         self
     }
 
-    /// Makes the semaphore. Nothing is sent yet.
+    /// Builds the semaphore. Sends nothing yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when a name, limit or duration is out of range, or when not exactly one
+    /// [`Error::Invalid`] if a name, limit or duration is out of range, or if not exactly one
     /// of [`limit`](Self::limit), [`initial_permits`](Self::initial_permits) and
     /// [`existing_limit`](Self::existing_limit) is given.
     ///
