@@ -153,8 +153,8 @@ impl Context {
         &self.runtime
     }
 
-    /// For one more caller that drives its calls itself, if there may be one more. Each that is left
-    /// alone in the middle may keep one of the connection's 50 places for commands to send.
+    /// For one more caller that drives its calls itself, if there may be one more. Each that is
+    /// left alone in the middle may keep one of the connection's 50 places for commands to send.
     pub(crate) fn try_drive(&self) -> Option<SemaphorePermit<'_>> {
         self.drivers.try_acquire().ok()
     }
@@ -203,8 +203,8 @@ impl Context {
         .await
     }
 
-    /// Has a task do what is over by then: others may depend on it, or the caller lack a runtime for
-    /// it.
+    /// Has a task do what is over by then: others may depend on it, or the caller lack a runtime
+    /// for it.
     pub(crate) async fn in_a_task<T: Send + 'static>(
         &self,
         deadline: Deadline,

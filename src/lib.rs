@@ -50,8 +50,8 @@
 //!
 //! The crates [`redis`] and [`include_dir`], whose types are part of this crate's API, are
 //! re-exported: `redis_semaphore::redis` is the version that matches. Import items by name. A glob
-//! (`use redis_semaphore::*`) imports the two names as well, and they hide crates of these names that
-//! your program depends on.
+//! (`use redis_semaphore::*`) imports the two names as well, and they hide crates of these names
+//! that your program depends on.
 //!
 //! Logs are written with [`tracing`]: warnings for a lost permit, a lost connection and differing
 //! limits, `info` when a connection is back; spans and single grants at `debug`.
@@ -60,7 +60,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Layers, the lowest first. Each uses only those before it, which `tests/it/layers` checks:
-// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis, context, semaphore, client, blocking, tower
+// runtime, error, metrics, scripts, protocol, local, server, wakeup, batching, releases, diagnosis,
+// context, semaphore, client, blocking, tower
 mod batching;
 #[cfg(feature = "blocking")]
 pub mod blocking;

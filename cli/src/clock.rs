@@ -1,4 +1,5 @@
-//! One clock for all processes of this machine, so that what they report can be compared and merged.
+//! One clock for all processes of this machine, so that what they report can be compared and
+//! merged.
 
 use rustix::time::{ClockId, clock_gettime};
 

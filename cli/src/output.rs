@@ -1,7 +1,8 @@
-//! What this tool says. `println!` and `eprintln!` panic where nobody reads it, or the disk is full.
+//! What this tool says. `println!` and `eprintln!` panic where nobody reads it, or the disk is
+//! full.
 //!
-//! All of it is escaped here, since parts of it are what servers and other clients wrote, but for what
-//! `write` prints.
+//! All of it is escaped here, since parts of it are what servers and other clients wrote, but for
+//! what `write` prints.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -52,7 +53,8 @@ pub fn note(text: impl Display) {
     tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
-/// A line or several beside the answer, on standard error: where nobody reads that, nobody can be told.
+/// A line or several beside the answer, on standard error: where nobody reads that, nobody can be
+/// told.
 pub fn tell(text: impl Display) {
     whisper(&format!("{}\n", escape::text(&text.to_string())));
 }
@@ -62,8 +64,8 @@ pub fn whisper(text: &str) {
     let _ = Errors.write_all(text.as_bytes());
 }
 
-/// The error output. A terminal may stop who writes to it in the background (`stty tostop`), but not
-/// this program, which may have a permit to keep.
+/// The error output. A terminal may stop who writes to it in the background (`stty tostop`), but
+/// not this program, which may have a permit to keep.
 pub struct Errors;
 
 impl Write for Errors {

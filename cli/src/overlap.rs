@@ -1,4 +1,5 @@
-//! For how long the holder of a revoked permit, and whoever is let in instead, work at the same time.
+//! For how long the holder of a revoked permit, and whoever is let in instead, work at the same
+//! time.
 
 use std::time::Duration;
 

@@ -20,8 +20,8 @@ impl Pattern {
         is_like(name, &self.0)
     }
 
-    /// What to write instead, if it fits none of these names under this prefix, and that is likely a
-    /// mistake. Without names: what can fit none at all.
+    /// What to write instead, if it fits none of these names under this prefix, and that is likely
+    /// a mistake. Without names: what can fit none at all.
     pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
         let Self(pattern) = self;
         if let Err(escaped) = argument(pattern) {

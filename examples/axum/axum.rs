@@ -46,8 +46,8 @@ async fn report() -> String {
     "a thousand pages\n".to_owned()
 }
 
-/// By ^C, or by whatever ends services. Take the process out of the load balancer before: a connection
-/// that the system has taken, and the server has not yet, is cut without an answer.
+/// By ^C, or by whatever ends services. Take the process out of the load balancer before: a
+/// connection that the system has taken, and the server has not yet, is cut without an answer.
 async fn interrupted() {
     tokio::select! {
         // Where there are no signals it runs on.

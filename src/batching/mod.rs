@@ -179,8 +179,8 @@ enum Next<R: Request> {
 /// Requests that are out, until it is dropped.
 struct Batch<R: Request> {
     owner: Arc<R::Owner>,
-    /// From before its requests were out. So no two batches wait for each other, nor one for itself,
-    /// if their requests are given up meanwhile.
+    /// From before its requests were out. So no two batches wait for each other, nor one for
+    /// itself, if their requests are given up meanwhile.
     mark: u64,
     requests: Vec<Waiting<R>>,
 }

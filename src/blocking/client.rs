@@ -58,8 +58,8 @@ impl SemaphoreClient {
         Ok(Self { home: Home::connect(connecting)? })
     }
 
-    /// As [`SemaphoreClient::local`](crate::SemaphoreClient::local); but its clock is that of a thread in the
-    /// background, and goes on. Feature `local`.
+    /// As [`SemaphoreClient::local`](crate::SemaphoreClient::local); but its clock is that of a
+    /// thread in the background, and goes on. Feature `local`.
     ///
     /// # Errors
     ///
@@ -83,7 +83,8 @@ impl SemaphoreClient {
         Self::connect_with(async { crate::SemaphoreClient::local() })
     }
 
-    /// As [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process). Feature `local`.
+    /// As [`SemaphoreClient::another_process`](crate::SemaphoreClient::another_process). Feature
+    /// `local`.
     ///
     /// # Errors
     ///
@@ -133,8 +134,8 @@ impl SemaphoreClient {
         self.home.wait(self.home.semaphores().doctor())?
     }
 
-    /// As [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown). The drop of the last handle does the
-    /// same: see [the end of a program](super#the-end-of-a-program).
+    /// As [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown). The drop of the last
+    /// handle does the same: see [the end of a program](super#the-end-of-a-program).
     ///
     /// # Errors
     ///

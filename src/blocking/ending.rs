@@ -76,9 +76,9 @@ thread_local! {
     };
 }
 
-/// What is in a `static` is never dropped, and `exit` drops nothing. But the main thread's values of
-/// `thread_local!` are, by the C library: not by every one (musl's does not), and on Windows when
-/// all other threads are gone.
+/// What is in a `static` is never dropped, and `exit` drops nothing. But the main thread's values
+/// of `thread_local!` are, by the C library: not by every one (musl's does not), and on Windows
+/// when all other threads are gone.
 struct AtExit {
     is_main: bool,
     process: u32,

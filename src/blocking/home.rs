@@ -92,8 +92,8 @@ pub(super) fn check_thread() -> Result<(), Error> {
 }
 
 /// tokio does not tell whether a thread may block: it panics if not. But where tasks are polled
-/// each has a budget, which is used up at some time; where one may block there is no end of it. (Nor
-/// inside of `tokio::task::unconstrained`, where tokio's panic has to do.)
+/// each has a budget, which is used up at some time; where one may block there is no end of it.
+/// (Nor inside of `tokio::task::unconstrained`, where tokio's panic has to do.)
 fn is_async_thread() -> bool {
     /// More than any budget of tokio's, which is 128.
     const MANY: usize = 1024;

@@ -107,8 +107,9 @@ impl SemaphoreClientBuilder {
     }
 
     /// How long to wait for the answer to one command, or for one step of connecting (each is a
-    /// round trip); default: 2 s. 1 ms to 1 hour. After two of them in a row without an answer the connection is replaced. A
-    /// renewal has no more than a sixth of the lease, and counts if that is 200 ms or more.
+    /// round trip); default: 2 s. 1 ms to 1 hour. After two of them in a row without an answer the
+    /// connection is replaced. A renewal has no more than a sixth of the lease, and counts if that
+    /// is 200 ms or more.
     ///
     /// # Examples
     ///
@@ -155,8 +156,8 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// For how long a wait survives that Redis does not answer; default: 30 s. No less than twice the
-    /// response timeout, for which every call is repeated.
+    /// For how long a wait survives that Redis does not answer; default: 30 s. No less than twice
+    /// the response timeout, for which every call is repeated.
     ///
     /// # Examples
     ///
@@ -201,8 +202,8 @@ impl SemaphoreClientBuilder {
     /// For a user who may only look, with the fewer rights that `docs/protocol.md` has for that:
     /// connecting tries nothing that writes, and may end at a replica. What looks works then:
     /// [`names`](crate::SemaphoreClient::names), [`inspect`](crate::Semaphore::inspect),
-    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::SemaphoreClient::doctor) (which says what
-    /// the user lacks to do more). What writes fails, where the user may not, with
+    /// [`limit`](crate::Semaphore::limit), [`doctor`](crate::SemaphoreClient::doctor) (which says
+    /// what the user lacks to do more). What writes fails, where the user may not, with
     /// [`Error::Rejected`]; a wait in a cluster, where the user may not listen either, with
     /// [`Error::Unavailable`] after the outage tolerance.
     ///
@@ -262,14 +263,15 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// Certificates for servers that are reached over TLS (`rediss://`): the authorities that may have
-    /// signed theirs, and one for this client. They are in PEM, and are read when it connects: connect
-    /// anew for new ones. Without, the server's must be signed by an authority that the system trusts.
+    /// Certificates for servers that are reached over TLS (`rediss://`): the authorities that may
+    /// have signed theirs, and one for this client. They are in PEM, and are read when it connects:
+    /// connect anew for new ones. Without, the server's must be signed by an authority that the
+    /// system trusts.
     ///
     /// TLS is that of rustls, with the provider for cryptography that the program has installed
-    /// (`CryptoProvider::install_default`), or else with ring. None is installed here: the program may
-    /// do so later. (A `redis::Client` or `SentinelClient` with certificates of its own is connected by
-    /// redis-rs, which has rustls install one.)
+    /// (`CryptoProvider::install_default`), or else with ring. None is installed here: the program
+    /// may do so later. (A `redis::Client` or `SentinelClient` with certificates of its own is
+    /// connected by redis-rs, which has rustls install one.)
     ///
     /// # Examples
     ///
@@ -301,9 +303,9 @@ impl SemaphoreClientBuilder {
         self
     }
 
-    /// How many distinct names of semaphores become labels of metrics; what all others do counts for
-    /// the label `{other}`. Default: 100, the first that are built. 0 where names come from users or
-    /// orders, say. Feature `metrics`.
+    /// How many distinct names of semaphores become labels of metrics; what all others do counts
+    /// for the label `{other}`. Default: 100, the first that are built. 0 where names come from
+    /// users or orders, say. Feature `metrics`.
     ///
     /// # Examples
     ///

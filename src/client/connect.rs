@@ -22,8 +22,8 @@ use crate::server::{
 use crate::wakeup::{Channel, Channels, Listener, Router, Wakeups};
 
 impl SemaphoreClientBuilder {
-    /// Connects, and checks that the server can do what the scripts need. [`SemaphoreClient::connect`]
-    /// says how a URL looks.
+    /// Connects, and checks that the server can do what the scripts need.
+    /// [`SemaphoreClient::connect`] says how a URL looks.
     ///
     /// # Errors
     ///
@@ -42,7 +42,8 @@ impl SemaphoreClientBuilder {
         self.connect_client(redis::Client::open(server_of("url", url)?)?).await
     }
 
-    /// As [`connect`](Self::connect), with a client of your own: with settings of TCP, for instance.
+    /// As [`connect`](Self::connect), with a client of your own: with settings of TCP, for
+    /// instance.
     ///
     /// # Errors
     ///
@@ -110,16 +111,17 @@ impl SemaphoreClientBuilder {
     }
 
     /// Connects to the primary that Redis Sentinel names, and follows it: after a failover the
-    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica. User and password
-    /// of the sentinels stand in their own URLs. `primary` says how to log in at the primary: user,
-    /// password, database, and whether it speaks TLS. Its host and port do not count.
+    /// sentinels are asked again. Neither calls nor wake-ups ever go to a replica. User and
+    /// password of the sentinels stand in their own URLs. `primary` says how to log in at the
+    /// primary: user, password, database, and whether it speaks TLS. Its host and port do not
+    /// count.
     ///
     /// # Errors
     ///
     /// As for [`connect`](Self::connect), of the kind
-    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service, or when
-    /// its primary is marked down. The address is the one that failed: of a sentinel, or of the primary
-    /// that a sentinel names.
+    /// [`NoPrimary`](crate::ConnectErrorKind::NoPrimary) when no sentinel knows the service, or
+    /// when its primary is marked down. The address is the one that failed: of a sentinel, or of
+    /// the primary that a sentinel names.
     ///
     /// # Cancel safety
     ///

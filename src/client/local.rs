@@ -14,15 +14,17 @@ impl SemaphoreClient {
     /// Feature `local`.
     ///
     /// Each call makes a server of its own, which is shared by clones and by what
-    /// [`another_process`](Self::another_process) makes. All calls are there, and answer as those to a
-    /// real server do, errors and losses included. Three things are different: there are no outages;
-    /// nothing is forgotten because it was not used for long; and nothing outlives the process.
+    /// [`another_process`](Self::another_process) makes. All calls are there, and answer as those
+    /// to a real server do, errors and losses included. Three things are different: there are no
+    /// outages; nothing is forgotten because it was not used for long; and nothing outlives the
+    /// process.
     ///
     /// Time is tokio's. So a test that pauses it (tokio's feature `test-util`) does not wait for
     /// leases, timeouts and losses: while all tasks wait, the clock goes on by itself to the next
     /// moment at which one of them goes on, or a test advances it with `tokio::time::advance`. Each
-    /// runtime has a clock of its own, so a test that pauses it does all in one. As every client, it
-    /// belongs to the [runtime](Self#runtimes) in which it is made: tests cannot share one in a `static`.
+    /// runtime has a clock of its own, so a test that pauses it does all in one. As every client,
+    /// it belongs to the [runtime](Self#runtimes) in which it is made: tests cannot share one in a
+    /// `static`.
     ///
     /// # Errors
     ///
@@ -30,8 +32,8 @@ impl SemaphoreClient {
     ///
     /// # Examples
     ///
-    /// A test of a program that must stop when it has lost its permit. The other process holds it, and
-    /// dies.
+    /// A test of a program that must stop when it has lost its permit. The other process holds it,
+    /// and dies.
     ///
     /// ```
     /// use std::time::Duration;
@@ -80,8 +82,8 @@ impl SemaphoreClient {
         Self::builder().local()
     }
 
-    /// Another client of the same [local](Self::local) server, as another process would have it, with
-    /// the same settings. Feature `local`.
+    /// Another client of the same [local](Self::local) server, as another process would have it,
+    /// with the same settings. Feature `local`.
     ///
     /// # Errors
     ///
@@ -104,8 +106,8 @@ impl SemaphoreClient {
 }
 
 impl SemaphoreClientBuilder {
-    /// As [`SemaphoreClient::local`], with settings of your own. What is about a server or the way to it
-    /// has no effect: the response timeout, functions, a password, that one only looks.
+    /// As [`SemaphoreClient::local`], with settings of your own. What is about a server or the way
+    /// to it has no effect: the response timeout, functions, a password, that one only looks.
     ///
     /// # Errors
     ///

@@ -23,9 +23,9 @@ pub use names::Names;
 ///
 /// It has two connections, however many semaphores and waits there are: one for commands and one
 /// for wake-ups (in a cluster: at each node that it uses). A semaphore whose permits replicas
-/// [acknowledge](SemaphoreBuilder::acknowledged_by) has one of its own. Background tasks in the runtime
-/// in which it was connected renew permits and give back what was dropped; they end when all
-/// semaphores and permits are gone (a lease after the last that was left or passed on), or with
+/// [acknowledge](SemaphoreBuilder::acknowledged_by) has one of its own. Background tasks in the
+/// runtime in which it was connected renew permits and give back what was dropped; they end when
+/// all semaphores and permits are gone (a lease after the last that was left or passed on), or with
 /// [`shutdown`](Self::shutdown).
 ///
 /// # Runtimes
@@ -44,19 +44,19 @@ pub use names::Names;
 ///   documented are then measured by the first one, as long as it runs. When it has ended, calls
 ///   end with [`Error::Shutdown`], and [`Permit::lost`](crate::Permit::lost) at once.
 ///
-/// So a client belongs to the runtime that connected it. Each `#[tokio::test]` has a runtime of its own,
-/// which ends with the test: tests that share a client in a `static` fail now and then with
-/// [`Error::Shutdown`], when the test that connected ends first. Connect in each test, or have a test
-/// runtime in a `static`, too.
+/// So a client belongs to the runtime that connected it. Each `#[tokio::test]` has a runtime of its
+/// own, which ends with the test: tests that share a client in a `static` fail now and then with
+/// [`Error::Shutdown`], when the test that connected ends first. Connect in each test, or have a
+/// test runtime in a `static`, too.
 ///
-/// A client belongs to its process, too. In a process that was forked from the one that connected, each
-/// call is an [`Error::Invalid`] whose `what` is `"process"`: connect again there. (Do not go on with
-/// the runtime of the parent there either: tokio does not support that.)
+/// A client belongs to its process, too. In a process that was forked from the one that connected,
+/// each call is an [`Error::Invalid`] whose `what` is `"process"`: connect again there. (Do not go
+/// on with the runtime of the parent there either: tokio does not support that.)
 ///
 /// Nothing works while a test has paused tokio's clock (`tokio::time::pause`): no answer comes in
 /// time where no time passes. Connecting is an [`Error::Invalid`] then, calls end with
-/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores, or have them
-/// in memory (the feature `local`), where it does what the test wants.
+/// [`Error::Unavailable`], and waits may, too. Resume the clock for what uses semaphores, or have
+/// them in memory (the feature `local`), where it does what the test wants.
 ///
 /// # Examples
 ///
@@ -83,11 +83,12 @@ impl SemaphoreClient {
     }
 
     /// Connects with default settings. A URL is `redis://user:password@host:6379/0` or
-    /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With the
-    /// feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of an
-    /// authority that the system trusts (for others see `SemaphoreClientBuilder::certificates`).
+    /// `redis+unix:///path/of/socket?db=1`: [`IntoServer`](crate::IntoServer) has all forms. With
+    /// the feature `tls` it may begin with `rediss://`: over TLS, to a server with a certificate of
+    /// an authority that the system trusts (for others see `SemaphoreClientBuilder::certificates`).
     ///
-    /// The client belongs to the [runtime](Self#runtimes) in which this is called, and ends with it.
+    /// The client belongs to the [runtime](Self#runtimes) in which this is called, and ends with
+    /// it.
     ///
     /// # Errors
     ///
@@ -135,8 +136,8 @@ impl SemaphoreClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most; ten
-    /// seconds more where sentinels are asked for it.
+    /// [`Error::Connect`] when the server cannot be reached, after three response timeouts at most;
+    /// ten seconds more where sentinels are asked for it.
     ///
     /// # Cancel safety
     ///
@@ -172,8 +173,8 @@ impl SemaphoreClient {
     /// queues, dropped permits are given back or left. Returns when Redis has confirmed that, or
     /// after twice the response timeout.
     ///
-    /// Call it before a program ends. The end of the runtime that connected delivers dropped permits
-    /// as well (see [`Permit`](crate::Permit#dropping)), but `std::process::exit` does not.
+    /// Call it before a program ends. The end of the runtime that connected delivers dropped
+    /// permits as well (see [`Permit`](crate::Permit#dropping)), but `std::process::exit` does not.
     ///
     /// Permits that are still held are not taken away; they are renewed no more, and are lost at
     /// the end of their leases unless they are released or dropped before.

@@ -48,20 +48,20 @@ impl SemaphoreClient {
     /// limit set at run time.
     ///
     /// The server looks through all its keys for that (`SCAN`), in steps of well below 1 ms each:
-    /// one or two seconds for a million keys, and a round trip for every 250 of them. In a cluster all
-    /// primaries do so, one after the other, and twice where slots move meanwhile. The user needs
-    /// `+scan`, and in a cluster `+cluster|nodes`: more than semaphores need. It shows the names of all
-    /// keys, also of those that the user may not touch.
+    /// one or two seconds for a million keys, and a round trip for every 250 of them. In a cluster
+    /// all primaries do so, one after the other, and twice where slots move meanwhile. The user
+    /// needs `+scan`, and in a cluster `+cluster|nodes`: more than semaphores need. It shows the
+    /// names of all keys, also of those that the user may not touch.
     ///
     /// The list is complete, or there is an error. What comes or goes meanwhile may be on it or
-    /// not, and a name that is no UTF-8, which only other clients can give, is not. After a cut or a
-    /// failover it begins anew.
+    /// not, and a name that is no UTF-8, which only other clients can give, is not. After a cut or
+    /// a failover it begins anew.
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] when a server cannot be reached, or was cut off, and trying again for twice
-    /// the response timeout since then did not help; when the user lacks a right; when a slot of a
-    /// cluster has no node. [`Error::Shutdown`].
+    /// [`Error::Connect`] when a server cannot be reached, or was cut off, and trying again for
+    /// twice the response timeout since then did not help; when the user lacks a right; when a slot
+    /// of a cluster has no node. [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///

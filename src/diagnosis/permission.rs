@@ -14,9 +14,9 @@ use crate::server::Link;
 const MAY: &str = "if not redis.acl_check_cmd then return 1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0";
 
-/// What the server would say to refuse a command, asked without calling it: a command that is denied
-/// is written to the server's list of them (ACL LOG), and sets off alarms. None where the user may
-/// call it, or that cannot be known.
+/// What the server would say to refuse a command, asked without calling it: a command that is
+/// denied is written to the server's list of them (ACL LOG), and sets off alarms. None where the
+/// user may call it, or that cannot be known.
 pub(crate) async fn denial(link: &Arc<Link>, words: &[&str]) -> Option<RedisError> {
     if matches!(link.call_by(), CallBy::Function(_)) {
         return None; // whose user need not have the right to ask

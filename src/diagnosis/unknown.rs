@@ -1,5 +1,5 @@
-//! Commands that a server does not know: it is too old, or a person has renamed or disabled them. What
-//! the server says repeats all that was sent, and is left out.
+//! Commands that a server does not know: it is too old, or a person has renamed or disabled them.
+//! What the server says repeats all that was sent, and is left out.
 
 use crate::error::ConnectErrorKind as Kind;
 use crate::scripts::CallBy;

@@ -28,10 +28,10 @@ const MAX_PRINTED: usize = 400;
 /// free answers `None`.
 ///
 /// Displayed, it is one line: what was found, and what to do. What Redis or the network said is its
-/// [`source`](std::error::Error::source), a [`RedisError`], and is in that text only. So code that has
-/// only a chain of errors, as the crates anyhow and eyre make it, finds the [`RedisError`] in it with
-/// `downcast_ref`. (The source of a [`RedisError`] has the same text as the [`RedisError`]. To print
-/// each cause once, print the error and its `source`, or its `Debug`.)
+/// [`source`](std::error::Error::source), a [`RedisError`], and is in that text only. So code that
+/// has only a chain of errors, as the crates anyhow and eyre make it, finds the [`RedisError`] in
+/// it with `downcast_ref`. (The source of a [`RedisError`] has the same text as the [`RedisError`].
+/// To print each cause once, print the error and its `source`, or its `Debug`.)
 ///
 /// # Examples
 ///
@@ -63,9 +63,10 @@ const MAX_PRINTED: usize = 400;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread, runtime or
-    /// process in which a call cannot. Nothing was sent for it; but a permit whose release is refused so
-    /// is given back all the same, in the background (in a forked process: it stays the parent's).
+    /// A value that can never work (a URL, a name, a limit, a lease, a weight), or a thread,
+    /// runtime or process in which a call cannot. Nothing was sent for it; but a permit whose
+    /// release is refused so is given back all the same, in the background (in a forked process: it
+    /// stays the parent's).
     #[non_exhaustive]
     Invalid {
         /// What the value is for.
@@ -102,8 +103,8 @@ pub enum Error {
         limit: u32,
     },
     /// The semaphore was built to take the limit in force, and there is none: nobody has used it
-    /// yet, or not for so long that the server has forgotten it; or somebody declared one of 0, which
-    /// this crate does not. Have somebody declare one, or set one at run time.
+    /// yet, or not for so long that the server has forgotten it; or somebody declared one of 0,
+    /// which this crate does not. Have somebody declare one, or set one at run time.
     #[non_exhaustive]
     NoLimit {
         /// The name of the semaphore.
@@ -117,7 +118,8 @@ pub enum Error {
         semaphore: String,
         /// How long the wait took.
         waited: Duration,
-        /// The last known position in the queue, where 1 is the head; `None` where no answer told one.
+        /// The last known position in the queue, where 1 is the head; `None` where no answer told
+        /// one.
         position: Option<u64>,
     },
     /// Redis gave no answer for too long. The call may have been served all the same. A permit that
@@ -182,8 +184,8 @@ pub enum Error {
     Lost {
         /// The name of the semaphore.
         semaphore: String,
-        /// What was called: `release`, `forget`, `refresh`, `let_expire`, `adopt`, `acquire_all`, or
-        /// `response` of the tower layer.
+        /// What was called: `release`, `forget`, `refresh`, `let_expire`, `adopt`, `acquire_all`,
+        /// or `response` of the tower layer.
         operation: &'static str,
         /// The permit's id.
         id: String,
@@ -195,7 +197,8 @@ pub enum Error {
         /// The name of the semaphore.
         semaphore: String,
     },
-    /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) was called, or its runtime has ended.
+    /// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) was called, or its runtime
+    /// has ended.
     Shutdown,
     /// A script is missing or broken, or the server holds another text under its name. This is a
     /// mistake in a program or in a folder of scripts, not a passing condition.
@@ -288,8 +291,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether a client that keeps on connecting may get in: also if the server has no room yet, but
-    /// not if this process may not open a connection.
+    /// Whether a client that keeps on connecting may get in: also if the server has no room yet,
+    /// but not if this process may not open a connection.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source: Some(source), .. } if is_full(source) => true,
@@ -298,8 +301,8 @@ impl Error {
         }
     }
 
-    /// Whether a script has refused a call before it changed anything. (On a full server that is its
-    /// first command.)
+    /// Whether a script has refused a call before it changed anything. (On a full server that is
+    /// its first command.)
     pub(crate) fn has_changed_nothing(&self) -> bool {
         match self {
             Self::TooHeavy { .. } | Self::NoLimit { .. } | Self::Invalid { .. } => true,

@@ -7,7 +7,8 @@ use super::cause;
 
 /// Whether the same call may succeed a moment later: the network, or a server that starts, fails
 /// over, is busy, or whose functions are removed just now. This decides for connecting, calls,
-/// releases and reads alike. The kind of the cause decides, so `cause.rs` has the only list of codes.
+/// releases and reads alike. The kind of the cause decides, so `cause.rs` has the only list of
+/// codes.
 pub(crate) fn is_transient(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()

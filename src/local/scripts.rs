@@ -1,5 +1,5 @@
-//! The scripts by their names: arguments in, reply out, as on a server. The heads of `lua/*.lua` say
-//! what they mean.
+//! The scripts by their names: arguments in, reply out, as on a server. The heads of `lua/*.lua`
+//! say what they mean.
 
 use super::acquire::{Place, Request};
 use super::{Inspected, Refusal, Semaphore, id};

@@ -20,8 +20,8 @@ impl Semaphore {
         self.finish();
     }
 
-    /// In strict order, until nothing is free or the first does not fit. Where it `sweeps`, those who
-    /// are not there go, though nothing is free.
+    /// In strict order, until nothing is free or the first does not fit. Where it `sweeps`, those
+    /// who are not there go, though nothing is free.
     pub(super) fn serve(&mut self, asked: &BTreeSet<&str>, sweeps: bool) {
         let mut free = self.limit() - self.held();
         while (free > 0 || sweeps)

@@ -1,8 +1,8 @@
 //! What this process counts of its semaphores, for the facade crate `metrics`. Feature `metrics`;
 //! without it all of this is empty.
 //!
-//! `docs/metrics.md` says what each event is. Requests and waits are counted by guards that live
-//! as long as they do, so no way to end goes uncounted. Permits are counted by their leases, which may
+//! `docs/metrics.md` says what each event is. Requests and waits are counted by guards that live as
+//! long as they do, so no way to end goes uncounted. Permits are counted by their leases, which may
 //! tell an end twice, and are heard once.
 
 #[cfg(feature = "metrics")]

@@ -31,8 +31,8 @@ use crate::protocol::id;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The limit in force. Where the server knows of none, as nobody has used the semaphore, that of
-    /// the one that was asked; 0 for one with
+    /// The limit in force. Where the server knows of none, as nobody has used the semaphore, that
+    /// of the one that was asked; 0 for one with
     /// [`existing_limit`](crate::SemaphoreBuilder::existing_limit).
     pub limit: u32,
     /// The limit that the newest client declared; `None` for a semaphore with initial permits.

@@ -1,5 +1,5 @@
-//! Leases, deadlines and patience go by tokio's clock, as its timers do; only connections, which wait
-//! for others, go by the system's. The two differ where a test has paused tokio's.
+//! Leases, deadlines and patience go by tokio's clock, as its timers do; only connections, which
+//! wait for others, go by the system's. The two differ where a test has paused tokio's.
 //!
 //! Its timers then end at once, while sockets need real time: every call times out, and there is no
 //! pause between two attempts.

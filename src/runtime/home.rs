@@ -17,8 +17,8 @@ use super::Deadline;
 /// Whoever is at home can say what is wrong before that.
 pub(crate) const SLACK: Duration = Duration::from_millis(100);
 
-/// Waits for what is done at home. Whoever is elsewhere waits no longer than until then; `None` says
-/// that it was too long.
+/// Waits for what is done at home. Whoever is elsewhere waits no longer than until then; `None`
+/// says that it was too long.
 pub(crate) async fn within<T>(
     home: &Handle,
     deadline: Deadline,

@@ -1,9 +1,9 @@
 //! The scripts as a library of Redis functions: the same code, which the server keeps under names.
 //!
 //! Each function has the whole text of its script, with what the scripts share. That text cannot
-//! stand there once: the shared pieces work on the locals of a script, so they cannot be called; and
-//! there is no `loadstring` while a library is loaded, to put texts together. So it costs a server
-//! some memory, once, and a call no time.
+//! stand there once: the shared pieces work on the locals of a script, so they cannot be called;
+//! and there is no `loadstring` while a library is loaded, to put texts together. So it costs a
+//! server some memory, once, and a call no time.
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError};

@@ -30,8 +30,8 @@ const MAX_TRIES: u32 = 1000;
 /// was busy for once.
 const MAX_LATE_GRANTS: u32 = 5;
 
-/// So many times its age a lease must last for its permit to be handed out as it is: one that a reply
-/// brought, as another trip would take as long,
+/// So many times its age a lease must last for its permit to be handed out as it is: one that a
+/// reply brought, as another trip would take as long,
 pub(super) const AGES_BY_REPLY: u32 = 2;
 /// and one that a message told of, so that two thirds of it are left at its first renewal.
 const AGES_BY_MESSAGE: u32 = 6;
@@ -49,8 +49,8 @@ impl<'a> Pending<'a> {
         Self { core, acquisition, is_settled: false }
     }
 
-    /// A script that refuses a request has changed nothing: unless an earlier one may have, there is
-    /// nothing to give back, and that would be refused, too.
+    /// A script that refuses a request has changed nothing: unless an earlier one may have, there
+    /// is nothing to give back, and that would be refused, too.
     fn refused(&mut self, error: Error, late_grants: u32) -> Error {
         let is_known =
             late_grants > 0 || self.acquisition.is_in_doubt() || self.acquisition.place().is_some();

@@ -15,8 +15,9 @@ use crate::semaphore::lease::Grant;
 use crate::semaphore::{DetachedPermit, Permit};
 
 impl Semaphore {
-    /// Makes a permit of a [detached](DetachedPermit) one that another process had, or this one. It never leaves
-    /// the semaphore's count in between: nobody else gets it, and nobody is waited for.
+    /// Makes a permit of a [detached](DetachedPermit) one that another process had, or this one. It
+    /// never leaves the semaphore's count in between: nobody else gets it, and nobody is waited
+    /// for.
     ///
     /// From now on it is this process that renews the permit and gives it back, under a new
     /// [id](Permit::id), with the lease and [`max_hold`](crate::SemaphoreBuilder::max_hold) of this
@@ -27,11 +28,11 @@ impl Semaphore {
     ///
     /// [`Error::Lost`] when the lease has ended, the permit was lost or given back before, or
     /// somebody else has adopted it: of two who adopt the same permit, the second gets this.
-    /// [`Error::Invalid`] when it is a permit of a semaphore with another name; nothing was sent then.
-    /// Otherwise as for [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives no answer
-    /// for longer than the outage tolerance, [`Error::NotAcknowledged`], [`Error::Rejected`],
-    /// [`Error::Closed`], [`Error::Shutdown`]. After these the permit may have been adopted: then it is
-    /// given back.
+    /// [`Error::Invalid`] when it is a permit of a semaphore with another name; nothing was sent
+    /// then. Otherwise as for [`acquire`](Self::acquire): [`Error::Unavailable`] when Redis gives
+    /// no answer for longer than the outage tolerance, [`Error::NotAcknowledged`],
+    /// [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`]. After these the permit may have
+    /// been adopted: then it is given back.
     ///
     /// # Cancel safety
     ///

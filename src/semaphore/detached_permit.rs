@@ -15,9 +15,9 @@ use crate::semaphore::Permit;
 /// Nobody renews the permit meanwhile, and nobody gives it back: it is lost when its lease ends
 /// before somebody adopts it. Whoever has this can adopt the permit, so show it to nobody else.
 ///
-/// As text it is one line: id, fencing token, [`expires_in`](Self::expires_in) in ms and the name of
-/// the semaphore, with a blank between them. The server and the prefix of the keys are not in it:
-/// both sides must use the same.
+/// As text it is one line: id, fencing token, [`expires_in`](Self::expires_in) in ms and the name
+/// of the semaphore, with a blank between them. The server and the prefix of the keys are not in
+/// it: both sides must use the same.
 ///
 /// # Examples
 ///

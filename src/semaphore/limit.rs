@@ -26,9 +26,9 @@ impl Semaphore {
     /// Answers the limit before: the configured one, if Redis knew of none. Raising it serves the
     /// queue at once; lowering it takes nothing away: it drains. 0 pauses the semaphore.
     ///
-    /// A call that has no answer is made again, and counts once, however often it arrives within five
-    /// response timeouts; where the first one did, the limit before is that which it has set. One that
-    /// failed with [`Error::Unavailable`] may still arrive seconds later: look at
+    /// A call that has no answer is made again, and counts once, however often it arrives within
+    /// five response timeouts; where the first one did, the limit before is that which it has set.
+    /// One that failed with [`Error::Unavailable`] may still arrive seconds later: look at
     /// [`limit`](Self::limit) then.
     ///
     /// # Errors

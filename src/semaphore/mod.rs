@@ -55,10 +55,10 @@ pub use revoke::Revoked;
 ///
 /// A program's own calls take effect in the order in which the program makes them, as those of
 /// tokio's semaphore do. A permit that was dropped is free for the next call, and a wait that was
-/// canceled is out of its way. This holds within one [`SemaphoreClient`](crate::SemaphoreClient), for
-/// semaphores of one name, and for calls that the program itself orders: in one task, or in tasks
-/// and threads that synchronize. It takes no round trip: what was given up goes out just before the
-/// next call, over the same connection.
+/// canceled is out of its way. This holds within one [`SemaphoreClient`](crate::SemaphoreClient),
+/// for semaphores of one name, and for calls that the program itself orders: in one task, or in
+/// tasks and threads that synchronize. It takes no round trip: what was given up goes out just
+/// before the next call, over the same connection.
 ///
 /// # Examples
 ///
@@ -132,8 +132,8 @@ impl Semaphore {
     /// [`Error::Timeout`] when an acquire timeout is set and passes, [`Error::Unavailable`] when
     /// Redis gives no answer for longer than the outage tolerance, [`Error::TooHeavy`] when the
     /// request can never fit, [`Error::NoLimit`] or [`Error::NotAcknowledged`] where the semaphore
-    /// was built for that, [`Error::LeaseTooShort`] when permits were granted, but never in time for
-    /// their lease; [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`].
+    /// was built for that, [`Error::LeaseTooShort`] when permits were granted, but never in time
+    /// for their lease; [`Error::Rejected`], [`Error::Closed`], [`Error::Shutdown`].
     ///
     /// # Cancel safety
     ///
@@ -142,12 +142,12 @@ impl Semaphore {
     ///
     /// # Keep polling it
     ///
-    /// A future that was polled once is in the queue, or on its way there. If it is then kept and not polled,
-    /// it still takes its turn, and its permit stays unused for a lease each time. This happens to a
-    /// pinned future outside of a `select!` that is left, and to futures in a stream such as
-    /// `buffer_unordered` while the consumer of that stream awaits a permit of the same semaphore:
-    /// nothing moves for a lease then. Drop such a future, or run it in a task. (tokio's semaphore
-    /// has the same trap, without an end.)
+    /// A future that was polled once is in the queue, or on its way there. If it is then kept and
+    /// not polled, it still takes its turn, and its permit stays unused for a lease each time. This
+    /// happens to a pinned future outside of a `select!` that is left, and to futures in a stream
+    /// such as `buffer_unordered` while the consumer of that stream awaits a permit of the same
+    /// semaphore: nothing moves for a lease then. Drop such a future, or run it in a task. (tokio's
+    /// semaphore has the same trap, without an end.)
     ///
     /// # Examples
     ///

@@ -76,10 +76,10 @@ use crate::semaphore::permit_watch::PermitWatch;
 ///
 /// When the runtime that connected ends, permits that were dropped before, and those that its tasks
 /// still hold, are delivered first. The end of the runtime waits for that, for up to the response
-/// timeout (default 2 s), and 10 s at most. So the end of `#[tokio::main]` loses none of them, also after `?` or a
-/// panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not wait: call
-/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before. Otherwise a permit that was dropped
-/// a moment earlier counts until its lease expires (default 30 s).
+/// timeout (default 2 s), and 10 s at most. So the end of `#[tokio::main]` loses none of them, also
+/// after `?` or a panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not
+/// wait: call [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before. Otherwise a
+/// permit that was dropped a moment earlier counts until its lease expires (default 30 s).
 ///
 /// After the runtime that connected has ended, a permit is given back in the runtime in which it is
 /// dropped. Outside of any runtime nothing can deliver it, and its lease expires.
@@ -121,8 +121,8 @@ impl Permit {
     /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
     /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
     /// timeout; giving back goes on in the background until Redis confirms it or the lease has
-    /// ended. [`Error::Rejected`] when Redis answers with an error. [`Error::Shutdown`] outside of a
-    /// runtime, when the one that connected has ended: then the lease ends by itself.
+    /// ended. [`Error::Rejected`] when Redis answers with an error. [`Error::Shutdown`] outside of
+    /// a runtime, when the one that connected has ended: then the lease ends by itself.
     ///
     /// # Cancel safety
     ///

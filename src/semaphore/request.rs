@@ -52,8 +52,8 @@ impl AcquireRequest {
         Self { core: core.clone(), weight, ahead, timeout }
     }
 
-    /// How much of the limit the permit takes: from 1 to the limit. Default: 1. What weighs more than
-    /// a limit that was set at run time waits until that is raised or cleared.
+    /// How much of the limit the permit takes: from 1 to the limit. Default: 1. What weighs more
+    /// than a limit that was set at run time waits until that is raised or cleared.
     ///
     /// # Examples
     ///
@@ -68,8 +68,9 @@ impl AcquireRequest {
     ///
     /// It is a priority with a bound: nobody is overtaken for longer than that much, so nobody
     /// waits for ever. After the server's clock was set back it is up to a second more: while that
-    /// is more than a second behind the last ticket, a head start counts for nothing; then it counts
-    /// from that ticket, and all who came while the clock was behind count as having come together.
+    /// is more than a second behind the last ticket, a head start counts for nothing; then it
+    /// counts from that ticket, and all who came while the clock was behind count as having come
+    /// together.
     ///
     /// # Examples
     ///

@@ -40,12 +40,13 @@ impl Semaphore {
     /// permit comes back when the lease ends.
     ///
     /// A request is taken from a process that is gone, so that it does not count any more. One that
-    /// lives asks again with its ticket, within a third of the heartbeat timeout, and gets its old place.
+    /// lives asks again with its ticket, within a third of the heartbeat timeout, and gets its old
+    /// place.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for what is no id; nothing is sent then. [`Error::Unavailable`] when Redis
-    /// gives no answer within twice the response timeout, [`Error::Rejected`].
+    /// [`Error::Invalid`] for what is no id; nothing is sent then. [`Error::Unavailable`] when
+    /// Redis gives no answer within twice the response timeout, [`Error::Rejected`].
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,5 @@
-//! Backoff between attempts: longer each time, and never the same for two clients that lost Redis at
-//! the same moment.
+//! Backoff between attempts: longer each time, and never the same for two clients that lost Redis
+//! at the same moment.
 
 use std::time::Duration;
 

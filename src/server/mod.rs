@@ -2,9 +2,9 @@
 //! users' tests to a server in memory.
 //!
 //! All calls share a connection for each server, but for those that wait for replicas. redis-rs
-//! neither repeats a command nor notices a peer that went silent, so both is done here: two timeouts
-//! in a row replace the connection, and a call that failed in passing is made again. That is right
-//! for these scripts only: the same ID gets the same answer.
+//! neither repeats a command nor notices a peer that went silent, so both is done here: two
+//! timeouts in a row replace the connection, and a call that failed in passing is made again. That
+//! is right for these scripts only: the same ID gets the same answer.
 
 mod asking;
 mod backoff;
@@ -157,8 +157,8 @@ impl Servers {
         self.link_of(slot).ok().flatten()?.outage()
     }
 
-    /// Before something is done in the background: waits a moment while tokio's clock is paused, since
-    /// no answer can arrive then.
+    /// Before something is done in the background: waits a moment while tokio's clock is paused,
+    /// since no answer can arrive then.
     pub(crate) async fn rest_if_paused(&self) {
         if self.are_away() {
             clock::rest_if_paused().await;

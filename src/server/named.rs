@@ -8,11 +8,11 @@ use crate::error::Error;
 /// What says where a server is, and who connects: a URL, or what redis-rs has for that.
 ///
 /// A URL is `redis://user:password@host:6379/3`, with `rediss://` for TLS, or
-/// `redis+unix:///path/of/socket?db=3&user=name&pass=secret`. `valkey` may stand for `redis`, one slash
-/// of a socket for three, and `unix` for `redis+unix`. An IPv6 address stands in brackets. Behind `?`
-/// `protocol=3` asks for that version of the protocol. Special characters are written as in all URLs
-/// (`%40` for @). A user without a password logs in with an empty one. Whatever else is written is an
-/// error: nothing of a URL is passed over.
+/// `redis+unix:///path/of/socket?db=3&user=name&pass=secret`. `valkey` may stand for `redis`, one
+/// slash of a socket for three, and `unix` for `redis+unix`. An IPv6 address stands in brackets.
+/// Behind `?` `protocol=3` asks for that version of the protocol. Special characters are written as
+/// in all URLs (`%40` for @). A user without a password logs in with an empty one. Whatever else is
+/// written is an error: nothing of a URL is passed over.
 ///
 /// # Examples
 ///
@@ -36,8 +36,8 @@ pub trait IntoServer {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] where it cannot be read, or says what nothing here takes. The text repeats
-    /// nothing that may be a password.
+    /// [`Error::Invalid`] where it cannot be read, or says what nothing here takes. The text
+    /// repeats nothing that may be a password.
     ///
     /// # Examples
     ///

@@ -43,7 +43,8 @@ impl Cluster {
         }
     }
 
-    /// Whether these are the primaries still: one that is none any more has lost its keys meanwhile.
+    /// Whether these are the primaries still: one that is none any more has lost its keys
+    /// meanwhile.
     pub(crate) async fn same_primaries(
         self: &Arc<Self>,
         before: &Shares,

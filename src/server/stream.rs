@@ -70,8 +70,8 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Why a write has failed. A server that refuses a certificate says so before it closes, and the
-    /// write may find out first. What is read instead of a reason is kept for the reader.
+    /// Why a write has failed. A server that refuses a certificate says so before it closes, and
+    /// the write may find out first. What is read instead of a reason is kept for the reader.
     fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         if self.read_ahead.is_some() {
             return error;

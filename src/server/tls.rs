@@ -1,6 +1,7 @@
-//! Connections over TLS, made here and not by redis-rs: that has rustls take the one choice of a crate
-//! for cryptography that a process has, which is the program's to make. A client that somebody else
-//! made with certificates goes by redis-rs all the same, as nobody else can read them.
+//! Connections over TLS, made here and not by redis-rs: that has rustls take the one choice of a
+//! crate for cryptography that a process has, which is the program's to make. A client that
+//! somebody else made with certificates goes by redis-rs all the same, as nobody else can read
+//! them.
 
 use std::sync::{Arc, OnceLock};
 

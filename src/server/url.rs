@@ -1,5 +1,5 @@
-//! How a server is named: the one reader of URLs, for the library and for the tool. What it does not
-//! take is refused, and not repeated: anything in a URL may be a password that went astray.
+//! How a server is named: the one reader of URLs, for the library and for the tool. What it does
+//! not take is refused, and not repeated: anything in a URL may be a password that went astray.
 
 use std::fmt;
 use std::net::Ipv6Addr;

@@ -19,8 +19,9 @@
 //!
 //! # Clients that read slowly
 //!
-//! Their permits are in use for as long as they read. [`max_hold`](crate::SemaphoreBuilder::max_hold)
-//! bounds that, as does a limit of time in the server in front.
+//! Their permits are in use for as long as they read.
+//! [`max_hold`](crate::SemaphoreBuilder::max_hold) bounds that, as does a limit of time in the
+//! server in front.
 //!
 //! # Connections that are upgraded
 //!
@@ -32,10 +33,11 @@
 //! # When the service ends
 //!
 //! [Close](crate::Semaphore::close) the semaphore first: whoever waits is shed, and nobody else
-//! comes in. Then let the server finish what is inside, which goes on to be renewed, and
-//! [shut down](crate::SemaphoreClient::shutdown) at last, as `examples/axum` does. Shut down first,
-//! responses that take longer than the lease are cut. Before all that, take the process out of the load
-//! balancer: a connection that the system has taken when the server stops is cut without an answer.
+//! comes in. Then let the server finish what is inside, which goes on to be renewed, and [shut
+//! down](crate::SemaphoreClient::shutdown) at last, as `examples/axum` does. Shut down first,
+//! responses that take longer than the lease are cut. Before all that, take the process out of the
+//! load balancer: a connection that the system has taken when the server stops is cut without an
+//! answer.
 //!
 //! # Examples
 //!

@@ -1,5 +1,5 @@
-//! Messages of hand-offs: one subscription for a whole process (in a cluster one for each semaphore),
-//! kept alive across cuts, and a router to the semaphores that they are about.
+//! Messages of hand-offs: one subscription for a whole process (in a cluster one for each
+//! semaphore), kept alive across cuts, and a router to the semaphores that they are about.
 //!
 //! A message only saves time. What counts is in the keys, so after each new subscription all that
 //! waits is asked for again. When the server knows that the subscription is cut, the scripts see

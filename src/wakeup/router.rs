@@ -48,7 +48,8 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// Of the process that is `client` on the server, which must hear of it within `heartbeat_timeout`.
+    /// Of the process that is `client` on the server, which must hear of it within
+    /// `heartbeat_timeout`.
     pub(crate) fn new(wakeups: Wakeups, client: &str, heartbeat_timeout: Duration) -> Self {
         let ours = format!("{}:{client}:", wakeups.how());
         Self {

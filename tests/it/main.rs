@@ -1,6 +1,6 @@
-//! Everything runs against real servers: `scripts/with-redis cargo test`. Folders are named as those of
-//! `src/` that they test. Besides: the protocol by itself (`scripts`, `published`, `model`, `fuzz`), all of
-//! it under faults (`soak`), and what surrounds it.
+//! Everything runs against real servers: `scripts/with-redis cargo test`. Folders are named as
+//! those of `src/` that they test. Besides: the protocol by itself (`scripts`, `published`,
+//! `model`, `fuzz`), all of it under faults (`soak`), and what surrounds it.
 
 mod batching;
 mod blocking;

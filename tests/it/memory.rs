@@ -175,8 +175,8 @@ async fn those_who_wait_outlast_it_and_keep_their_places() {
     let second = scene.start_waiting();
     scene.observer.sees(1, 2).await;
     scene.fill_memory();
-    // No sign of life is taken for longer than the heartbeat timeout: they look dead, and are passed
-    // over when the permit comes back.
+    // No sign of life is taken for longer than the heartbeat timeout: they look dead, and are
+    // passed over when the permit comes back.
     passed(Instant::now() + 2 * heartbeat_timeout).await;
     assert!(!first.is_finished() && !second.is_finished(), "refused while they waited");
     holder.release().await.unwrap();

@@ -1,5 +1,5 @@
-//! In a process of its own: the crate for cryptography is the program's to choose, also after it has
-//! connected.
+//! In a process of its own: the crate for cryptography is the program's to choose, also after it
+//! has connected.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ impl Head {
         head
     }
 
-    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above. The
-    /// text of a label that is too long for its column begins in the next line.
+    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above.
+    /// The text of a label that is too long for its column begins in the next line.
     fn add(&mut self, line: &str) {
         let columns = line.split_at_checked(19).filter(|(label, _)| label.ends_with(' '));
         let (label, text) = columns.unwrap_or((line, ""));

@@ -1,5 +1,5 @@
-//! What tests and benches share: servers of their own, their clocks, faults on the way to them, and ways to
-//! call the scripts.
+//! What tests and benches share: servers of their own, their clocks, faults on the way to them, and
+//! ways to call the scripts.
 
 pub mod acl;
 pub mod child;

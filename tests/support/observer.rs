@@ -2,8 +2,9 @@ use std::time::{Duration, Instant};
 
 use redis_semaphore::{Inspection, Permit, Semaphore, SemaphoreClient, SemaphoreClientBuilder};
 
-/// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must not
-/// be waited for: a usual lease (`local::clients`), and 50 waits one after the other (`maintenance`).
+/// Long enough for a busy machine; a test that passes never waits for it. Shorter than what must
+/// not be waited for: a usual lease (`local::clients`), and 50 waits one after the other
+/// (`maintenance`).
 const DEADLINE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 

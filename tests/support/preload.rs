@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds one, whose path is one from the root, and answers where it is: beside the program that runs.
-/// Two tests may do so at the same time.
+/// Builds one, whose path is one from the root, and answers where it is: beside the program that
+/// runs. Two tests may do so at the same time.
 pub fn build_library(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(source);
     let program = std::env::current_exe().unwrap();

@@ -1,10 +1,11 @@
-//! Escapes what a terminal must not get: text that a server or another client wrote can neither steer
-//! it, nor hide, nor look like other text.
+//! Escapes what a terminal must not get: text that a server or another client wrote can neither
+//! steer it, nor hide, nor look like other text.
 //!
-//! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. A character
-//! is escaped, as `\u{202e}`, if it is a control or format character, a separator other than the space,
-//! unassigned, for private use, or invisible. It is escaped, too, if it could be written in another way
-//! that looks the same: what is printed is in Unicode's normalization form C.
+//! `output.rs` escapes everything that it prints, and `top/text.rs` everything that is drawn. A
+//! character is escaped, as `\u{202e}`, if it is a control or format character, a separator other
+//! than the space, unassigned, for private use, or invisible. It is escaped, too, if it could be
+//! written in another way that looks the same: what is printed is in Unicode's normalization form
+//! C.
 
 use std::fmt::Write;
 use std::io;
@@ -28,8 +29,9 @@ pub fn line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// A name or the like: no other one is printed in the same way. So a backslash is escaped that would
-/// begin an escape, and a space that is not between two other characters. It may be part of a line.
+/// A name or the like: no other one is printed in the same way. So a backslash is escaped that
+/// would begin an escape, and a space that is not between two other characters. It may be part of a
+/// line.
 pub fn value(text: &str) -> String {
     let mut signs = Vec::new();
     each(text, |c, is_shown| signs.push((c, is_shown)));

@@ -20,7 +20,8 @@ pub struct Order {
 }
 
 /// The second line to a worker, when all are ready: it begins at once, and ends then, by the clock
-/// that all share. There is no third. The end of the input means that it is over now, whatever the time.
+/// that all share. There is no third. The end of the input means that it is over now, whatever the
+/// time.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Window {
     pub begin: u64,

@@ -1,5 +1,5 @@
-//! The command: a child of the guard, or of the tool where there is none, with a process group of its
-//! own.
+//! The command: a child of the guard, or of the tool where there is none, with a process group of
+//! its own.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -99,8 +99,8 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// A signal that stops who does not catch it, where no shell could have that go on: as the system
-    /// does it there, only those hear of it that catch it. Not where there is no /proc.
+    /// A signal that stops who does not catch it, where no shell could have that go on: as the
+    /// system does it there, only those hear of it that catch it. Not where there is no /proc.
     pub fn hears(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
@@ -114,7 +114,8 @@ impl Running {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Whether all that is left of its group belongs to other users, as with sudo: it gets no signal.
+    /// Whether all that is left of its group belongs to other users, as with sudo: it gets no
+    /// signal.
     pub fn is_out_of_reach(&self) -> bool {
         killpg(self.group, None) == Err(Errno::EPERM)
     }
@@ -125,8 +126,8 @@ impl Running {
     }
 }
 
-/// In the guard: a child that becomes the command when it is continued: see `starter.rs`. The name of
-/// the semaphore is in the environment already.
+/// In the guard: a child that becomes the command when it is continued: see `starter.rs`. The name
+/// of the semaphore is in the environment already.
 pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
     let mut starter = role::this_program()?;
     starter

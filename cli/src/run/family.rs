@@ -1,5 +1,5 @@
-//! All processes of the command, wherever they went: `timeout`, `setsid` and shells with job control
-//! give what they start a process group or a session of its own.
+//! All processes of the command, wherever they went: `timeout`, `setsid` and shells with job
+//! control give what they start a process group or a session of its own.
 
 use std::{fs, thread};
 
@@ -19,8 +19,8 @@ pub struct Family {
     pub root: Pid,
     /// The first of its group.
     pub command: Pid,
-    /// Those that belonged to it before, wherever their parents are now, and when they started. (Nothing
-    /// gets away from the guard that is their parent.)
+    /// Those that belonged to it before, wherever their parents are now, and when they started.
+    /// (Nothing gets away from the guard that is their parent.)
     known: Vec<(Pid, u64)>,
     /// The tool, and when the command started, if an earlier guard was killed: what that guard was
     /// the parent of went to the tool.
@@ -114,7 +114,8 @@ impl Family {
         }
     }
 
-    /// Those that are alive, below `root`, and in the group of the command. None where there is no /proc.
+    /// Those that are alive, below `root`, and in the group of the command. None where there is no
+    /// /proc.
     fn entries(&self) -> Option<Vec<Entry>> {
         // The tool may have children of other programs, which were there before the command.
         let is_inherited = |entry: &Entry, (tool, started)| {
@@ -199,8 +200,8 @@ impl Entry {
     }
 }
 
-/// Of this process: which number is a child's only the system tells. Numbers are given out one after
-/// the other, and a child has a later one than its parent.
+/// Of this process: which number is a child's only the system tells. Numbers are given out one
+/// after the other, and a child has a later one than its parent.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let own = getpid().as_raw();

@@ -197,8 +197,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The guard is replaced where it was killed, and goes on where it was stopped. Others the first
-    /// process of a container inherits.
+    /// The guard is replaced where it was killed, and goes on where it was stopped. Others the
+    /// first process of a container inherits.
     fn note_other(&mut self, process: Pid, change: Change) {
         let Some(guard) = self.held.as_mut().map(|held| &mut *held.guard) else { return };
         match change {
@@ -220,7 +220,8 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The tool stops, too, so that the shell of the terminal gets on. It goes on with `fg` or `bg`.
+    /// The tool stops, too, so that the shell of the terminal gets on. It goes on with `fg` or
+    /// `bg`.
     async fn stopped(&mut self, signal: i32) {
         let wants_terminal = [Signal::SIGTTIN, Signal::SIGTTOU].map(|wants| wants as i32);
         // It may have asked for the terminal just before it got it.

@@ -1,4 +1,5 @@
-//! The job of a shell that this process belongs to: all of it stops at ^Z, and goes on with `fg` or `bg`.
+//! The job of a shell that this process belongs to: all of it stops at ^Z, and goes on with `fg` or
+//! `bg`.
 
 use std::os::unix::process::parent_id;
 
@@ -8,7 +9,8 @@ use nix::unistd::{Pid, getpgid, getpgrp, getsid};
 use super::family::Entry;
 use crate::interruption::not_ignored;
 
-/// As the terminal would do it. This process, which listens to SIGTSTP, hears of it as the others do.
+/// As the terminal would do it. This process, which listens to SIGTSTP, hears of it as the others
+/// do.
 pub fn stop_all() {
     // To its own group a process may always send a signal.
     let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
@@ -19,8 +21,8 @@ pub fn interrupt_all() {
     let _ = kill(Pid::from_raw(0), Signal::SIGINT);
 }
 
-/// What SIGTSTP does to a process that does not listen to it. Returns when this one goes on, and whether
-/// it was stopped: then a SIGCONT has come.
+/// What SIGTSTP does to a process that does not listen to it. Returns when this one goes on, and
+/// whether it was stopped: then a SIGCONT has come.
 pub fn stop_this_process() -> bool {
     can_stop() && raise(Signal::SIGSTOP).is_ok()
 }

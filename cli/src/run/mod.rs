@@ -195,8 +195,8 @@ async fn permitted(
     }
 }
 
-/// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when the
-/// wait ends; an answer is not waited for long.
+/// What waited leaves the queue, and what was granted meanwhile is given back. That goes out when
+/// the wait ends; an answer is not waited for long.
 async fn give_up(client: &SemaphoreClient, name: &str) {
     if timeout(PATIENCE, client.shutdown()).await.is_err() {
         note(format_args!(
@@ -212,8 +212,8 @@ fn unconfirmed() -> String {
     outages::reason().unwrap_or_else(|| format!("no reply from Redis within {PATIENCE:?}"))
 }
 
-/// Does what is still to be done with Redis when the command has ended. After a signal that would end
-/// the tool an answer is not waited for long. Where there is none, this answers the signal.
+/// Does what is still to be done with Redis when the command has ended. After a signal that would
+/// end the tool an answer is not waited for long. Where there is none, this answers the signal.
 async fn unless_signalled<T>(
     signals: &mut Signals,
     work: impl Future<Output = T>,

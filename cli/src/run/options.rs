@@ -96,8 +96,8 @@ pub struct Run {
     )]
     pub ahead: Duration,
     /// For how long a permit is held without renewal: for so long it stays taken after --leave, and
-    /// when the machine or this tool has crashed. Without --leave at least 500ms. The command goes on
-    /// without Redis for at least two thirds of it, less --grace and a second: 14s by default
+    /// when the machine or this tool has crashed. Without --leave at least 500ms. The command goes
+    /// on without Redis for at least two thirds of it, less --grace and a second: 14s by default
     #[arg(
         long,
         value_name = "DURATION",
@@ -110,8 +110,8 @@ pub struct Run {
     /// --lease where that is shorter]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub grace: Option<Duration>,
-    /// The name of this job for others: `inspect`, `top` and `revoke` show it before host and process.
-    /// Up to 32 letters, digits, '.', '_' and '-' [default: the file name of the command]
+    /// The name of this job for others: `inspect`, `top` and `revoke` show it before host and
+    /// process. Up to 32 letters, digits, '.', '_' and '-' [default: the file name of the command]
     #[arg(long, value_name = "LABEL", value_parser = label::parse)]
     pub label: Option<String>,
     /// The exit status instead of 75: no permit in time

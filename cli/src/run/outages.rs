@@ -1,5 +1,6 @@
-//! Outages of Redis are reported while `run` connects and waits: that one begins, and that it is over.
-//! The library logs both. Once the command runs a terminal is its own: then only a log gets the lines.
+//! Outages of Redis are reported while `run` connects and waits: that one begins, and that it is
+//! over. The library logs both. Once the command runs a terminal is its own: then only a log gets
+//! the lines.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};

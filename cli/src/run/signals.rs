@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use super::job::stop_this_process;
 use crate::interruption::{listen, not_ignored};
 
-/// What is meant for the command: all that can be caught, but for what is about this process itself,
-/// its children (SIGCHLD), its output (SIGPIPE, SIGXFSZ), or a fault of it (SIGBUS, SIGFPE, SIGILL, SIGSEGV,
-/// SIGSYS). Nobody could pass on a real-time signal as it came, with its value, and as often.
+/// What is meant for the command: all that can be caught, but for what is about this process
+/// itself, its children (SIGCHLD), its output (SIGPIPE, SIGXFSZ), or a fault of it (SIGBUS, SIGFPE,
+/// SIGILL, SIGSEGV, SIGSYS). Nobody could pass on a real-time signal as it came, with its value,
+/// and as often.
 const FOR_COMMAND: [Signal; 21] = [
     Signal::SIGABRT,
     Signal::SIGALRM,

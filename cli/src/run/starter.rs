@@ -1,5 +1,5 @@
-//! The process of a command before it becomes that. It stops until the guard knows it and the terminal
-//! is its own: a guard that is killed in between leaves no command behind.
+//! The process of a command before it becomes that. It stops until the guard knows it and the
+//! terminal is its own: a guard that is killed in between leaves no command behind.
 
 use std::env;
 use std::os::unix::process::{CommandExt, parent_id};

@@ -16,7 +16,8 @@ pub struct Terminal {
 
 impl Terminal {
     /// That of this process, where it has one. A script that starts it with `&` goes on in the
-    /// foreground, in the same group: such a shell has what it starts ignore ^C, and gives it no input.
+    /// foreground, in the same group: such a shell has what it starts ignore ^C, and gives it no
+    /// input.
     pub fn open() -> Option<Self> {
         let ignores_interrupts = not_ignored([Signal::SIGINT]).next().is_none();
         if ignores_interrupts && !io::stdin().is_terminal() {

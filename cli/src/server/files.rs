@@ -1,5 +1,5 @@
-//! Files that options name. They are read anew each time, since they may change. What cannot be read
-//! twice (a FIFO, standard input, `<(command)`) is read once, and kept.
+//! Files that options name. They are read anew each time, since they may change. What cannot be
+//! read twice (a FIFO, standard input, `<(command)`) is read once, and kept.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

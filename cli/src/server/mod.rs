@@ -137,8 +137,8 @@ fn servers(server: &Server) -> Result<Vec<ConnectionInfo>, Failure> {
     Ok(server.url.iter().map(IntoServer::into_server).collect::<Result<_, _>>()?)
 }
 
-/// Joins what the URL says of user and password with what is said elsewhere. What is said twice must
-/// be the same.
+/// Joins what the URL says of user and password with what is said elsewhere. What is said twice
+/// must be the same.
 fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, Failure> {
     let mut settings = info.redis_settings().clone();
     let of_url = settings.password().filter(|password| !password.is_empty()).map(str::to_owned);
@@ -172,8 +172,8 @@ fn with_login(server: &Server, info: ConnectionInfo) -> Result<ConnectionInfo, F
     Ok(info.set_redis_settings(settings))
 }
 
-/// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs are
-/// for the sentinels.
+/// How to reach the primary: it speaks TLS where its sentinels do. User and password of the URLs
+/// are for the sentinels.
 fn primary(sentinels: &[ConnectionInfo]) -> Result<ConnectionInfo, Failure> {
     let first = sentinels.first().ok_or_else(|| Failure::usage("--sentinel: no URL"))?;
     let settings = RedisConnectionInfo::default().set_db(first.redis_settings().db());

@@ -1,5 +1,5 @@
-//! Where passwords come from, and where they must not stand: among the arguments, which everybody on
-//! the machine can read.
+//! Where passwords come from, and where they must not stand: among the arguments, which everybody
+//! on the machine can read.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -73,8 +73,8 @@ async fn watch(server: &Server, asked: &Top) -> Result<(), Failure> {
 }
 
 /// Until somebody leaves: what came of a change, and was not drawn by then, is `unseen`. There is a
-/// new picture at each tick, after each key, before the next one is heard, and not after each answer:
-/// with thousands of semaphores these come faster than anybody can see.
+/// new picture at each tick, after each key, before the next one is heard, and not after each
+/// answer: with thousands of semaphores these come faster than anybody can see.
 async fn show(
     mut state: State,
     screen: &mut Screen,

@@ -16,7 +16,8 @@ use crate::top::look::Look;
 use crate::top::options::Top;
 use crate::top::schedule;
 
-/// Lines of the screen that are no rows of the list: title, head of the table, two of notices, keys.
+/// Lines of the screen that are no rows of the list: title, head of the table, two of notices,
+/// keys.
 const OTHER_LINES: u16 = 5;
 
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! Text that fits: names, client names and reasons may be of any length, and in any script. All that is drawn
-//! comes through here, and so is escaped.
+//! Text that fits: names, client names and reasons may be of any length, and in any script. All
+//! that is drawn comes through here, and so is escaped.
 
 use std::time::{Duration, SystemTime};
 

@@ -10,7 +10,8 @@ const SECRET: &str = "Xq7Zw9";
 /// The same in a URL.
 const ENCODED: &str = "%58q7Zw9";
 
-/// The server at `@PORT` accepts the secret as the password of `importer`. No server listens at port 1.
+/// The server at `@PORT` accepts the secret as the password of `importer`. No server listens at
+/// port 1.
 const URLS: [&str; 12] = [
     "redis://importer:SECRET@127.0.0.1:@PORT/",
     "redis://importer:ENCODED@127.0.0.1:@PORT/",

@@ -143,8 +143,9 @@ impl GivenUp for GivenUpRequest {
         self.core.statuses(reply)
     }
 
-    /// It was held until now: a message that comes late may not take a permit that is to be consumed.
-    /// What may still reach the server has done so, or never will, when it is released again.
+    /// It was held until now: a message that comes late may not take a permit that is to be
+    /// consumed. What may still reach the server has done so, or never will, when it is released
+    /// again.
     fn released(&self) -> Option<(Instant, Entry)> {
         let (core, acquisition) = (&self.core, &self.acquisition);
         core.hold_no_more(std::iter::once(&**acquisition));

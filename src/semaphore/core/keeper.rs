@@ -128,9 +128,9 @@ async fn reached(moment: Option<Instant>) {
 }
 
 impl Drop for Keeper {
-    /// If the runtime ends before the work is done, delivers the rest, together with all requests of
-    /// this process that wait. Requests are released first, so that no permit is granted to one of them.
-    /// A permit that is dropped later starts another keeper.
+    /// If the runtime ends before the work is done, delivers the rest, together with all requests
+    /// of this process that wait. Requests are released first, so that no permit is granted to one
+    /// of them. A permit that is dropped later starts another keeper.
     fn drop(&mut self) {
         if self.is_done {
             return;

@@ -11,7 +11,8 @@ use crate::semaphore::acquisition::{ACQUIRE, Acquisition};
 
 impl Core {
     /// This process neither renews nor releases it any more. It may be in use without us, for no
-    /// longer than a lease from now on: so long a message that comes late must not have it released.
+    /// longer than a lease from now on: so long a message that comes late must not have it
+    /// released.
     pub(crate) fn part_with(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         let until = Instant::now() + self.settings.lease;
         self.context.router.part_with(acquisition.number, until);

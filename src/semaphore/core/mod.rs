@@ -1,11 +1,11 @@
 //! One semaphore as this process uses it: its keys, its settings, what waits and what it holds. The
 //! parts below are what it asks of the server.
 //!
-//! What may be queued is in the table of waits from before its request goes out, since the message of
-//! a hand-off may overtake the reply. It enters the table of what is held before it leaves the one of
-//! waits, and stays there until its release is confirmed, or it is lost; where this process has parted
-//! with it, the router knows it for another lease. So a message that comes late, or twice, always finds
-//! what is in use, and whatever it does not find is to be given back.
+//! What may be queued is in the table of waits from before its request goes out, since the message
+//! of a hand-off may overtake the reply. It enters the table of what is held before it leaves the
+//! one of waits, and stays there until its release is confirmed, or it is lost; where this process
+//! has parted with it, the router knows it for another lease. So a message that comes late, or
+//! twice, always finds what is in use, and whatever it does not find is to be given back.
 
 mod acknowledge;
 mod acquire;
@@ -230,9 +230,9 @@ impl Core {
         self.held.lock().expect("nothing panics while it is locked")
     }
 
-    /// From now on these are held, with leases that began then, and the maintenance renews them where
-    /// that is wanted. The answer to a heartbeat may come when its permit was passed on: what is over
-    /// stays so.
+    /// From now on these are held, with leases that began then, and the maintenance renews them
+    /// where that is wanted. The answer to a heartbeat may come when its permit was passed on: what
+    /// is over stays so.
     pub(crate) fn hold<'a>(
         self: &Arc<Self>,
         acquisitions: impl Iterator<Item = &'a Arc<Acquisition>>,
@@ -285,8 +285,8 @@ impl Core {
     }
 
     /// Plans the next `wake` in place of what was planned: the server names who is to call it.
-    /// `None`: not we. What is due already is done all the same, as a script that stopped at its bound
-    /// wants it.
+    /// `None`: not we. What is due already is done all the same, as a script that stopped at its
+    /// bound wants it.
     pub(crate) fn plan_wake(self: &Arc<Self>, wake_in: Option<Duration>) {
         let now = Instant::now();
         let mut wake = self.wake_plan();
@@ -300,7 +300,8 @@ impl Core {
         }
     }
 
-    /// The alarm has gone off. Answers whether `wake` is due, and when the alarm is to go off again.
+    /// The alarm has gone off. Answers whether `wake` is due, and when the alarm is to go off
+    /// again.
     pub(crate) fn take_wake(&self, now: Instant) -> (bool, Option<Instant>) {
         let mut wake = self.wake_plan();
         let is_due = wake.planned.take_if(|at| *at <= now).is_some();

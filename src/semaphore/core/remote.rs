@@ -63,8 +63,8 @@ impl Core {
             let write = |cmd: &mut Cmd| copy_arguments(&arguments, cmd);
             core.context.servers.run(core.slot, &earlier, script, write, deadline).await
         });
-        // Not by the caller: one that is not polled any more would keep one of the connection's places
-        // for commands to send.
+        // Not by the caller: one that is not polled any more would keep one of the connection's
+        // places for commands to send.
         let answer =
             self.context.in_a_task(deadline, run).await.map_err(|undone| match undone {
                 Undone::Stalled => self.home_stalled(operation, deadline.elapsed()),

@@ -1,5 +1,5 @@
-//! What the background gives back or lets expire, until Redis has confirmed it: also where the runtime
-//! ends before.
+//! What the background gives back or lets expire, until Redis has confirmed it: also where the
+//! runtime ends before.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::protocol::ReleaseMode;
 use crate::semaphore::acquisition::Acquisition;
 
-/// A task that is to give these back, or to let these expire, has this. A runtime that ends drops its tasks,
-/// wherever they are: what is dropped before it is [settled](Self::settle) goes out over a connection of its own, and
-/// the end of the runtime waits for that. So the end of `main`, which drops permits and then the
-/// runtime, loses none of them.
+/// A task that is to give these back, or to let these expire, has this. A runtime that ends drops
+/// its tasks, wherever they are: what is dropped before it is [settled](Self::settle) goes out over
+/// a connection of its own, and the end of the runtime waits for that. So the end of `main`, which
+/// drops permits and then the runtime, loses none of them.
 pub(crate) struct Undelivered {
     core: Arc<Core>,
     /// IDs, in the order in which they are to be released.
@@ -47,8 +47,9 @@ impl Undelivered {
         of
     }
 
-    /// It was tried, with these failures, if any: Redis has confirmed the rest. Answers whether that is
-    /// all that can be done: not where the tasks that made the calls were dropped before this one.
+    /// It was tried, with these failures, if any: Redis has confirmed the rest. Answers whether
+    /// that is all that can be done: not where the tasks that made the calls were dropped before
+    /// this one.
     pub(crate) fn settle(&mut self, failures: &[Error]) -> bool {
         let was_stopped = failures.iter().any(|error| matches!(error, Error::Shutdown));
         if was_stopped && !self.core.context.runs() {

@@ -1,4 +1,5 @@
-//! The maintenance of a semaphore: a task that is there while something is held, awaited or planned.
+//! The maintenance of a semaphore: a task that is there while something is held, awaited or
+//! planned.
 //!
 //! - `renewal`: every third of the lease, while there are permits. It has calls of its own.
 //! - `heartbeat`: asks again for what waits, every third of the heartbeat timeout, after each new

@@ -53,8 +53,8 @@ fn renewable<'a>(core: &Core, permits: &'a [Arc<Acquisition>]) -> Vec<Renewable<
     renewable
 }
 
-/// Not through the batcher of `refresh`: what an attempt that is given up has out there would hold back the
-/// next one.
+/// Not through the batcher of `refresh`: what an attempt that is given up has out there would hold
+/// back the next one.
 async fn renew_batch(core: &Arc<Core>, batch: Vec<Renewable<'_>>) -> Result<(), Error> {
     if batch.is_empty() {
         return Ok(());

@@ -16,8 +16,8 @@ use crate::server::earlier::{Earlier, Way, run_in_order};
 
 /// Timeouts in a row after which a connection is given up.
 const MAX_TIMEOUTS: u32 = 2;
-/// The round trip of a slow network. Who waits for less, as the renewals of short leases do, finds out
-/// nothing of the connection.
+/// The round trip of a slow network. Who waits for less, as the renewals of short leases do, finds
+/// out nothing of the connection.
 const SLOW_TRIP: Duration = Duration::from_millis(200);
 
 impl Link {

@@ -50,8 +50,8 @@ pub(crate) struct Link {
 
 enum State {
     Away,
-    /// An attempt has failed, or all calls over the connection that it made. Until then others would,
-    /// too: nobody makes one.
+    /// An attempt has failed, or all calls over the connection that it made. Until then others
+    /// would, too: nobody makes one.
     Refused {
         until: Instant,
         error: RedisError,

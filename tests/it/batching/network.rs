@@ -1,5 +1,5 @@
-//! Over a network: who asks for something does not wait for the answer to somebody else's call. What
-//! is under way is counted, by a proxy that lets through one direction at a time.
+//! Over a network: who asks for something does not wait for the answer to somebody else's call.
+//! What is under way is counted, by a proxy that lets through one direction at a time.
 
 use std::sync::Mutex;
 use std::time::Duration;

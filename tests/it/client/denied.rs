@@ -1,5 +1,6 @@
 //! The users that `docs/protocol.md` tells how to make are denied nothing of what the crate does:
-//! denied commands fill the server's list of them, and set off alarms. It is the server that counts.
+//! denied commands fill the server's list of them, and set off alarms. It is the server that
+//! counts.
 
 use redis_semaphore::{Semaphore, SemaphoreClient};
 

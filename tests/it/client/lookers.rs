@@ -141,7 +141,8 @@ async fn without_the_rights_for_lists_the_list_says_so() {
     assert_eq!(client.names().await.unwrap().keys, None);
 }
 
-/// It asks to be listened to all the same when it acquires: over one connection, with each heartbeat.
+/// It asks to be listened to all the same when it acquires: over one connection, with each
+/// heartbeat.
 #[tokio::test]
 async fn a_node_that_may_not_be_listened_to_is_not_asked_all_the_time() {
     const HEARTBEAT: Duration = Duration::from_millis(200);

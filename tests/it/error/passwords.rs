@@ -1,4 +1,5 @@
-//! Passwords that are wrong, missing, or not to be had: what is said of them, and that none is shown.
+//! Passwords that are wrong, missing, or not to be had: what is said of them, and that none is
+//! shown.
 
 use redis_semaphore::{ConnectErrorKind, SemaphoreClient};
 

@@ -1,5 +1,5 @@
-//! What each file uses, read from its tokens, since a macro has nothing else. Each path is followed to
-//! the file that has what it names.
+//! What each file uses, read from its tokens, since a macro has nothing else. Each path is followed
+//! to the file that has what it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 

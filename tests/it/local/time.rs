@@ -236,8 +236,8 @@ async fn a_permit_that_was_waited_for_has_most_of_its_lease() {
     assert!(permit.expires_in() > SECOND * 9, "{:?}", permit.expires_in());
 }
 
-/// Its first renewal comes as early as its lease began: not as late as that of others, which have just
-/// been renewed.
+/// Its first renewal comes as early as its lease began: not as late as that of others, which have
+/// just been renewed.
 #[tokio::test(start_paused = true)]
 async fn a_permit_that_was_waited_for_survives_outages_of_two_thirds_of_its_lease() {
     for has_another in [false, true] {

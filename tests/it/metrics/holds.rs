@@ -1,4 +1,5 @@
-//! Permits: held from when they are handed out until they end in any way, and each loss counts once.
+//! Permits: held from when they are handed out until they end in any way, and each loss counts
+//! once.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Whom the scripts name to call `wake` when the next lease ends, where many wait, and how those who
-//! are alive get past the dead in the queue. The holder's lease ends after ten minutes.
+//! Whom the scripts name to call `wake` when the next lease ends, where many wait, and how those
+//! who are alive get past the dead in the queue. The holder's lease ends after ten minutes.
 
 use super::START_US;
 use super::answers::outcomes;
@@ -79,7 +79,8 @@ fn whoever_has_the_head_of_the_queue_is_to_call_wake_whatever_it_asks_for() {
     }
 }
 
-/// The dead are many processes. As long as they may be alive only some of those behind them are named.
+/// The dead are many processes. As long as they may be alive only some of those behind them are
+/// named.
 #[test]
 fn whoever_is_silent_for_longer_than_a_heartbeat_is_no_crowd() {
     let mut semaphore = one_holds();

@@ -4,8 +4,8 @@ use super::{Outcome, Timed};
 
 const KEYS: [&str; 4] = ["permits", "queue", "clients", "state"];
 
-/// Of the limit 6, set at run time over a declare_if_unset 5, "heavy" holds 3, "pair" 2 and "light" 1;
-/// "first" waits for 2, "second" for 1. Answers their tickets, too.
+/// Of the limit 6, set at run time over a declare_if_unset 5, "heavy" holds 3, "pair" 2 and "light"
+/// 1; "first" waits for 2, "second" for 1. Answers their tickets, too.
 fn full() -> (Timed, i64, i64) {
     let mut semaphore = Timed::start();
     semaphore.ok("limit", "declare 5");

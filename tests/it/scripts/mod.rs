@@ -56,9 +56,9 @@ fn semaphore_scripts() -> impl Iterator<Item = &'static str> {
 }
 
 /// A semaphore whose IDs have names that can be read, such as "heavy". Arguments are written with
-/// those: `acquire` takes "KIND LIMIT CLIENT NOTIFY LIVENESS", with `publish`, `spublish` or `poll` as
-/// NOTIFY, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes
-/// what it changes alone, with the name of a mark or without.
+/// those: `acquire` takes "KIND LIMIT CLIENT NOTIFY LIVENESS", with `publish`, `spublish` or `poll`
+/// as NOTIFY, and "NAME WEIGHT LEASE PLACE" for each request; `limit` takes what it changes alone,
+/// with the name of a mark or without.
 struct Scripts {
     raw: scripts::Scripts,
     /// The ID of each name.
@@ -205,7 +205,8 @@ impl Scripts {
         self.acquire_for(limit, "client poll 600000", requests)
     }
 
-    /// `client` stands for client, how and heartbeat timeout; `requests` for name, weight, lease and place.
+    /// `client` stands for client, how and heartbeat timeout; `requests` for name, weight, lease
+    /// and place.
     fn acquire_for(&mut self, limit: i64, client: &str, requests: &str) -> Vec<Outcome> {
         outcomes(&self.ok("acquire", &format!("declare_if_unset {limit} {client} {requests}")))
     }

@@ -1,5 +1,5 @@
-//! A holder crashes while others wait, many of whom are dead, too: whoever is alive and first has the
-//! permit as soon as the lease ends, and few call for nothing.
+//! A holder crashes while others wait, many of whom are dead, too: whoever is alive and first has
+//! the permit as soon as the lease ends, and few call for nothing.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

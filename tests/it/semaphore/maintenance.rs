@@ -1,4 +1,5 @@
-//! What goes on in the background: renewals, heartbeats and releases, whatever becomes of the callers.
+//! What goes on in the background: renewals, heartbeats and releases, whatever becomes of the
+//! callers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use test_support::observer::{Observer, connected, eventually, in_time, passed};
 use test_support::proxy::{Flow, Proxy};
 use test_support::server::{Server, shared_url, unique_name};
 
-/// Waits dropped while the maintenance asks for them again: an ID may be given back twice, by the drop
-/// and by the answer. No other ID in that batch may suffer.
+/// Waits dropped while the maintenance asks for them again: an ID may be given back twice, by the
+/// drop and by the answer. No other ID in that batch may suffer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_dropped_at_any_moment_leave_nothing() {
     let (url, name) = (shared_url(), unique_name());
@@ -167,7 +168,8 @@ async fn a_try_that_was_left_alone_answers_with_a_permit_that_is_held() {
     assert!(!permit.is_lost());
 }
 
-/// A runtime may end with releases under way: the maintenance must not take that for a panic of theirs.
+/// A runtime may end with releases under way: the maintenance must not take that for a panic of
+/// theirs.
 #[test]
 fn a_runtime_that_ends_with_releases_under_way_ends_quietly() {
     static PANICS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

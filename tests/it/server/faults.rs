@@ -130,7 +130,8 @@ async fn the_hand_off_message_is_swallowed() {
     let before: u64 = server.calls("evalsha");
     other.release().await.unwrap();
     let permit = turn(waiting).await.unwrap();
-    // The release, a heartbeat that may have been out then, and the next one: three come in LIVENESS.
+    // The release, a heartbeat that may have been out then, and the next one: three come in
+    // LIVENESS.
     let calls = server.calls("evalsha") - before;
     assert!(calls <= 3, "{calls} calls");
     permit.release().await.unwrap();
@@ -246,8 +247,8 @@ async fn a_silent_connection_is_replaced() {
     scene.ends_well().await;
 }
 
-/// A renewal waits for a sixth of its lease: here so short that it finds out nothing of a connection
-/// which others use.
+/// A renewal waits for a sixth of its lease: here so short that it finds out nothing of a
+/// connection which others use.
 #[tokio::test]
 async fn renewals_of_short_leases_cost_nobody_the_connection() {
     let server = Server::start();

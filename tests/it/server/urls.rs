@@ -147,8 +147,8 @@ fn every_form_that_is_refused() {
     }
 }
 
-/// With `@` for the secret, wherever somebody may have put it. Where a host or a path is wanted it is
-/// taken for one.
+/// With `@` for the secret, wherever somebody may have put it. Where a host or a path is wanted it
+/// is taken for one.
 const PLACES: [&str; 26] = [
     "redis://:@%@h:1",
     "redis://jobs:@%@127.0.0.1:1",

@@ -5,10 +5,10 @@ use super::theatre::Names;
 use super::{KINDS, Special};
 use crate::metrics::counted::{Counted, Values};
 
-/// When all that was begun has ended, and not before: this recorder may lose what is recorded while it is
-/// read, or cleans up. Of some semaphores a task does not tell all: which permits it had for a moment in a
-/// set, or while an adoption was dropped; and that one was found to be lost when it was left in the
-/// background.
+/// When all that was begun has ended, and not before: this recorder may lose what is recorded while
+/// it is read, or cleans up. Of some semaphores a task does not tell all: which permits it had for
+/// a moment in a set, or while an adoption was dropped; and that one was found to be lost when it
+/// was left in the background.
 pub fn told(counted: &Counted, names: &Names) -> impl Iterator<Item = What> {
     let values = counted.values();
     names.iter().enumerate().map(move |(semaphore, name)| What::Counted {

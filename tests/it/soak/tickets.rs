@@ -3,7 +3,8 @@
 
 use super::history::{Event, Moment, What};
 
-/// Tickets count on by one each while the clock is behind the last one: they come to less than this.
+/// Tickets count on by one each while the clock is behind the last one: they come to less than
+/// this.
 const COUNTED_ON: i64 = 1_000_000_000;
 
 /// As the clock was set, in order.

@@ -1,11 +1,11 @@
 //! The guard: the parent of the command, and what ends it where this tool cannot, because it was
-//! killed, or is stopped itself. It is this program once more, with a socket as its input, over which
-//! both tell each other what goes on. The socket closes with the tool, however that ends.
+//! killed, or is stopped itself. It is this program once more, with a socket as its input, over
+//! which both tell each other what goes on. The socket closes with the tool, however that ends.
 //!
 //! Whatever loses its parent below the guard becomes the guard's child (it is a "subreaper"), so
 //! nothing that the command has started gets away from it: not with a process group or a session of
-//! its own, and not when the tool is killed. Where the guard is killed the tool inherits all of that,
-//! and starts another one.
+//! its own, and not when the tool is killed. Where the guard is killed the tool inherits all of
+//! that, and starts another one.
 
 mod watch;
 pub mod words;
@@ -62,8 +62,8 @@ impl Started {
         let (socket, input) = UnixStream::pair()?;
         let mut guard = role::this_program()?;
         let child = guard
-            // What `pkill -f` looks at, which is not to find the name of the tool, or the command: see
-            // `watch`.
+            // What `pkill -f` looks at, which is not to find the name of the tool, or the command:
+            // see `watch`.
             .arg0("semaphore-guard")
             .env(role::VARIABLE, format!("{} {}", role::GUARD, format_duration(grace)))
             .env(NAME, &asked.name)
@@ -121,7 +121,8 @@ impl Guard {
         let _ = self.started.socket.write_all(format!("{word}\n").as_bytes());
     }
 
-    /// The next one. Nothing comes from a guard that has ended: of that the tool hears as its parent.
+    /// The next one. Nothing comes from a guard that has ended: of that the tool hears as its
+    /// parent.
     pub async fn report(&mut self) -> Report {
         match self.next_report().await {
             Some(report) => report,

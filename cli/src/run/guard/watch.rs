@@ -31,9 +31,9 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 /// For how long processes that were killed may still be there: on a machine that is busy they end
 /// when they get to run.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
-/// So often all are killed before those that are still there are named. Without /proc only children are
-/// found, and a child of theirs once its parent has ended: each time kills one generation. It may take a
-/// second, if the system gives out low numbers again.
+/// So often all are killed before those that are still there are named. Without /proc only children
+/// are found, and a child of theirs once its parent has ended: each time kills one generation. It
+/// may take a second, if the system gives out low numbers again.
 const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
@@ -108,8 +108,8 @@ pub fn watch(grace: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Of the tool: its input, and the command. (The output the guard inherits, but its own input is the
-/// socket.)
+/// Of the tool: its input, and the command. (The output the guard inherits, but its own input is
+/// the socket.)
 pub fn pass_command(mut socket: &UnixStream, command: &[OsString]) -> io::Result<()> {
     let (input, mut space) = (stdin(), [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
     let (input, mut control) = ([input.as_fd()], SendAncillaryBuffer::new(&mut space));

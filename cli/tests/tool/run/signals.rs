@@ -37,7 +37,8 @@ fn signals_are_passed_on_to_the_command_and_its_children() {
                   echo on; while :; do sleep 0.02; done";
     let mut tool =
         Tool::start(&mut run(&url, &[&name, "--limit", "1", "--", "bash", "-c", script]));
-    // (Not each `sh` knows SIGSTKFLT, which is 16, by its name.) Both have said what they do at a signal.
+    // (Not each `sh` knows SIGSTKFLT, which is 16, by its name.) Both have said what they do at a
+    // signal.
     assert_eq!([tool.line(), tool.line()], ["on", "on"]);
     for signal in [
         Signal::SIGHUP,

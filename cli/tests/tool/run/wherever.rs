@@ -167,7 +167,8 @@ fn below_a_parent_that_reaps_nothing_all_ends_as_well() {
     }
 }
 
-/// The tool may not end the processes of another user. It names them, so that an operator can do it.
+/// The tool may not end the processes of another user. It names them, so that an operator can do
+/// it.
 #[test]
 fn what_may_not_be_ended_is_named() {
     let folder = std::env::temp_dir().join(unique_name());

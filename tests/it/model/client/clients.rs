@@ -71,8 +71,8 @@ pub fn client_name(client: usize) -> String {
 /// The digits of a nonce, which stand for six bits each.
 const DIGITS: &str = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// What can be foretold of an ID: its client name, and the half of its nonce that is counted. The other
-/// one is random.
+/// What can be foretold of an ID: its client name, and the half of its nonce that is counted. The
+/// other one is random.
 pub fn counted(id: &str) -> String {
     let (client_name, _) = part(id, 1).rsplit_once('.').unwrap();
     let digits = part(id, 4)[..11].chars().map(|digit| DIGITS.find(digit).unwrap() as u128);

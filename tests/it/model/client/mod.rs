@@ -1,5 +1,5 @@
-//! Hundreds of random bursts of operations through the public API, so through the batchers that make
-//! batches of them, against a reference and against the invariants.
+//! Hundreds of random bursts of operations through the public API, so through the batchers that
+//! make batches of them, against a reference and against the invariants.
 
 mod bursts;
 mod clients;

@@ -64,8 +64,8 @@ impl Case<'_> {
     }
 
     /// When its weight counts: while it believes to hold, but for when the server may have lost it
-    /// without its knowing; what was consumed, until the limit is set anew; and what was left, until
-    /// its lease ends.
+    /// without its knowing; what was consumed, until the limit is set anew; and what was left,
+    /// until its lease ends.
     fn sure_beliefs(&self, turn: &Turn) -> Vec<(Moment, Moment)> {
         let Some((from, mut to)) = turn.belief() else {
             return Vec::new();
@@ -123,8 +123,8 @@ impl Case<'_> {
         lost.chain(turn.offered.map(|at| (at, adopted)))
     }
 
-    /// S4: whoever asks after another one has its permit gets a larger token, but for whoever adopts
-    /// one, with its token.
+    /// S4: whoever asks after another one has its permit gets a larger token, but for whoever
+    /// adopts one, with its token.
     pub fn tokens(&self) -> Vec<Violation> {
         self.semaphores().filter_map(|turns| Self::tokens_of(&turns)).collect()
     }

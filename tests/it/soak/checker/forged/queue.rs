@@ -54,8 +54,8 @@ fn a_head_start_that_is_too_large_is_seen() {
     assert_eq!(overtakes(Call::HeadStart, 4), NONE);
     // Who adopts needs no turn.
     assert_eq!(overtakes(Call::Adopt, 0), NONE);
-    // Who comes while the clock is behind has come together with all the others, and no sooner; once
-    // it has caught up, by what it says.
+    // Who comes while the clock is behind has come together with all the others, and no sooner;
+    // once it has caught up, by what it says.
     let set = |since, ahead| [event(since + 1, ALL, What::ClockIs { since, ahead })];
     assert_eq!(overtakes_from(0, &set(2, -100), Call::HeadStart, 0), NONE);
     assert_eq!(overtakes_from(0, &set(2, -100), Call::Acquire, 0), ["order"]);
