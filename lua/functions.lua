@@ -636,9 +636,9 @@ elseif #ARGV ~= length then
 elseif length == 5 and not n then
   return wrong(4, 'n', 'an integer from 0 to 4294967295')
 end
-local key = change and read_id(length, 'idempotency_key', 0)
-if change and key.err then
-  return key
+local idempotency_key = change and read_id(length, 'idempotency_key', 0)
+if change and idempotency_key.err then
+  return idempotency_key
 end
 local lookup = {}
 local BOUND = 1000 -- so many ended leases, and so many waiters, one script looks at at most
@@ -723,7 +723,7 @@ if is_new and change == 'add' and limit + n > MAX_COUNT then
 end
 if is_new then
   -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
-  local known_until = now + key[4]
+  local known_until = now + idempotency_key[4]
   local added = redis.call('ZADD', CLIENTS, found[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
