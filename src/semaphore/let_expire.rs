@@ -1,38 +1,38 @@
-//! Leaving a permit, so that it counts a start.
+//! Letting a permit expire, so that it counts a start.
 
 use super::on_drop::OnDrop;
 use super::permit::Permit;
 use crate::error::Error;
 
 impl Permit {
-    /// Leaves the permit to its lease: that starts anew now, and is renewed no more. When it ends,
-    /// the permit is free. So it counts what was started, not what goes on.
+    /// Restarts the lease for the last time, and lets it expire. Until then, the permit stays
+    /// taken. The semaphore then limits how often work starts instead of how much work runs.
     ///
-    /// With a limit of N and a lease of D, work that is started between its acquire and its leave
-    /// is started **at most N times in any window of D**, in the order of arrival, whatever
-    /// processes start it. Leave a permit when its work has started: the lease must not begin
-    /// before that. A permit whose work was not started after all is [released](Self::release).
+    /// With a limit of N and a lease of D, work starts **at most N times in any window of D**, in
+    /// order of arrival, over all processes, if each start is between its acquire and its
+    /// `let_expire`. Call `let_expire` after the work has started, because the window begins with
+    /// that call. If the work did not start after all, [release](Self::release) the permit.
     ///
-    /// - Times are those of the server's clock, in whole ms. D is the lease of the
-    ///   semaphore, or [`max_hold`](crate::SemaphoreBuilder::max_hold) where that is shorter.
-    /// - Work that panics after its start, or is dropped, counts when the semaphore was built with
+    /// - Times are those of the server's clock, in whole ms. D is the lease of the semaphore, or
+    ///   [`max_hold`](crate::SemaphoreBuilder::max_hold) if that is shorter.
+    /// - Work that panics after its start, or is dropped, counts if the semaphore was built with
     ///   [`let_expire_on_drop`](crate::SemaphoreBuilder::let_expire_on_drop).
-    /// - A process that is killed between a start and its leave has renewed the permit last up to a
-    ///   third of the lease before: such a start may count for so much less. Where that matters,
-    ///   make the lease one and a half times D: what is left of it is D then.
-    /// - With `max_hold`, a renewal that the network holds up may come after the leave, and end the
-    ///   lease when `max_hold` says. Starts per time are best counted without it.
+    /// - If a process is killed between a start and its `let_expire`, the start counts from the
+    ///   last refresh, which was up to a third of the lease earlier. If that matters, make the
+    ///   lease one and a half times D: the remaining lease is then at least D.
+    /// - With `max_hold`, a refresh that the network delays may arrive after `let_expire`, and end
+    ///   the lease at `max_hold`. Rate limits are more exact without `max_hold`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the permit was lost before: another start may have come too early.
-    /// [`Error::Unavailable`] when Redis does not answer within twice the response timeout; leaving
-    /// goes on in the background until Redis confirms it or the lease has ended.
-    /// [`Error::Rejected`] and [`Error::Shutdown`] as for [`release`](Self::release).
+    /// - [`Error::Lost`] if the permit was already lost: another start may have come too early.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The call
+    ///   is retried in the background until Redis confirms it or the lease expires.
+    /// - [`Error::Rejected`] and [`Error::Shutdown`] as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// Safe: once called, the permit is left, in the background if need be.
+    /// Safe: dropping the future does not stop the call, which continues in the background.
     ///
     /// # Examples
     ///

@@ -15,13 +15,15 @@ use crate::semaphore::lease::{Grant, Lease};
 use crate::semaphore::on_drop::OnDrop;
 use crate::semaphore::permit_watch::PermitWatch;
 
-/// The right to be one of those that the semaphore lets in, until it is released, dropped or lost.
+/// A permit granted by a [`Semaphore`](crate::Semaphore). It is held until it is released, dropped
+/// or lost.
 ///
-/// A permit is leased: the server takes it back when its lease ends, so that a crashed holder
-/// blocks nobody for ever. While the permit lives its lease is renewed in the background (unless
-/// the semaphore was built without). When renewal fails for as long as the lease lasts, the permit
-/// is lost: [`lost`](Self::lost) says so, at the latest at the deadline on this machine's own
-/// clock, with Redis reachable or not. Work that must not go on without the permit races with it:
+/// A permit is a lease: if its holder crashes, the server frees the permit when the lease expires.
+/// While the permit is held, its lease is refreshed in the background, unless
+/// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off. If refreshing fails until the
+/// lease expires, the permit is lost. [`lost`](Self::lost) then completes, by the deadline on this
+/// machine's monotonic clock at the latest, even if Redis is unreachable. Code that must stop when
+/// the permit is lost should `select!` on it:
 ///
 /// ```
 /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -41,8 +43,8 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # }
 /// ```
 ///
-/// A permit borrows nothing: it can be moved into a task, or kept in what it is for, and is given
-/// back with that.
+/// `Permit` is `'static`: move it into a task, or store it next to the resource that it protects.
+/// It is released when it is dropped.
 ///
 /// ```
 /// # use redis_semaphore::{Error, Permit, SemaphoreClient};
@@ -63,28 +65,29 @@ use crate::semaphore::permit_watch::PermitWatch;
 /// # }
 /// ```
 ///
-/// Between the end of a lease and the moment at which a stopped process (a long pause of a virtual
-/// machine, say) hears of it there is always a gap, in every system. Where that matters, send the
-/// [fencing token](Self::fencing_token) along with what you write, and have the store refuse a
-/// write that comes with a lower token than it has seen.
+/// If a process is stopped, for example by a long pause of its virtual machine, it finds out only
+/// later that its lease has expired. Every system of leases has this gap. If it matters, send the
+/// [fencing token](Self::fencing_token) with each write, and let the store reject a write whose
+/// token is lower than one that it has seen.
 ///
 /// # Dropping
 ///
-/// Dropping a permit gives it back in the background, or [leaves](Self::let_expire) it where the
-/// semaphore was [built](crate::SemaphoreBuilder::let_expire_on_drop) so. It never blocks and never
-/// panics, outside of a runtime too.
+/// Dropping a permit releases it in the background, or [lets it expire](Self::let_expire) if the
+/// semaphore was [built](crate::SemaphoreBuilder::let_expire_on_drop) that way. Dropping never
+/// blocks and never panics, even outside of a runtime.
 ///
-/// When the runtime that connected ends, permits that were dropped before, and those that its tasks
-/// still hold, are delivered first. The end of the runtime waits for that, for up to the response
-/// timeout (default 2 s), and 10 s at most. So the end of `#[tokio::main]` loses none of them, also
-/// after `?` or a panic. `std::process::exit`, `Runtime::shutdown_background` and a signal do not
-/// wait: call [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before. Otherwise a
-/// permit that was dropped a moment earlier counts until its lease expires (default 30 s).
+/// When the runtime in which the client connected ends, it first delivers the releases of permits
+/// that were dropped before, and of permits that its tasks still hold. The end of the runtime waits
+/// for that, for up to the response timeout (default 2 s) and at most 10 s. So the end of
+/// `#[tokio::main]` loses no release, not even after `?` or a panic. `std::process::exit`,
+/// `Runtime::shutdown_background` and a signal do not wait: call
+/// [`SemaphoreClient::shutdown`](crate::SemaphoreClient::shutdown) before them. Otherwise a permit
+/// that was dropped a moment earlier stays taken until its lease expires (default 30 s).
 ///
-/// After the runtime that connected has ended, a permit is given back in the runtime in which it is
-/// dropped. Outside of any runtime nothing can deliver it, and its lease expires.
+/// After that runtime has ended, a permit is released on the runtime in which it is dropped. If
+/// there is none, the permit is freed when its lease expires.
 ///
-/// In a process that was forked from the holder's, dropping a permit does nothing.
+/// In a process that was forked from the holder's process, dropping a permit does nothing.
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct Permit {
     pub(super) core: Arc<Core>,
@@ -114,23 +117,25 @@ impl Permit {
         self.acquisition.lease().expect("it began with the permit")
     }
 
-    /// Gives the permit back now, and waits until Redis has it.
+    /// Releases the permit, and waits for Redis to confirm.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when it was held no longer: somebody else may have been let in before the
-    /// work was done. [`Error::Unavailable`] when Redis does not answer within twice the response
-    /// timeout; giving back goes on in the background until Redis confirms it or the lease has
-    /// ended. [`Error::Rejected`] when Redis answers with an error. [`Error::Shutdown`] outside of
-    /// a runtime, when the one that connected has ended: then the lease ends by itself.
+    /// - [`Error::Lost`] if the permit was already lost: another holder may have been admitted
+    ///   before the work was done.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
+    ///   release is retried in the background until Redis confirms it or the lease expires.
+    /// - [`Error::Rejected`] if Redis returns an error.
+    /// - [`Error::Shutdown`] if the runtime in which the client connected has ended and the caller
+    ///   is outside of any runtime. The permit is freed when its lease expires.
     ///
     /// # Cancel safety
     ///
-    /// Safe: once called, the permit is given back, in the background if need be.
+    /// Safe: dropping the future does not stop the release, which continues in the background.
     ///
     /// # Examples
     ///
-    /// `?` is enough where work that lost its permit has failed. Where it has not:
+    /// If work that lost its permit counts as failed, `?` is enough. If it does not:
     ///
     /// ```
     /// # use redis_semaphore::{Error, SemaphoreClient};
@@ -150,15 +155,16 @@ impl Permit {
         self.end(OnDrop::RETURN)
     }
 
-    /// Consumes the permit for good: its weight comes off the limit, as tokio's `forget` does it.
+    /// Releases the permit and subtracts its weight from the limit, like `forget` of tokio's
+    /// permits.
     ///
     /// # Errors
     ///
-    /// As for [`release`](Self::release). After [`Error::Lost`] nothing is consumed.
+    /// As for [`release`](Self::release). After [`Error::Lost`] the limit is unchanged.
     ///
     /// # Cancel safety
     ///
-    /// Safe: once called, the permit is consumed, in the background if need be.
+    /// Safe: dropping the future does not stop the call, which continues in the background.
     ///
     /// # Examples
     ///
@@ -220,7 +226,7 @@ impl Permit {
         }
     }
 
-    /// Answers whether it was lost before.
+    /// Returns whether it was lost before.
     pub(super) fn let_go(&self) -> bool {
         self.acquisition.end();
         let was_lost = self.lease().let_go();
@@ -239,18 +245,20 @@ impl Permit {
         Error::Lost { semaphore, operation, id }
     }
 
-    /// Starts the lease anew now. Only needed where automatic renewal is off.
+    /// Restarts the lease now. Needed only if
+    /// [`auto_refresh`](crate::SemaphoreBuilder::auto_refresh) is off.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when the permit is lost: it is for good. [`Error::Unavailable`] when Redis
-    /// does not answer within twice the response timeout: that is not a loss yet, the permit is
-    /// held until [`expires_in`](Self::expires_in) is zero. [`Error::Rejected`],
-    /// [`Error::Shutdown`].
+    /// - [`Error::Lost`] if the permit is lost, which is final.
+    /// - [`Error::Unavailable`] if Redis does not reply within twice the response timeout. The
+    ///   permit is still held until [`expires_in`](Self::expires_in) is zero.
+    /// - [`Error::Rejected`] and [`Error::Shutdown`] as for [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// Safe: the lease may have been renewed on the server without being counted here.
+    /// Safe: the server may have refreshed the lease, although [`expires_in`](Self::expires_in)
+    /// does not count that.
     ///
     /// # Examples
     ///
@@ -288,13 +296,13 @@ impl Permit {
         self.lost_unless(answer.reply && lease.renewed(answer.sent, duration), "refresh")
     }
 
-    /// Waits until the permit is lost: at the latest when its lease has ended on this machine's
-    /// monotonic clock. Where no runtime is left to measure time (see
-    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), it is lost at once.
+    /// Waits until the permit is lost, which is when its lease has expired on this machine's
+    /// monotonic clock at the latest. If no runtime is left to measure time (see
+    /// [`SemaphoreClient`](crate::SemaphoreClient#runtimes)), the permit is lost immediately.
     ///
     /// # Cancel safety
     ///
-    /// Safe: it only watches.
+    /// Safe: the call changes nothing.
     ///
     /// # Examples
     ///
@@ -303,8 +311,8 @@ impl Permit {
         self.watch().ended().await;
     }
 
-    /// Something to tell subtasks when the permit is held no longer, be it lost or given back. It
-    /// can be cloned and sent anywhere, and does not keep the permit.
+    /// Returns a watch that reports when the permit is no longer held, because it was lost or
+    /// released. Give it to subtasks: it can be cloned and sent, and it does not keep the permit.
     ///
     /// # Examples
     ///
@@ -313,7 +321,7 @@ impl Permit {
         PermitWatch::new(self.lease(), self.core.context.runtime())
     }
 
-    /// Whether the permit is lost. Once it is, it stays so.
+    /// Returns whether the permit is lost. A lost permit stays lost.
     ///
     /// # Examples
     ///
@@ -322,8 +330,8 @@ impl Permit {
         self.lease().is_lost()
     }
 
-    /// How long the permit is surely held without another renewal: zero when it is lost. It counts
-    /// from before the request was sent, so it never promises more than the server does.
+    /// Returns for how long the permit is guaranteed without another refresh. Zero if it is lost.
+    /// The time counts from before the request was sent, so it is never longer than the server's.
     ///
     /// # Examples
     ///

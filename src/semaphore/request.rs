@@ -11,7 +11,7 @@ use crate::semaphore::core::Core;
 
 const LONGEST_HEAD_START: Duration = Duration::from_secs(60 * 60);
 
-/// What is asked of a semaphore: a weight, a head start, and how long to wait. From
+/// A request for a permit with its own weight, head start and timeout. Created by
 /// [`Semaphore::request`](crate::Semaphore::request).
 ///
 /// Nothing is sent before [`acquire`](Self::acquire) or [`try_acquire`](Self::try_acquire). Their
@@ -52,8 +52,9 @@ impl AcquireRequest {
         Self { core: core.clone(), weight, ahead, timeout }
     }
 
-    /// How much of the limit the permit takes: from 1 to the limit. Default: 1. What weighs more
-    /// than a limit that was set at run time waits until that is raised or cleared.
+    /// Sets the weight: how much of the limit the permit takes. Default: 1; range: 1 to the limit.
+    /// If the weight exceeds a runtime limit, the request waits until that limit is raised or
+    /// cleared.
     ///
     /// # Examples
     ///
@@ -63,14 +64,14 @@ impl AcquireRequest {
         self
     }
 
-    /// A head start of 0 to 1 hour, in whole ms: [`acquire`](Self::acquire) queues as if it had
-    /// come that much earlier. Default: none. A try never waits and does not look at it.
+    /// Sets the head start: [`acquire`](Self::acquire) queues the request as if it had arrived that
+    /// much earlier. Default: none; range: 0 to 1 hour, in whole ms. `try_acquire` ignores it,
+    /// because it never queues.
     ///
-    /// It is a priority with a bound: nobody is overtaken for longer than that much, so nobody
-    /// waits for ever. After the server's clock was set back it is up to a second more: while that
-    /// is more than a second behind the last ticket, a head start counts for nothing; then it
-    /// counts from that ticket, and all who came while the clock was behind count as having come
-    /// together.
+    /// This is a bounded priority: a request is overtaken only by requests that arrive within their
+    /// head start, so no request waits forever. If the server's clock is set back, a head start has
+    /// no effect until the clock is at most a second behind the last ticket. Requests that arrived
+    /// in that time count as having arrived together.
     ///
     /// # Examples
     ///
@@ -93,9 +94,9 @@ impl AcquireRequest {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) waits before it answers [`Error::Timeout`]: as the
-    /// semaphore was [built](crate::SemaphoreBuilder::acquire_timeout) unless set. A try never
-    /// waits and does not look at it.
+    /// Sets how long [`acquire`](Self::acquire) waits before it returns [`Error::Timeout`].
+    /// Default: the [acquire timeout](crate::SemaphoreBuilder::acquire_timeout) of the semaphore.
+    /// `try_acquire` ignores it, because it never waits.
     ///
     /// # Examples
     ///
@@ -105,7 +106,8 @@ impl AcquireRequest {
         self
     }
 
-    /// Waits without end, whatever acquire timeout the semaphore was built with.
+    /// Removes the timeout: [`acquire`](Self::acquire) waits until it has the permit, even if the
+    /// semaphore has an acquire timeout.
     ///
     /// # Examples
     ///
@@ -128,7 +130,7 @@ impl AcquireRequest {
         self
     }
 
-    /// What can be seen before anything is asked for.
+    /// Checks what can be checked before anything is sent.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.check_ahead()?;
         self.core.check(self.weight)
@@ -142,7 +144,7 @@ impl AcquireRequest {
         Ok(())
     }
 
-    /// Waits in the queue for the permit.
+    /// Waits in the queue for the permit, and returns it.
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ impl AcquireRequest {
         pin!(self.core.acquire_within(self.weight, ahead, self.timeout)).await
     }
 
-    /// Takes the permit if it fits now and nobody waits. Never queues.
+    /// Returns the permit if it fits now and no request waits, and `None` otherwise. Never queues.
     ///
     /// # Errors
     ///
