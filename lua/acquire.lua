@@ -9,23 +9,19 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] limit_mode
---                   "declare" (the limit is declared now, and the newest one counts),
+-- ARGV[1] limit_mode  "declare" (the limit is declared now, and the newest one counts),
 --                   "declare_if_unset" or "initial" (declared, or set at run time, if none is
 --                   known), or "existing" (no limit is brought; if none is known, it is 0)
 -- ARGV[2] limit     0 to 4294967295
--- ARGV[3] heartbeat_timeout
---                   1 to 604800000 ms: queued IDs of a client not heard of in that time may go
+-- ARGV[3] heartbeat_timeout  1 to 604800000 ms: queued IDs of a client that was silent may go
 -- ARGV[4+] requests 1 to 1000 times: id, wait_mode
---   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of the same NOTIFY and
---                   CLIENT
+--   id              NOTIFY:CLIENT:WEIGHT:LEASE:NONCE, see README.md; all of one NOTIFY and CLIENT
 --   wait_mode       "wait" (queue), "try" (do not), "+MS" (queue with a head start of 0 to
 --                   3600000 ms), or the ticket that the ID had, 1 to 9007199254740991
 -- Reply             server time (ms), wake_in, declared limit before (-1: none), then for each
 --                   request three integers:
 --   1 token end     granted: fencing token, end of lease (ms on the server's clock)
---   2 ticket position
---                   queued: ticket, position in the queue (1 is the head)
+--   2 ticket position  queued: ticket, position in the queue (1 is the head)
 --   0 0 0           refused
 --   3 token end     once, where it can stand for a 1 to each of several requests: all have this end
 --                   of lease, the first has this token, each next one the next number
@@ -140,8 +136,8 @@ if refused == count then
   redis.call('ZREM', QUEUE, unpack(ids))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
-  waits = tonumber(sub(redis.sha1hex(draw), 1, 8), 16) % crowd < CALLERS
+  local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
+  waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 -- include: lib/write.lua

@@ -154,17 +154,16 @@ if not state[1] then
   changed = {version = '2', longest = longest_lease, first = first_end}
 end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
-local mode, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
-if mode ~= 'declare' and mode ~= 'declare_if_unset' and mode ~= 'initial'
-  and mode ~= 'existing' then
+local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
+if how ~= 'declare' and how ~= 'declare_if_unset' and how ~= 'initial' and how ~= 'existing' then
   return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
 elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if mode == 'declare' and number ~= declared or mode == 'declare_if_unset' and not is_known then
+if how == 'declare' and number ~= declared or how == 'declare_if_unset' and not is_known then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
-elseif mode == 'initial' and not is_known then
+elseif how == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_runtime = true
 end
@@ -319,8 +318,8 @@ if refused == count then
   redis.call('ZREM', QUEUE, unpack(ids))
 end
 if waits and crowd > CALLERS then -- whoever is first, and others by chance
-  local n, draw = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
-  waits = tonumber(sub(redis.sha1hex(draw), 1, 8), 16) % crowd < CALLERS
+  local n, seed = #(leaving or {}), parts[1][2] .. math.floor(now / heartbeat_timeout)
+  waits = tonumber(sub(redis.sha1hex(seed), 1, 8), 16) % crowd < CALLERS
     or find(redis.call('ZRANGE', QUEUE, n, n)[1], ':' .. parts[1][2] .. ':', 1, true) == 2
 end
 local token = math.max(last_number + 1, now_us)
@@ -699,24 +698,23 @@ end
 local is_set_back = last_number > now_us + 1000000 -- the server's clock, by more than a second
 
 local before = runtime or declared or -1
-local mode, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
-if mode ~= 'declare' and mode ~= 'declare_if_unset' and mode ~= 'initial'
-  and mode ~= 'existing' then
+local how, number = ARGV[1], integer(ARGV[2], 0, MAX_COUNT)
+if how ~= 'declare' and how ~= 'declare_if_unset' and how ~= 'initial' and how ~= 'existing' then
   return wrong(1, 'limit_mode', '"declare", "declare_if_unset", "initial" or "existing"')
 elseif not number then
   return wrong(2, 'limit', 'an integer from 0 to 4294967295')
 end
 local declared_before, is_known = declared or -1, declared or runtime
-if mode == 'declare' and number ~= declared or mode == 'declare_if_unset' and not is_known then
+if how == 'declare' and number ~= declared or how == 'declare_if_unset' and not is_known then
   declared, changed.declared, live_until = number, number, math.max(live_until, now)
-elseif mode == 'initial' and not is_known then
+elseif how == 'initial' and not is_known then
   runtime, changed.runtime, live_until = number, number, math.max(live_until, now)
   has_new_runtime = true
 end
 limit = runtime or declared or 0
 
-local found = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
-local is_new = change and now + (found[2] or 0) >= 0
+local scores = change and redis.call('ZMSCORE', CLIENTS, '*', ARGV[length]) or {}
+local is_new = change and now + (scores[2] or 0) >= 0
 if is_new and change == 'add' and limit + n > MAX_COUNT then
   return wrong(4, 'n', string.format('at most %.0f: the limit cannot exceed %.0f',
     MAX_COUNT - limit, MAX_COUNT))
@@ -724,7 +722,7 @@ end
 if is_new then
   -- A score below zero is cut by no step back, nor taken for a client's. Two that are over leave.
   local known_until = now + idempotency_key[4]
-  local added = redis.call('ZADD', CLIENTS, found[1] or 0, '*', -known_until, ARGV[length])
+  local added = redis.call('ZADD', CLIENTS, scores[1] or 0, '*', -known_until, ARGV[length])
   local over = redis.call('ZRANGEBYSCORE', CLIENTS, -now, '(0', 'LIMIT', 0, 2)
   redis.call('ZREM', CLIENTS, '', unpack(over))
   has_new_key, live_until = has_new_key or added == 2, math.max(live_until, known_until)

@@ -8,8 +8,7 @@
 -- KEYS[2] queue
 -- KEYS[3] clients
 -- KEYS[4] state
--- ARGV[1] notify_mode
---                   "P", "S" or "N", as in an ID
+-- ARGV[1] notify_mode  "P", "S" or "N", as in an ID
 -- ARGV[2] client    1 to 100 bytes, as in an ID
 -- Reply             for each command that failed two strings: its name, the server's error
 -- Errors            SEM_KEYS, SEM_ARG

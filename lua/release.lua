@@ -6,8 +6,7 @@
 -- KEYS[2] queue     sorted set: ID -> ticket
 -- KEYS[3] clients   sorted set: client -> alive until, ms on the server's clock
 -- KEYS[4] state     hash: version, limits, last number, longest lease, expiry
--- ARGV[1] release_mode
---                   "return", or "forget": the weight of the permits comes off the limit for good
+-- ARGV[1] release_mode  "return", or "forget": the weight comes off the limit for good
 -- ARGV[2+] requests 1 to 1000 times: id
 --   id              as given to `acquire`
 -- Reply             server time (ms), wake_in, then for each ID one integer:

@@ -128,7 +128,7 @@ impl Calls {
         Ok(time)
     }
 
-    /// So many more hold permits of this weight, for a lease of so many ms. Answers their IDs.
+    /// Adds `count` holders of this weight, for a lease of `lease` ms. Returns their IDs.
     pub async fn hold(
         &mut self,
         name: &str,

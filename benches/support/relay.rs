@@ -30,7 +30,7 @@ impl Drop for Listener {
     }
 }
 
-/// Publishes what a hand-off tells: the semaphore, the ID, its token, the end of its lease.
+/// Publishes what a grant message contains: the semaphore, the ID, its token, the end of its lease.
 fn release_script(name: &str) -> String {
     let channel = channel(name);
     format!(

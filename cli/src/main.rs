@@ -1,9 +1,9 @@
 //! `redis-semaphore`: limits how many commands run at once, on any number of machines.
 //!
-//! Read `options.rs` first: what may be asked for. `server/` connects; each command is a file of
-//! its own in `commands/`, with its arguments, but for the larger ones, `run`, `top`, `exporter`,
-//! `demo` and `load`, which are folders. What ends a command is in `failure.rs`, and what it says
-//! goes through `output.rs`.
+//! Read `options.rs` first: it defines the commands and the global options. `server/` connects. The
+//! larger commands `run`, `top`, `exporter`, `demo` and `load` have folders. Every other command is
+//! a file in `commands/`, with its arguments. `failure.rs` defines the errors that end a command,
+//! and all output goes through `output.rs`.
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]

@@ -1,8 +1,7 @@
-//! What this tool says. `println!` and `eprintln!` panic where nobody reads it, or the disk is
-//! full.
+//! The output of the CLI. It does not use `println!` and `eprintln!`, which panic if the reader has
+//! gone or the disk is full.
 //!
-//! All of it is escaped here, since parts of it are what servers and other clients wrote, but for
-//! what `write` prints.
+//! All functions but `write` escape the text, because servers and other clients wrote parts of it.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -53,8 +52,8 @@ pub fn note(text: impl Display) {
     tell(format_args!("redis-semaphore: {}", escape::line(&text.to_string())));
 }
 
-/// A line or several beside the answer, on standard error: where nobody reads that, nobody can be
-/// told.
+/// Prints one or more lines beside the result, on standard error. Ignores the error if they cannot
+/// be written.
 pub fn tell(text: impl Display) {
     whisper(&format!("{}\n", escape::text(&text.to_string())));
 }

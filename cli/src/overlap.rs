@@ -1,4 +1,4 @@
-//! For how long the holder of a revoked permit, and whoever is let in instead, work at the same
+//! Computes for how long the holder of a revoked permit and the next holder may work at the same
 //! time.
 
 use std::time::Duration;

@@ -20,8 +20,8 @@ impl Pattern {
         is_like(name, &self.0)
     }
 
-    /// What to write instead, if it fits none of these names under this prefix, and that is likely
-    /// a mistake. Without names: what can fit none at all.
+    /// Suggests another pattern if this one matches none of these names under this prefix, and is
+    /// probably a mistake. If there are no names, it reports only patterns that can match no name.
     pub fn advice(&self, prefix: &str, names: &[String]) -> Option<String> {
         let Self(pattern) = self;
         if let Err(escaped) = argument(pattern) {

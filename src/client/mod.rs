@@ -148,7 +148,9 @@ impl SemaphoreClient {
     /// See [`Diagnosis`](crate::Diagnosis).
     pub async fn doctor(&self) -> Result<Diagnosis, Error> {
         let context = self.context.clone();
-        self.in_a_runtime(async move { examine(&context.servers, &context.prefix).await }).await
+        let patience = context.settings.patience();
+        self.in_a_runtime(async move { examine(&context.servers, &context.prefix, patience).await })
+            .await
     }
 
     #[cfg(feature = "blocking")]

@@ -63,7 +63,7 @@ pub(crate) struct Meter(Arc<Handles>);
 struct Handles {
     acquires: [Counter; Outcome::LABELS.len()],
     wait: Histogram,
-    waiting: Gauge,
+    queued: Gauge,
     held: Gauge,
     hold: Histogram,
     lost: Counter,
@@ -76,7 +76,7 @@ impl Handles {
         Self {
             acquires: Outcome::LABELS.map(acquires),
             wait: histogram!(WAIT, "semaphore" => name.clone()),
-            waiting: gauge!(QUEUED, "semaphore" => name.clone()),
+            queued: gauge!(QUEUED, "semaphore" => name.clone()),
             held: gauge!(HELD, "semaphore" => name.clone()),
             hold: histogram!(HOLD, "semaphore" => name.clone()),
             lost: counter!(LOST, "semaphore" => name.clone()),
@@ -97,7 +97,7 @@ impl Meter {
 
     /// A request is in the queue, until this is dropped.
     pub(crate) fn waits(&self) -> Waiting<'_> {
-        self.0.waiting.increment(1);
+        self.0.queued.increment(1);
         Waiting(&self.0)
     }
 
@@ -155,7 +155,7 @@ pub(crate) struct Waiting<'a>(&'a Handles);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.decrement(1);
+        self.0.queued.decrement(1);
     }
 }
 

@@ -69,9 +69,10 @@ impl AcquireRequest {
     /// because it never queues.
     ///
     /// This is a bounded priority: a request is overtaken only by requests that arrive within their
-    /// head start, so no request waits forever. If the server's clock is set back, a head start has
-    /// no effect until the clock is at most a second behind the last ticket. Requests that arrived
-    /// in that time count as having arrived together.
+    /// head start, so no request waits forever. If the server's clock is set back, the bound is up
+    /// to a second longer: a head start has no effect while the clock is more than a second behind
+    /// the last ticket, and then counts from that ticket. Requests that arrive in the meantime
+    /// count as having arrived together.
     ///
     /// # Examples
     ///

@@ -44,11 +44,13 @@ impl Head {
         head
     }
 
-    /// Labels are followed by what they mean at column 19; deeper lines go on with the one above.
-    /// The text of a label that is too long for its column begins in the next line.
+    /// The text of a label begins at column 19, or two blanks after a longer label. A line without
+    /// a label continues the text above.
     fn add(&mut self, line: &str) {
-        let columns = line.split_at_checked(19).filter(|(label, _)| label.ends_with(' '));
-        let (label, text) = columns.unwrap_or((line, ""));
+        let ends = line
+            .get(18..)
+            .and_then(|rest| if rest.starts_with(' ') { Some(0) } else { rest.find("  ") });
+        let (label, text) = line.split_at(ends.map_or(line.len(), |length| 18 + length));
         let text = text.trim();
         if let Some(part) = label.strip_prefix("   ").filter(|part| !part.trim().is_empty()) {
             let section = self.sections.last_mut().unwrap();
@@ -56,9 +58,7 @@ impl Head {
         } else if label.trim().is_empty() {
             let section = self.sections.last_mut().unwrap();
             let last = section.parts.last_mut().map_or(&mut section.text, |(_, text)| text);
-            if !last.is_empty() {
-                last.push(' ');
-            }
+            last.push(' ');
             last.push_str(text);
         } else {
             let (label, name) = label.trim().split_once(' ').unwrap_or((label.trim(), ""));

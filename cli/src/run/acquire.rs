@@ -139,8 +139,8 @@ async fn tell_other_limit(semaphore: &Semaphore, declared: u32) -> Result<(), Er
     Ok(())
 }
 
-/// What weighs more than a limit that was set at run time may wait for ever. With more than is
-/// declared it does not wait at all.
+/// Prints a note if the weight exceeds the runtime limit, because the wait may then last forever.
+/// (If the weight exceeds the declared limit, the request fails instead of waiting.)
 async fn tell_low_limit(semaphore: &Semaphore, weight: u32) -> Result<(), Error> {
     let now = semaphore.inspect_range(0..0, 0..0).await?;
     if let Some(limit) = now.runtime_limit.filter(|limit| *limit < weight)

@@ -99,9 +99,10 @@ impl Running {
         let _ = killpg(self.group, signal);
     }
 
-    /// A signal that stops who does not catch it, where no shell could have that go on: as the
-    /// system does it there, only those hear of it that catch it. Not where there is no /proc.
-    pub fn hears(&self, signal: Signal) -> bool {
+    /// Sends a stop signal to the processes that catch it, and to no other, because no shell could
+    /// continue a process that it stops. The system does the same. Without /proc, it sends nothing
+    /// and returns `false`.
+    pub fn signal_those_that_catch(&self, signal: Signal) -> bool {
         family::of_group(self.group).is_some_and(|members| {
             members.iter().filter(|member| member.catches(signal)).for_each(|it| it.signal(signal));
             true
@@ -126,8 +127,8 @@ impl Running {
     }
 }
 
-/// In the guard: a child that becomes the command when it is continued: see `starter.rs`. The name
-/// of the semaphore is in the environment already.
+/// Starts a child of the guard, which becomes the command when it is continued: see `starter.rs`.
+/// The environment already has the name of the semaphore.
 pub fn prepare(command: &[OsString], token: u64, id: &str) -> io::Result<Pid> {
     let mut starter = role::this_program()?;
     starter

@@ -200,8 +200,9 @@ impl Entry {
     }
 }
 
-/// Of this process: which number is a child's only the system tells. Numbers are given out one
-/// after the other, and a child has a later one than its parent.
+/// Returns the children of this process. Without /proc, the only way to find them is to ask the
+/// system about each process ID. The system gives out IDs in order, so a child has a later ID than
+/// its parent.
 fn children_without_proc() -> impl Iterator<Item = Pid> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let own = getpid().as_raw();

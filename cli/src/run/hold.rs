@@ -174,7 +174,7 @@ impl<'a> Hold<'a> {
             // To go on twice would undo a stop in between.
             Signal::SIGCONT if self.has_gone_on => self.has_gone_on = false,
             Signal::SIGCONT => self.go_on().await,
-            _ if is_stop && !job::can_stop() && self.command.hears(signal) => {}
+            _ if is_stop && !job::can_stop() && self.command.signal_those_that_catch(signal) => {}
             // What is left to stop is this process: see `stopped`.
             _ if is_stop && self.is_stopped => self.stop().await,
             signal if self.command.is_out_of_reach() => note(format_args!(

@@ -176,7 +176,9 @@ async fn permitted(
                     }
                     end
                 }
-                (Ok(command), None) => left(client, &asked.name, permit, command, signals).await,
+                (Ok(command), None) => {
+                    let_expire(client, &asked.name, permit, command, signals).await
+                }
                 // Nothing was started, so nothing counts.
                 (Err(failure), _) => {
                     given_back(&client, asked, permit, Err(failure), signals).await
@@ -226,16 +228,16 @@ async fn unless_signalled<T>(
 }
 
 /// The command goes on without its permit, which counts its start for a lease from now on.
-async fn left(
+async fn let_expire(
     client: SemaphoreClient,
     name: &str,
     permit: Permit,
     command: Running,
     signals: &mut Signals,
 ) -> Result<End, Failure> {
-    let leaving = permit.let_expire();
-    let leaving = tokio::spawn(async move {
-        match leaving.await {
+    let expiring = permit.let_expire();
+    let expiring = tokio::spawn(async move {
+        match expiring.await {
             // However long the command takes, Redis is not needed any more.
             Ok(()) => {
                 client.shutdown().await;
@@ -249,7 +251,7 @@ async fn left(
         }
     });
     let outcome = Hold::new(None, command).until_ended(signals).await;
-    let given_up = match unless_signalled(signals, leaving).await {
+    let given_up = match unless_signalled(signals, expiring).await {
         Ok(Ok(None)) => None,
         Ok(Ok(Some(trying))) => unless_signalled(signals, trying.shutdown()).await.err(),
         Ok(Err(error)) => panic::resume_unwind(error.into_panic()),

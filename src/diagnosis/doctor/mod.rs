@@ -10,10 +10,11 @@ mod facts;
 mod judge;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, InfoDict, RedisError};
+use tokio::time::Instant;
 
 use crate::diagnosis::{Probe, inquire, permission};
 use crate::error::{ConnectErrorKind as Kind, Error, lacks_right};
@@ -24,7 +25,11 @@ pub use diagnosis::{Diagnosis, Examination};
 use facts::{Disk, Facts};
 
 /// Of a cluster all primaries are looked at.
-pub(crate) async fn examine(servers: &Servers, prefix: &str) -> Result<Diagnosis, Error> {
+pub(crate) async fn examine(
+    servers: &Servers,
+    prefix: &str,
+    patience: Duration,
+) -> Result<Diagnosis, Error> {
     let probes = match servers {
         Servers::One(link) => vec![Probe::single(link, prefix)],
         Servers::Cluster(cluster) => {
@@ -34,7 +39,7 @@ pub(crate) async fn examine(servers: &Servers, prefix: &str) -> Result<Diagnosis
         #[cfg(feature = "local")]
         Servers::Local(_) => return Ok(of_local()),
     };
-    let servers = try_join_all(probes.iter().map(examine_server)).await?;
+    let servers = try_join_all(probes.iter().map(|probe| examine_server(probe, patience))).await?;
     Ok(Diagnosis { servers })
 }
 
@@ -47,18 +52,18 @@ fn of_local() -> Diagnosis {
     Diagnosis { servers: vec![Examination { address, version, checks: vec![check] }] }
 }
 
-async fn examine_server(probe: &Probe) -> Result<Examination, Error> {
-    let response_timeout = probe.link.response_timeout();
-    let (started, mut backoff) = (Instant::now(), Backoff::of_connections(response_timeout));
+/// Retries for so long if the connection is cut in the middle: a new attempt makes a new one.
+async fn examine_server(probe: &Probe, patience: Duration) -> Result<Examination, Error> {
+    let mut backoff = Backoff::of_connections(probe.link.response_timeout());
+    let started = Instant::now();
     loop {
         let error = match look_at_all(probe).await {
             Ok(examination) => return Ok(examination),
             Err(error) => error,
         };
-        // The connection was cut in the middle: another attempt makes a new one.
         let is_cut = matches!(&error, Error::Connect { kind: Kind::Closed, .. });
         let pause = backoff.next();
-        if !is_cut || started.elapsed() + pause >= response_timeout * 2 {
+        if !is_cut || started.elapsed() + pause >= patience {
             return Err(more_about(probe, error).await);
         }
         tokio::time::sleep(pause).await;

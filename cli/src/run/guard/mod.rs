@@ -1,6 +1,7 @@
 //! The guard: the parent of the command, and what ends it where this tool cannot, because it was
-//! killed, or is stopped itself. It is this program once more, with a socket as its input, over
-//! which both tell each other what goes on. The socket closes with the tool, however that ends.
+//! killed, or is stopped itself. It is a second process of this program. Both processes
+//! exchange messages over a socket, which is the guard's input. The socket closes when the tool
+//! ends, however that happens.
 //!
 //! Whatever loses its parent below the guard becomes the guard's child (it is a "subreaper"), so
 //! nothing that the command has started gets away from it: not with a process group or a session of

@@ -31,9 +31,9 @@ const PAUSE_WHILE_STOPPED: Duration = Duration::from_millis(100);
 /// For how long processes that were killed may still be there: on a machine that is busy they end
 /// when they get to run.
 const UNTIL_NAMED: Duration = Duration::from_secs(2);
-/// So often all are killed before those that are still there are named. Without /proc only children
-/// are found, and a child of theirs once its parent has ended: each time kills one generation. It
-/// may take a second, if the system gives out low numbers again.
+/// The guard kills all processes this many times before it names those that remain. Without /proc
+/// it finds only its own children, so each time kills one generation. A search takes up to a second
+/// after the system has begun to reuse low process IDs.
 const KILLS_UNTIL_NAMED: u32 = 10;
 
 enum Event {
@@ -56,7 +56,7 @@ struct Watch {
     needed_at: Option<Instant>,
     /// When to kill it. It was told to end.
     kill_at: Option<Instant>,
-    /// How often all were killed.
+    /// How many times the guard has killed all processes.
     kills: u32,
     /// The command is stopped now, and was when its time was up.
     is_stopped: bool,

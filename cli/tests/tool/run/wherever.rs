@@ -235,7 +235,7 @@ fn a_command_that_ends_by_itself_may_leave_something_behind() {
 /// Then the guard asks the system for its children, one number after the other.
 #[test]
 fn where_nothing_is_in_proc_all_ends_as_well() {
-    // The numbers of processes begin again soon: then the guard must ask for all that there may be.
+    // Process IDs soon start from the beginning. The guard then has to try every possible ID.
     let mount = r#"
         if [ "$(id -u)" = 0 ] && [ -w /proc/sys/kernel/ns_last_pid ]; then
             echo "$(($(cat /proc/sys/kernel/pid_max) - 9))" >/proc/sys/kernel/ns_last_pid
